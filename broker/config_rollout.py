@@ -11,11 +11,9 @@ changed nothing, one that dies after finds the decision in its record. Not here:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from broker.outgoing import build_retirement
 from broker.registry import Registry, RmSession
 from broker.rm_records import RmPersistence
 from broker.state import CONFLICT, UNAVAILABLE, BrokerState, ChangeRefused, RolloutOutcome
@@ -52,7 +50,7 @@ class Rollout:
     number: int
     rm: str
     session: str
-    configs: Mapping[str, PartitionConfig]
+    configs: dict[str, PartitionConfig]
     """By full partition name."""
     deadline: float
     extensible_until: float = 0.0
@@ -72,29 +70,9 @@ class Rollout:
         message = PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
         return self._build(registry, partition, message)
 
-    def discard_vote(self, partition: str) -> None:
-        """Discard a vote: the worker restarted and has lost what it prepared."""
-        self.accepted.discard(partition)
-
-    def accept_vote(self, partition: str, now: float) -> None:
-        """Count a vote of yes."""
-        self.accepted.add(partition)
-        self.deadline = max(self.deadline, min(now + ROLLOUT_MAX_S, self.extensible_until))
-
-    @property
-    def is_unanimous(self) -> bool:
-        """Whether no vote is missing."""
-        return len(self.accepted) == len(self.configs)
-
-    def build_commits(self, registry: Registry) -> list[Outgoing]:
-        return [self._build(registry, partition, CommitConfig(rollout=self.number)) for partition in self.configs]
-
-    def build_aborts(self, registry: Registry) -> list[Outgoing]:
-        return [self._build(registry, partition, AbortConfig(rollout=self.number)) for partition in self.configs]
-
-    def missing_votes(self) -> list[str]:
-        """Partitions that have not voted."""
-        return [partition for partition in self.configs if partition not in self.accepted]
+    def build_outcome(self, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
+        """Tell all workers to commit or to abort."""
+        return [self._build(registry, partition, outcome(rollout=self.number)) for partition in self.configs]
 
     def _build(self, registry: Registry, partition: str, message: Control) -> Outgoing:
         kind, generation = type(message).__name__, self.generations.get(partition, 0)
@@ -177,7 +155,9 @@ class ConfigChanges:
         if vote.reason:
             refusal = ChangeRefused(CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
             return self.abort(change, refusal, "objected")
-        change.rollout.accept_vote(partition, now)
+        rollout = change.rollout
+        rollout.accepted.add(partition)
+        rollout.deadline = max(rollout.deadline, min(now + ROLLOUT_MAX_S, rollout.extensible_until))
         return self._decide(change)
 
     def _note_objection(self, partition: str, vote: ConfigVote) -> None:
@@ -229,7 +209,8 @@ class ConfigChanges:
 
     def _explain_timeout(self, rollout: Rollout, waited_s: float) -> str:
         """Which workers did not vote, and why if one of them is known to have ended."""
-        missing, slots = rollout.missing_votes(), self._state.registry.slots
+        missing = [partition for partition in rollout.configs if partition not in rollout.accepted]
+        slots = self._state.registry.slots
         names = ", ".join(map(usual_name, missing[:NAMES_MAX]))
         if len(missing) > NAMES_MAX:
             names += f" and {len(missing) - NAMES_MAX} more (of {len(rollout.configs)} partitions)"
@@ -246,16 +227,16 @@ class ConfigChanges:
         del self._in_progress[rollout.rm]
         registry.changed_rms[rollout.rm] = None  # releases what waits for the end of the change
         session = registry.sessions.get(rollout.rm)
-        sends = rollout.build_aborts(registry)
+        sends = rollout.build_outcome(registry, AbortConfig)
         for partition in rollout.configs:
             if session is None or not session.has(partition):
                 registry.free_slot(partition)
-            elif partition in session.leaving:  # it goes on leaving
-                sends.append(build_retirement(registry, session, partition))
+            elif partition in session.leaving:  # its retirement continues
+                sends.append(registry.build_retirement(session, partition))
         return [*sends, *change.report_refusal(self._state, refusal)]
 
     def _decide(self, change: ConfigChange) -> list[Outgoing]:
-        if not change.rollout.is_unanimous:
+        if len(change.rollout.accepted) < len(change.rollout.configs):
             return []
         change.rollout.deadline = NEVER
         change.order = self._state.registry.next_order()

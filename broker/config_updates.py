@@ -7,16 +7,16 @@ Not here: the vote (`config_rollout.py`), watching the file (`watched_file.py`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
 from broker.config_validation import analyses
-from broker.outgoing import build_answer, build_first_settings, build_refusal, build_retirement, list_generations
-from broker.registry import RmSession
+from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import (
     BAD_REQUEST,
     CONFLICT,
@@ -27,9 +27,9 @@ from broker.state import (
     BrokerState,
     ChangeRefused,
 )
-from common.config.model import PartitionConfig, compute_checksum
+from common.config.model import compute_checksum
 from common.config.problems import Problem
-from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
+from common.control_messages import CommitConfig, ConfigVersion, RebaseVersion, WriteFile
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
 from common.rest_records import ChangedView
@@ -40,7 +40,7 @@ RETIRE_MAX_S: Final = 30.0
 """How long an RM may take to acknowledge the report of a removed partition; then the partition's worker ends anyway."""
 
 
-# Requesters ---------------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------------
 
 
 class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +49,22 @@ class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[Problem]
 
 
-@dataclass(frozen=True, slots=True)
-class Requester(ABC):
-    """The requester of a configuration change, and how it receives the result."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRequest(ABC):
+    """A request to change an RM's configuration; subclasses report the result to its requester."""
 
+    rm: str
+    text: str
     author: str
-    """For people: shown in the history and, if the RM did not request the change itself, to the RM."""
+    """For users: shown in the history and, if the RM did not request the change itself, to the RM."""
     origin: str
     """As in `ConfigVersion`."""
+    expected: str = ""
+    """Precondition: checksum of the configuration to replace; empty for none."""
+    overwrite: bool = False
+    """Whether to overwrite an edit of the watched file that is not in force."""
+    follows_core: bool | None = None
+    """Whether the RM uses the default configuration from then on; None keeps that as it is."""
 
     @property
     def is_owner(self) -> bool:
@@ -64,7 +72,7 @@ class Requester(ABC):
         return self.origin in OWNER_ORIGINS
 
     @property
-    def description(self) -> str:
+    def requester(self) -> str:
         """For the log."""
         return f"{self.author} ({self.origin})"
 
@@ -74,34 +82,36 @@ class Requester(ABC):
 
     def notify_rm(self, session: RmSession) -> list[Outgoing]:
         """Notify the RM of its new configuration."""
-        return [build_configuration_updated(session, session.proxy, author=self.author)]
+        return [session.build_message(_describe(session, self.author))]
 
-    @abstractmethod
-    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer that nothing has changed, and why."""
+        state.notes.append(f"configuration change of RM {self.rm} refused: {refusal}")
+        return []
 
 
-@dataclass(frozen=True, slots=True)
-class RmRequester(Requester):
-    """The RM itself, by a call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmUpdateRequest(UpdateRequest):
+    """A request of the RM itself, by a call."""
 
     peer: str
     call: Header
 
     def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
-        return [build_configuration_updated(session, self.peer, ref=self.call.ref)]
+        return [session.build_message(_describe(session), to=self.peer, ref=self.call.ref)]
 
     def notify_rm(self, session: RmSession) -> list[Outgoing]:
         """Notify the RM only if it has reconnected through another proxy, where the answer does not reach it."""
-        return [] if session.proxy == self.peer else [build_configuration_updated(session, session.proxy)]
+        return [] if session.proxy == self.peer else [session.build_message(_describe(session))]
 
-    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
+        UpdateRequest.report_refusal(self, state, refusal)
         return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
 
 
-@dataclass(frozen=True, slots=True)
-class FrontEndRequester(Requester):
-    """A caller of a front end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEndUpdateRequest(UpdateRequest):
+    """A request of a caller of a front end."""
 
     peer: str
     ref: str
@@ -119,62 +129,46 @@ class FrontEndRequester(Requester):
         )
         return [build_answer(self.peer, self.ref, 200, msgspec.json.encode(view))]
 
-    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
+        UpdateRequest.report_refusal(self, state, refusal)
         body = str(refusal).encode()
         if refusal.status == BAD_REQUEST:
             body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
         return [build_answer(self.peer, self.ref, refusal.status, body)]
 
 
-@dataclass(frozen=True, slots=True)
-class FileRequester(Requester):
-    """The watched file; its editor reads the result in the log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileUpdateRequest(UpdateRequest):
+    """A request by an edit of the watched file; its editor reads the result in the log."""
 
     path: str
 
     @property
-    def description(self) -> str:
+    def requester(self) -> str:
         return f"the file {self.path}"
 
     def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         return []
 
-    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         state.warnings.append(
-            f"RM {rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, or "
-            "send it once more with `yunishard config put`"
+            f"RM {self.rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, "
+            "or send it once more with `yunishard config put`"
         )
         return []
 
 
-def build_configuration_updated(session: RmSession, to: str, *, ref: str = "", author: str = "") -> Outgoing:
-    """Tell an RM which configuration is in force."""
-    header = Header(kind="ConfigurationUpdated", rm=session.rm, session=session.session, ref=ref)
-    message = ConfigurationUpdated(
+def _describe(session: RmSession, author: str = "") -> ConfigurationUpdated:
+    """The configuration that is in force, for the RM."""
+    return ConfigurationUpdated(
         checksum=session.checksum,
         partitions=list(map(usual_name, session.configs)),
-        lives=list_generations(session),
+        lives=session.list_generations(session.configs),
         author=author,
     )
-    return make_outgoing(to, message, header)
 
 
 # Updates ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRequest:
-    """A request to change an RM's configuration."""
-
-    rm: str
-    text: str
-    requester: Requester
-    expected: str = ""
-    """Precondition: checksum of the configuration to replace; empty for none."""
-    overwrite: bool = False
-    """Whether to overwrite an edit of the watched file that is not in force."""
-    follows_core: bool | None = None
-    """Whether the RM uses the default configuration from then on; None keeps that as it is."""
 
 
 class ConfigUpdate(ConfigChange):
@@ -201,34 +195,34 @@ class ConfigUpdate(ConfigChange):
             rollout=rollout.number,
             generations={**before.generations, **added},
             last_generation=max(before.last_generation, *added.values(), 0),
-            leaving=(*before.leaving, *removed),
+            leaving=[*before.leaving, *removed],
         )
         return after.ordered(before, self.order)
 
     def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
-        before, session = state.registry.sessions[self.rollout.rm], self.plan_session(state)
+        registry, request = state.registry, self.request
+        before, session = registry.sessions[self.rollout.rm], self.plan_session(state)
         removed = [name for name in before.configs if name not in session.configs]
         added = [name for name in session.configs if name not in before.configs]
-        state.registry.set_session(session, leave_by=now + RETIRE_MAX_S)
-        sends = [*self.rollout.build_commits(state.registry), *build_first_settings(state.registry, session, added)]
-        held = [build_retirement(state.registry, session, partition) for partition in removed]
-        requester = self.request.requester
-        state.notes.append(f"configuration of RM {session.rm} changed by {requester.description}")
+        registry.set_session(session, leave_by=now + RETIRE_MAX_S)
+        commits = self.rollout.build_outcome(registry, CommitConfig)
+        sends = [*commits, *registry.build_first_settings(session, added)]
+        held = [registry.build_retirement(session, partition) for partition in removed]
+        state.notes.append(f"configuration of RM {session.rm} changed by {request.requester}")
         state.notes += [f"partition {partition} is no longer configured and is taken down" for partition in removed]
-        written_back = _is_written_back(state, session, requester)
+        written_back = _is_written_back(state, session, request)
         if written_back:
-            message = WriteFile(text=self.request.text, replaces=self.file_checksum)
-            sends.append(make_outgoing(FILE, message, Header(kind="WriteFile")))
-        sends += requester.notify_rm(session)
-        confirmation = requester.confirm(state, session, written_back=written_back)
-        if added and isinstance(requester, FrontEndRequester):
+            sends.append(make_outgoing(FILE, WriteFile(text=request.text, replaces=self.file_checksum)))
+        sends += request.notify_rm(session)
+        confirmation = request.confirm(state, session, written_back=written_back)
+        if added and isinstance(request, FrontEndUpdateRequest):
             held += confirmation
         else:
             sends += confirmation
         return [*sends, *(state.echo_barrier.hold(session.proxy, session.rm, held, now) if held else [])]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        return _refuse(state, self.request, refusal)
+        return self.request.report_refusal(state, refusal)
 
 
 def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
@@ -236,17 +230,11 @@ def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequ
     try:
         return _start(state, changes, request, now)
     except ChangeRefused as refusal:
-        return _refuse(state, request, refusal)
-
-
-def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) -> list[Outgoing]:
-    if not isinstance(request.requester, FileRequester):  # which logs the refusal itself
-        state.notes.append(f"configuration change of RM {request.rm} refused: {refusal}")
-    return request.requester.report_refusal(state, request.rm, refusal)
+        return request.report_refusal(state, refusal)
 
 
 def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
-    rm, requester, checksum = request.rm, request.requester, compute_checksum(request.text)
+    rm, checksum = request.rm, compute_checksum(request.text)
     session = state.registry.sessions.get(rm)
     if session is None:
         raise ChangeRefused(NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
@@ -260,8 +248,8 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
     if checksum == session.checksum:
         if request.follows_core is not None:
             state.registry.set_session(replace(session, follows_core=request.follows_core))
-        rebased = rebase_latest(state, rm, checksum) if requester.is_owner else []
-        return [*rebased, *requester.confirm(state, session)]
+        rebased = rebase_latest(state, rm, checksum) if request.is_owner else []
+        return [*rebased, *request.confirm(state, session)]
     latest = state.versions.history(rm).latest
     _check_file(state, request, {checksum, session.checksum, latest.base if latest else ""}, session)
     configs = state.registry.by_full_name(rm, state.validate(rm, request.text, session.configs))
@@ -274,17 +262,29 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         rm,
         request.text,
         at_ns=int(now * 1e9),
-        author=requester.author,
-        origin=requester.origin,
-        base=checksum if requester.is_owner or latest is None else latest.base,
+        author=request.author,
+        origin=request.origin,
+        base=checksum if request.is_owner or latest is None else latest.base,
     )
-    rollout = _build_rollout(state, session, configs, now)
+    rollout = Rollout(
+        number=state.next_number(),
+        rm=rm,
+        session=session.session,
+        configs=configs,
+        deadline=now + ROLLOUT_MAX_S,
+        # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
+        generations={
+            name: session.generation(name) if name in session.configs else session.last_generation + 1
+            for name in configs
+        },
+        live=frozenset(name for name in configs if name in session.configs),
+    )
     return changes.start(ConfigUpdate(rollout, version, request, file_checksum=state.file_checksum))
 
 
-def _is_written_back(state: BrokerState, session: RmSession, requester: Requester) -> bool:
-    """Whether a change by this requester is written to the watched file."""
-    return bool(state.watched) and session.follows_core and not requester.is_owner
+def _is_written_back(state: BrokerState, session: RmSession, request: UpdateRequest) -> bool:
+    """Whether this change is written to the watched file."""
+    return bool(state.watched) and session.follows_core and not request.is_owner
 
 
 def _check_file(state: BrokerState, request: UpdateRequest, known: Collection[str], session: RmSession) -> None:
@@ -294,33 +294,15 @@ def _check_file(state: BrokerState, request: UpdateRequest, known: Collection[st
     Raises:
         ChangeRefused: with what to do about it.
     """
-    if request.overwrite or state.file_empty or not _is_written_back(state, session, request.requester):
+    if request.overwrite or state.file_empty or not _is_written_back(state, session, request):
         return
     if state.file_checksum in known:
         return
     raise ChangeRefused(
         CONFLICT,
-        f"the watched file {state.watched} has been edited, and RM {request.rm} does not run that text (the log says "
-        "why): the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then "
-        "correct the file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",
-    )
-
-
-def _build_rollout(
-    state: BrokerState, session: RmSession, configs: Mapping[str, PartitionConfig], now: float
-) -> Rollout:
-    """A new partition gets a new generation, as its RM may have sent numbered commands to it that were refused."""
-    return Rollout(
-        number=state.next_number(),
-        rm=session.rm,
-        session=session.session,
-        configs=configs,
-        deadline=now + ROLLOUT_MAX_S,
-        generations={
-            name: session.generation(name) if name in session.configs else session.last_generation + 1
-            for name in configs
-        },
-        live=frozenset(name for name in configs if name in session.configs),
+        f"the watched file {state.watched} has been edited, and RM {request.rm} does not run that text (see the log): "
+        "the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then correct the "
+        "file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",
     )
 
 
@@ -391,6 +373,7 @@ class DefaultConfig:
             return rebase_latest(state, rm, checksum)
         if latest is not None and latest.base == checksum:
             return []
-        requester = FileRequester("the file", FROM_FILE, state.watched)
-        request = UpdateRequest(rm=rm, text=state.default_text, requester=requester)
+        request = FileUpdateRequest(
+            rm=rm, text=state.default_text, author="the file", origin=FROM_FILE, path=state.watched
+        )
         return start_update(state, self._changes, request, now)

@@ -19,18 +19,12 @@ The content of a journal does not prove that a partition has not begun: an opera
 worker compares its state with the RM's when the RM resumes. Not here: starting processes (the supervisor).
 """
 
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
+from msgspec.structs import replace
+
 from broker.config_rollout import ConfigChanges
-from broker.outgoing import (
-    build_first_settings,
-    build_partition_restarted,
-    build_settings,
-    build_worker_message,
-    request_resume,
-)
 from broker.registry import RmSession, WorkerSlot
 from broker.rm_sessions import end_absent_rm, mark_away
 from broker.state import BrokerState
@@ -78,7 +72,7 @@ class Liveness:
         if not was_silent:
             return []
         back = (one for one in registry.sessions.values() if one.proxy == peer and one.rm in registry.away)
-        return [send for one in back for send in request_resume(one, "its proxy was silent")]
+        return [send for one in back for send in one.request_resume("its proxy was silent")]
 
     def check(self, now: float) -> list[Outgoing]:
         """Check all peers; the messages that follow from silence."""
@@ -162,19 +156,19 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
             f"partition {partition} starts empty, its RM is told to report everything again: {reason}"
         )
     if recovery is RecoveryState.GOES_ON:
-        sends = build_settings(registry, owner, [partition])
+        sends = registry.build_settings(owner, [partition])
         if hello.prepared:  # for a change that has ended; one in progress is prepared again
-            sends.insert(0, build_worker_message(registry, owner, partition, AbortConfig(rollout=hello.prepared)))
+            sends.insert(0, registry.build_worker_message(owner, partition, AbortConfig(rollout=hello.prepared)))
     else:
         live = recovery is RecoveryState.BEHIND
         prepare = PrepareConfig(rollout=owner.rollout, config=owner.configs[partition], live=live)
         commit = CommitConfig(rollout=owner.rollout)
-        sends = [build_worker_message(registry, owner, partition, one) for one in (prepare, commit)]
-        sends += (build_settings if live else build_first_settings)(registry, owner, [partition])
+        sends = [registry.build_worker_message(owner, partition, one) for one in (prepare, commit)]
+        sends += (registry.build_settings if live else registry.build_first_settings)(owner, [partition])
     if owner.rm in registry.away:
-        sends.append(build_worker_message(registry, owner, partition, Pause()))
+        sends.append(registry.build_worker_message(owner, partition, Pause()))
     if recovery is RecoveryState.LOST:
-        return [*sends, build_partition_restarted(owner, partition, reason)]
+        return [*sends, owner.build_partition_restarted(partition, reason)]
     return [*sends, *request_resume_after_restart(state, owner, partition)]
 
 
@@ -184,7 +178,7 @@ def request_resume_after_restart(state: BrokerState, owner: RmSession, partition
     """
     name = usual_name(partition)
     reason = f"the worker of partition {name} was started again"
-    return request_resume(owner, reason, partition="" if owner.rm in state.registry.away else name)
+    return owner.request_resume(reason, partition="" if owner.rm in state.registry.away else name)
 
 
 def _explain_mismatch(header: Header) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.liveness import RecoveryState
-from broker.outgoing import build_answer
 from broker.queries import PendingQueries
+from broker.registry import build_answer
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
-from common.metrics import Family, Sample, counter, decode_families, distribution, encode_families, gauge
+from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
 from common.query_messages import Query
@@ -97,7 +97,7 @@ def _rollouts(state: BrokerState) -> Iterator[Family]:
         "Writes of the broker's record that became durable (durable) or failed (refused), including probes after a "
         "failure. Investigate any that is refused: the disk is full or broken, and changes wait.",
         ("outcome",),
-        [(("durable",), counters.record_writes), (("refused",), counters.record_failures)],
+        [((outcome,), counters.record_writes[outcome]) for outcome in ("durable", "refused")],
     )
 
 
@@ -116,7 +116,7 @@ def _managers(state: BrokerState) -> Iterator[Family]:
         "Registrations of resource managers, granted and refused. Many granted ones mean that a resource manager loses "
         "its session repeatedly.",
         ("outcome",),
-        [(("granted",), counters.registrations_granted), (("refused",), counters.registrations_refused)],
+        [((outcome,), counters.registrations[outcome]) for outcome in ("granted", "refused")],
     )
     yield counter(
         "yunishard_rm_failed_nodes_total",
@@ -131,17 +131,13 @@ def _workers(state: BrokerState) -> Iterator[Family]:
     registry, counters = state.registry, state.counters
     slots = [(name, slot) for name, slot in registry.slots.items() if name not in registry.leaving]
     running = sum(slot.present for _, slot in slots)
-    states: list[Sample] = [
-        (("running",), running),
-        (("starting",), len(slots) - running),
-        (("leaving",), len(registry.leaving)),
-    ]
+    states = {"running": running, "starting": len(slots) - running, "leaving": len(registry.leaving)}
     yield gauge(
         "yunishard_broker_partitions",
         "Partitions with a worker (running), without one yet (starting), and removed from the configuration (leaving). "
         "Investigate one that is starting for a minute.",
         ("state",),
-        states,
+        [((name,), count) for name, count in states.items()],
     )
     what = (
         "Leases granted to another worker because the worker was silent for too long. Investigate any: it hung, or the "

@@ -1,7 +1,7 @@
 """Queries of front ends and RMs: forwarding to workers, and answers about RMs and configurations.
 
-The broker remembers which forwarded queries are pending, so that their callers receive an error when the worker ends.
-Answers pass through unopened. Not here: texts of earlier versions (`record_file.py`), metrics (`metrics.py`).
+The broker records which forwarded queries are pending, so that their callers receive an error when the worker ends.
+Answers pass through undecoded. Not here: texts of earlier versions (`record_file.py`), metrics (`metrics.py`).
 """
 
 from collections.abc import Container
@@ -9,21 +9,21 @@ from typing import Final
 
 import msgspec
 
-from broker.outgoing import build_answer
-from broker.registry import Registry
-from broker.state import NOT_FOUND, BrokerState, VersionEntry
+from broker.registry import Registry, build_answer
+from broker.state import NOT_FOUND, BrokerState
 from common.config.model import compute_checksum
+from common.control_messages import ConfigVersion
 from common.messages import Header
 from common.names import RECORD
-from common.query_messages import ManagerEntry, PartitionList, ReadConfig
+from common.query_messages import Answer, ManagerEntry, PartitionList, ReadConfig
 from common.rest_records import VersionView
 from common.wire import Incoming, Outgoing
 
 PENDING_MAX: Final = 1_024
-"""Pending queries remembered for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits
+"""Pending queries recorded for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits
 for its own timeout."""
 
-_UNKNOWN_VERSION: Final = VersionEntry(0, "", 0, "", "", "")
+_UNKNOWN_VERSION: Final = ConfigVersion(number=0, checksum="", at_ns=0, author="", origin="", base="", config="")
 """The version of an RM whose history was dropped because there are too many RMs."""
 
 
@@ -49,23 +49,19 @@ class PendingQueries:
         slot = registry.slots[partition]
         if not slot.present:
             return [build_answer(incoming.source, header.ref, 503, b"the partition is starting")]
-        self.add_query(partition, incoming.source, header.ref)
+        pending = self._pending.setdefault(partition, {})
+        pending[incoming.source, header.ref] = None
+        if len(pending) > PENDING_MAX:
+            del pending[next(iter(pending))]
         forwarded = Header(kind=header.kind, partition=partition, ref=f"{incoming.source} {header.ref}")
         return [Outgoing(slot.worker, forwarded, incoming.body)]
 
-    def add_query(self, partition: str, caller: str, ref: str) -> None:
-        pending = self._pending.setdefault(partition, {})
-        pending[caller, ref] = None
-        if len(pending) > PENDING_MAX:
-            del pending[next(iter(pending))]
-
     def remove_query(self, partition: str, caller: str, ref: str) -> None:
         """Remove a query that has been answered."""
-        pending = self._pending.get(partition)
-        if pending is not None:
-            pending.pop((caller, ref), None)
-            if not pending:
-                del self._pending[partition]
+        pending = self._pending.get(partition, {})
+        pending.pop((caller, ref), None)
+        if not pending:
+            self._pending.pop(partition, None)
 
     def fail_partition(self, partition: str) -> list[Outgoing]:
         """Answer the pending queries of a worker that restarted or ended."""
@@ -96,7 +92,7 @@ def _partition_of(registry: Registry, header: Header) -> str:
 def list_partitions(state: BrokerState, started_ns: int, record_problem: str) -> PartitionList:
     """All partitions and RMs in the order of registration."""
     registry, failed_nodes = state.registry, state.counters.failed_nodes
-    sessions = registry.ordered_sessions()
+    sessions = sorted(registry.sessions.values(), key=lambda one: one.order)
     return PartitionList(
         partitions=list(registry.partition_entries()),
         build_information={one.rm: one.build_info for one in sessions},
@@ -118,8 +114,8 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str) ->
 # Configurations -----------------------------------------------------------------------------------------------------
 
 
-class CurrentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration in force with the RM's settings; `config` as it was written."""
+class VersionText(msgspec.Struct, frozen=True, kw_only=True):
+    """One version with its text, as it was written; `at` in Unix nanoseconds."""
 
     rm: str
     version: int
@@ -128,6 +124,11 @@ class CurrentConfig(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     origin: str
     config: str
+
+
+class CurrentConfig(VersionText, frozen=True, kw_only=True):
+    """The configuration in force with the RM's settings."""
+
     extra: dict[str, str]
 
 
@@ -140,63 +141,62 @@ class DefaultConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """The watched file that it is from; empty for the built-in one."""
 
 
+def build_version_answer(rm: str, wanted: int, version: ConfigVersion | None) -> Answer:
+    """The answer to a query for a version."""
+    if version is None:
+        text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
+        return Answer(status=404, body=text.encode())
+    view = VersionText(
+        rm=rm,
+        version=version.number,
+        checksum=version.checksum,
+        at=version.at_ns,
+        author=version.author,
+        origin=version.origin,
+        config=version.config,
+    )
+    return Answer(status=200, body=msgspec.json.encode(view))
+
+
 def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Outgoing:
     """Answer a query about configurations, or forward it to the record."""
-    header = incoming.header
+    source, rm, ref = incoming.source, incoming.header.rm, incoming.header.ref
+    session, history = state.registry.sessions.get(rm), state.versions.history(rm)
+    view: msgspec.Struct | list[VersionView]
     match query.what:
-        case "current":
-            return _current(state, header.rm, incoming.source, header.ref)
-        case "history":
-            return _history(state, header.rm, incoming.source, header.ref)
-        case "default":
-            view = DefaultConfigView(
-                checksum=compute_checksum(state.default_text), config=state.default_text, file=state.watched
+        case "current" if session is not None:
+            latest = history.latest or _UNKNOWN_VERSION
+            view = CurrentConfig(
+                rm=rm,
+                version=latest.number,
+                checksum=session.checksum,
+                at=latest.at_ns,
+                author=latest.author,
+                origin=latest.origin,
+                config=session.text,
+                extra=session.extra,
             )
-            return build_answer(incoming.source, header.ref, 200, msgspec.json.encode(view))
+        case "history" if history.entries:  # also of an RM that is not registered now
+            current = history.entries[-1].number if session is not None else 0
+            view = [
+                VersionView(
+                    version=one.number,
+                    checksum=one.checksum,
+                    at=one.at_ns,
+                    author=one.author,
+                    origin=one.origin,
+                    current=one.number == current,
+                )
+                for one in reversed(history.entries)
+            ]
+        case "current" | "history":
+            return build_answer(source, ref, NOT_FOUND, f"RM {rm} is not registered".encode())
+        case "default":
+            text = state.default_text
+            view = DefaultConfigView(checksum=compute_checksum(text), config=text, file=state.watched)
         case "version":
-            forwarded = Header(kind="ReadConfig", rm=header.rm, ref=f"{incoming.source} {header.ref}")
-            return Outgoing(RECORD, forwarded, incoming.body)
-    text = f"unknown question {query.what!r}, expected current, default, history or version"
-    return build_answer(incoming.source, header.ref, 400, text.encode())
-
-
-def _current(state: BrokerState, rm: str, to: str, ref: str) -> Outgoing:
-    session = state.registry.sessions.get(rm)
-    if session is None:
-        return _not_registered(rm, to, ref)
-    latest = state.versions.history(rm).latest or _UNKNOWN_VERSION
-    view = CurrentConfig(
-        rm=rm,
-        version=latest.number,
-        checksum=session.checksum,
-        at=latest.at_ns,
-        author=latest.author,
-        origin=latest.origin,
-        config=session.text,
-        extra=session.extra,
-    )
-    return build_answer(to, ref, 200, msgspec.json.encode(view))
-
-
-def _history(state: BrokerState, rm: str, to: str, ref: str) -> Outgoing:
-    """All versions, the latest first; also of an RM that is not registered now."""
-    entries = state.versions.history(rm).entries
-    if not entries:
-        return _not_registered(rm, to, ref)
-    current = entries[-1].number if rm in state.registry.sessions else 0
-    versions = [
-        VersionView(
-            version=one.number,
-            checksum=one.checksum,
-            at=one.at_ns,
-            author=one.author,
-            origin=one.origin,
-            current=one.number == current,
-        )
-        for one in reversed(entries)
-    ]
-    return build_answer(to, ref, 200, msgspec.json.encode(versions))
-
-
-def _not_registered(rm: str, to: str, ref: str) -> Outgoing:
-    return build_answer(to, ref, NOT_FOUND, f"RM {rm} is not registered".encode())
+            return Outgoing(RECORD, Header(kind="ReadConfig", rm=rm, ref=f"{source} {ref}"), incoming.body)
+        case unknown:
+            text = f"unknown question {unknown!r}, expected current, default, history or version"
+            return build_answer(source, ref, 400, text.encode())
+    return build_answer(source, ref, 200, msgspec.json.encode(view))

@@ -9,15 +9,18 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
-from broker.rm_records import RmRecord, decode_record, order_of_registration
-from broker.state import RMS_MAX, VERSIONS_MAX, VersionEntry, VersionHistory
+from broker.queries import build_version_answer
+from broker.registry import RmRecord
+from broker.rm_records import decode_record
+from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
 from common.messages import INT64_MAX, Header
 from common.names import BROKER, RECORD
@@ -49,18 +52,6 @@ CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT
 )
 
 _log = logging.getLogger("core.config")
-
-
-class VersionText(msgspec.Struct, frozen=True, kw_only=True):
-    """One version with its text; `at` in Unix nanoseconds."""
-
-    rm: str
-    version: int
-    checksum: str
-    at: int
-    author: str
-    origin: str
-    config: str
 
 
 class RecordFile:
@@ -152,7 +143,8 @@ class RecordFile:
                 found.append(decode_record(text))
             except msgspec.MsgspecError as error:
                 _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-        return sorted(found, key=order_of_registration)
+        # records of releases without an order of registration come last, by the time of registration
+        return sorted(found, key=lambda one: (not one.order, one.order or one.registered_ns))
 
     def read_histories(self) -> dict[str, VersionHistory]:
         """All configuration versions, by RM id in the order of the first version. Raises OSError as the constructor
@@ -161,15 +153,12 @@ class RecordFile:
         found: dict[str, VersionHistory] = {}
         with self._usable():
             rows = self._file.execute(
-                "SELECT rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rowid"
+                "SELECT rm, number, checksum, at_ns, author, origin, base,"
+                " CASE WHEN rowid = max(rowid) OVER (PARTITION BY rm) THEN config ELSE '' END"
+                " FROM versions ORDER BY rowid"
             )
             for rm, *fields in rows:
-                found.setdefault(rm, VersionHistory()).entries.append(VersionEntry(*fields))
-            for rm, history in found.items():
-                latest = history.latest
-                assert latest is not None, rm
-                text = self._file.execute("SELECT config FROM versions WHERE rm=? AND number=?", (rm, latest.number))
-                history.text = text.fetchone()[0]
+                found.setdefault(rm, VersionHistory()).entries.append(_build_version(fields))
         return found
 
     def close(self) -> None:
@@ -199,7 +188,10 @@ class RecordFile:
         try:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
-                self._write_record(rm, message.facts)
+                if message.facts:
+                    self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, message.facts.decode()))
+                else:
+                    self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
                 dropped = self._write_version(rm, message.version) if message.version is not None else None
             if message.version is not None:
                 self._known = dict.fromkeys(one for one in (*self._known, rm) if one != dropped)
@@ -210,30 +202,10 @@ class RecordFile:
             make_outgoing(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm))
         )
 
-    def _write_record(self, rm: str, facts: bytes) -> None:
-        if facts:
-            self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, facts.decode()))
-        else:
-            self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
-
     def _write_version(self, rm: str, version: ConfigVersion) -> str | None:
-        """Add a version; the RM whose versions were dropped for it, if any."""
-        fields = (
-            rm,
-            version.number,
-            version.checksum,
-            version.at_ns,
-            version.author,
-            version.origin,
-            version.base,
-            version.config,
-        )
-        self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fields)
-        return self._drop_oldest(rm, version.number)
-
-    def _drop_oldest(self, rm: str, number: int) -> str | None:
-        """Delete versions above the limits; the RM whose versions were all deleted, if any."""
-        self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, number - VERSIONS_MAX))
+        """Add a version and delete those above the limits; the RM whose versions were all deleted, if any."""
+        self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (rm, *astuple(version)))
+        self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, version.number - VERSIONS_MAX))
         if rm in self._known or len(self._known) < RMS_MAX:
             return None
         oldest = next(iter(self._known))
@@ -256,13 +228,13 @@ class RecordFile:
     def _read(self, header: Header, query: ReadConfig) -> None:
         try:
             row = self._file.execute(
-                "SELECT number, checksum, at_ns, author, origin, config FROM versions WHERE rm=? AND number=?",
+                "SELECT number, checksum, at_ns, author, origin, base, config FROM versions WHERE rm=? AND number=?",
                 (header.rm, min(query.version, INT64_MAX)),
             ).fetchone()
         except sqlite3.Error as error:
             answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
         else:
-            answer = build_version_answer(header.rm, query.version, row)
+            answer = build_version_answer(header.rm, query.version, _build_version(row) if row else None)
         self._answer(make_outgoing(BROKER, answer, Header(kind="Answer", ref=header.ref)))
 
     def _answer(self, message: Outgoing) -> None:
@@ -270,13 +242,6 @@ class RecordFile:
         self._wake()
 
 
-def build_version_answer(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
-    """The answer to a query for a version."""
-    if row is None:
-        text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
-        return Answer(status=404, body=text.encode())
-    number, checksum, at_ns, author, origin, config = row
-    document = VersionText(
-        rm=rm, version=number, checksum=checksum, at=at_ns, author=author, origin=origin, config=config
-    )
-    return Answer(status=200, body=msgspec.json.encode(document))
+def _build_version(row: Sequence[int | str]) -> ConfigVersion:
+    """The version in a row of the table, without its first column."""
+    return msgspec.convert(dict(zip(ConfigVersion.__struct_encode_fields__, row, strict=True)), ConfigVersion)

@@ -1,16 +1,24 @@
-"""Registry of RM sessions and worker slots: which RM has which partitions, and which worker serves each.
+"""Registry of RM sessions and worker slots (which RM has which partitions, and which worker serves each), and the
+messages to them.
 
 Durable values are frozen and replaced as a whole (`set_session`); leases are the epochs of worker slots. Each change of
 either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not here: registration (`rm_sessions.py`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from common.config.model import Configuration, PartitionConfig
-from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, worker_name
-from common.query_messages import PartitionEntry
+from common.control_messages import RetirePartition, Settings
+from common.messages import Control, Header, Message
+from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, usual_name, worker_name
+from common.query_messages import Answer, PartitionEntry
+from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
+from common.wire import Outgoing, make_outgoing
 
 NUMBERS_PER_INCARNATION: Final = 2**20
 """Epochs and roll-out numbers that one broker can assign. An incarnation is the Unix second in which the broker
@@ -18,24 +26,20 @@ started, or later, so numbers of a later broker are always above those of an ear
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RmSession:
-    """The current session of one RM."""
+class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The durable fields of an RM's session, and the leases of its workers. Unknown fields of later releases are
+    ignored.
+    """
 
     rm: str
     session: str
-    proxy: str = ""
-    """Name of the proxy that the RM is connected to; empty after a broker restart until the RM resumes. Not durable."""
-    configs: Mapping[str, PartitionConfig]
-    """By full partition name."""
-    build_info: dict[str, str]
+    registered_ns: int
+    """Unix nanoseconds."""
     call: str
     """Hash of the registration's body: the same call repeated in the same session changes nothing."""
-    registered_ns: int = 0
-    """Unix nanoseconds."""
-    text: str = ""
+    text: str
     """The configuration in force, as it was written."""
-    checksum: str = ""
+    build_info: dict[str, str] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
     """The RM's settings (`extraConfig`), as received."""
     capabilities: list[str] = field(default_factory=list)
@@ -46,18 +50,31 @@ class RmSession:
     """Checksum of the default configuration that the RM could not start with, so that it is not offered again."""
     rollout: int = 0
     """Number of the roll-out that set the configuration. A worker with another number receives it again."""
-    generations: Mapping[str, int] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict, name="lives")
     """Partition to its generation in this session; absent means 0, the first one."""
-    last_generation: int = 0
+    last_generation: int = field(default=0, name="lives_begun")
     """The highest generation that any partition has had. The next one is above it, so removed partitions need no
     record."""
-    leaving: Sequence[str] = ()
+    leaving: list[str] = field(default_factory=list)
     """Partitions that are no longer configured and whose workers report the final releases to the RM."""
     order: int = 0
     """Position of the RM in the order of registration; lower is earlier. Later sessions keep it until the RM leaves or
-    its pause timeout expires."""
-    partition_order: Mapping[str, int] = field(default_factory=dict)
+    its pause timeout expires. 0 in records of releases without an order of registration."""
+    partition_order: dict[str, int] = field(default_factory=dict)
     """Positions of partitions that were configured after the RM registered; the others have the RM's position."""
+    leases: dict[str, int] = field(default_factory=dict)
+    """Full partition name to the epoch of its worker's lease; only set in records."""
+
+
+class RmSession(RmRecord, frozen=True, kw_only=True):
+    """The current session of one RM."""
+
+    proxy: str = ""
+    """Name of the proxy that the RM is connected to; empty after a broker restart until the RM resumes."""
+    configs: dict[str, PartitionConfig] = field(default_factory=dict)
+    """By full partition name."""
+    checksum: str = ""
+    """Of `text`."""
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -66,6 +83,10 @@ class RmSession:
 
     def generation(self, partition: str) -> int:
         return self.generations.get(partition, 0)
+
+    def list_generations(self, partitions: Iterable[str]) -> dict[str, int]:
+        """Generations of those of these partitions that are not in their first one, by the names that the RM uses."""
+        return {usual_name(name): self.generation(name) for name in partitions if self.generation(name)}
 
     def latest_generation(self, partition: str) -> int:
         """The highest generation of this partition that the RM may have seen; of a removed partition, that of any."""
@@ -94,6 +115,46 @@ class RmSession:
         positions = {name: before.position(name) if name in before.configs else order for name in self.configs}
         others = {name: position for name, position in positions.items() if position != before.order}
         return replace(self, order=before.order, partition_order=others)
+
+    # Messages to the RM ---------------------------------------------------------------------------------------------
+
+    def build_message(self, message: Message, *, to: str = "", ref: str = "") -> Outgoing:
+        """A message about the session; to its proxy, unless `to` names another one."""
+        header = Header(kind=type(message).__name__, rm=self.rm, session=self.session, ref=ref)
+        return make_outgoing(to or self.proxy, message, header)
+
+    def build_registered(self, ref: str, partition: str = "") -> Outgoing:
+        """Confirm a registration or resumption, or the resumption of one partition. The proxy adds the heartbeat
+        interval and the flow-control window.
+        """
+        names = [partition] if partition else list(self.configs)
+        message = Registered(
+            partitions=list(map(usual_name, names)),
+            checksum="" if partition else self.checksum,
+            lives=self.list_generations(names),
+        )
+        named = usual_name(partition)
+        header = Header(kind="Registered", rm=self.rm, partition=named, session=self.session, ref=ref)
+        return make_outgoing(self.proxy, message, header)
+
+    def request_resume(self, reason: str, partition: str = "") -> list[Outgoing]:
+        """Ask the RM to resume, or to resume one partition, because messages on the way to or from it may be lost;
+        nothing if it is not connected.
+        """
+        named = usual_name(partition)
+        header = Header(kind="ResumeWanted", rm=self.rm, partition=named, session=self.session)
+        return [make_outgoing(self.proxy, ResumeWanted(reason=reason), header)] if self.proxy else []
+
+    def build_partition_restarted(self, partition: str, reason: str) -> Outgoing:
+        """Tell the RM that a partition starts empty in a new generation."""
+        header = Header(
+            kind="PartitionRestarted",
+            rm=self.rm,
+            partition=usual_name(partition),
+            session=self.session,
+            life=self.generation(partition),
+        )
+        return make_outgoing(self.proxy, PartitionRestarted(reason=reason), header)
 
 
 @dataclass(slots=True)
@@ -235,10 +296,6 @@ class Registry:
         self.leaving.pop(partition, None)
         self.leases_changed = True
 
-    def leases(self) -> dict[str, int]:
-        """Partition to epoch of each worker that should run."""
-        return {partition: slot.epoch for partition, slot in self.slots.items()}
-
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""
         for slot in self.slots.values():
@@ -262,10 +319,6 @@ class Registry:
                 session=one.session,
                 problem=self.slots[full_name].problem,
             )
-
-    def ordered_sessions(self) -> list[RmSession]:
-        """Every RM's session in the order of registration."""
-        return sorted(self.sessions.values(), key=lambda one: one.order)
 
     def name_problem(self, rm: str, partitions: list[str]) -> str:
         """Why an RM cannot have partitions with these plain names; empty if it can. `common/config` has checked the
@@ -292,3 +345,41 @@ class Registry:
     def by_full_name(self, rm: str, configuration: Configuration) -> dict[str, PartitionConfig]:
         """The partitions of an RM's configuration by their present or future full names."""
         return {self.full_name(rm, one.name): one for one in configuration.partitions}
+
+    # Messages to workers --------------------------------------------------------------------------------------------
+
+    def build_worker_message(self, session: RmSession, partition: str, message: Control, *, ack: int = 0) -> Outgoing:
+        """A message to the worker of one of an RM's partitions."""
+        header = Header(
+            kind=type(message).__name__,
+            rm=session.rm,
+            partition=partition,
+            session=session.session,
+            life=session.generation(partition),
+            ack=ack,
+        )
+        return make_outgoing(self.slots[partition].worker, message, header)
+
+    def build_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
+        """The RM's settings for the workers of these partitions; they replace the earlier ones."""
+        message = Settings(values=session.extra, capabilities=session.capabilities)
+        return [self.build_worker_message(session, partition, message) for partition in partitions]
+
+    def build_first_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
+        """The RM's settings for new partitions; nothing if the RM has no settings."""
+        return self.build_settings(session, partitions) if session.extra or session.capabilities else []
+
+    def build_retirement(self, session: RmSession, partition: str) -> Outgoing:
+        """Tell a worker that its partition is no longer configured."""
+        return self.build_worker_message(session, partition, RetirePartition())
+
+
+def build_refusal(to: str, header: Header, code: str, reason: str) -> Outgoing:
+    """Refuse the message with this header."""
+    answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
+    return make_outgoing(to, Refused(code=code, reason=reason, seq=header.seq), answer)
+
+
+def build_answer(to: str, ref: str, status: int, body: bytes) -> Outgoing:
+    """Answer a front end."""
+    return make_outgoing(to, Answer(status=status, body=body), Header(kind="Answer", ref=ref))

@@ -10,40 +10,20 @@ is away keeps its allocations, but gets no new ones. Not here: the vote (`config
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
-from broker.outgoing import (
-    build_first_settings,
-    build_left,
-    build_partition_registered,
-    build_partition_restarted,
-    build_pauses,
-    build_refusal,
-    build_registered,
-    build_repeat,
-    refuse_registration,
-)
-from broker.registry import RmSession
+from broker.registry import RmSession, build_refusal
 from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
-from common.control_messages import ConfigVersion
+from common.control_messages import CommitConfig, ConfigVersion, Pause, Repeat
 from common.messages import Header
 from common.names import usual_name
-from common.rm_messages import RegisterResourceManager, Resume
-from common.wire import Incoming, Outgoing
+from common.rm_messages import Left, RegisterResourceManager, Resume
+from common.wire import Incoming, Outgoing, make_outgoing
 
 # Registration -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _InitialConfig:
-    """The configuration that an RM starts with."""
-
-    text: str
-    configuration: Configuration
-    base: str
-    """Checksum of the owner's text that it is based on."""
 
 
 class RmRegistration(ConfigChange):
@@ -64,7 +44,7 @@ class RmRegistration(ConfigChange):
         registry, new = state.registry, self.plan_session(state)
         before = registry.sessions.get(new.rm)
         registry.set_session(new)
-        state.counters.registrations_granted += 1
+        state.counters.registrations["granted"] += 1
         registry.away.pop(new.rm, None)
         for partition in new.configs:
             registry.slots[partition].begun = registry.slots[partition].inherited = False
@@ -75,16 +55,25 @@ class RmRegistration(ConfigChange):
                 "show a partition under its full name, which it has if another RM registered the plain name first; "
                 "choose an id without a colon, or name this RM with the setting default-rm"
             )
-        superseded = [] if before is None else _supersede(before, new)
-        settings = build_first_settings(registry, new, new.configs)
-        return [*superseded, *self.rollout.build_commits(registry), *settings, build_registered(new, self.call.ref)]
+        superseded: list[Outgoing] = []
+        if before is not None and before.session != new.session and before.proxy:
+            header = Header(kind="Refused", rm=before.rm, session=before.session)
+            reason = f"RM {before.rm!r} registered again elsewhere"
+            superseded = [build_refusal(before.proxy, header, "superseded", reason)]
+        commits = self.rollout.build_outcome(registry, CommitConfig)
+        settings = registry.build_first_settings(new, new.configs)
+        return [*superseded, *commits, *settings, new.build_registered(self.call.ref)]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        state.counters.registrations_refused += 1
         state.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
-        if refusal.code == "busy":
-            return [build_refusal(self.session.proxy, self.call, refusal.code, str(refusal))]
-        return [refuse_registration(self.session.proxy, self.call, str(refusal))]
+        return [_refuse_registration(state, self.session.proxy, self.call, refusal)]
+
+
+def _refuse_registration(state: BrokerState, proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
+    state.counters.registrations["refused"] += 1
+    if refusal.code == "busy":
+        return build_refusal(proxy, call, refusal.code, str(refusal))
+    return build_refusal(proxy, call, "registration", f"registration of RM failed: {refusal}")
 
 
 def start_registration(
@@ -105,8 +94,7 @@ def start_registration(
     try:
         return changes.start(_build_registration(state, incoming, request, now))
     except ChangeRefused as refusal:
-        state.counters.registrations_refused += 1
-        return [refuse_registration(incoming.source, header, str(refusal))]
+        return [_refuse_registration(state, incoming.source, header, refusal)]
 
 
 def _build_registration(
@@ -118,8 +106,8 @@ def _build_registration(
     if not state.may_register(rm):
         raise ChangeRefused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
     own = request.config or state.default_text
-    initial = _choose_config(state, rm, own, follows_core=not request.config)
-    configs = state.registry.by_full_name(rm, initial.configuration)
+    text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
+    configs = state.registry.by_full_name(rm, configuration)
     number = state.next_number()
     session = RmSession(
         rm=rm,
@@ -129,12 +117,12 @@ def _build_registration(
         build_info={**request.build_info, "rmId": rm},
         call=hash_call(incoming.body),
         registered_ns=int(now * 1e9),
-        text=initial.text,
-        checksum=compute_checksum(initial.text),
+        text=text,
+        checksum=compute_checksum(text),
         extra=dict(request.extra_config),
         capabilities=list(request.capabilities),
         follows_core=not request.config,
-        passed_over="" if initial.base == compute_checksum(own) else compute_checksum(own),
+        passed_over="" if base == compute_checksum(own) else compute_checksum(own),
         rollout=number,
     )
     rollout = Rollout(
@@ -147,41 +135,40 @@ def _build_registration(
     )
     latest = state.versions.history(rm).latest
     version = None
-    if latest is None or latest.checksum != session.checksum or latest.base != initial.base:
+    if latest is None or latest.checksum != session.checksum or latest.base != base:
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
-        version = state.versions.build_next(
-            rm, initial.text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=initial.base
-        )
+        version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
     return RmRegistration(rollout, version, session, header)
 
 
-def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> _InitialConfig:
-    """Choose the configuration that an RM starts with. If the watched file is invalid at the moment, an RM that has
-    used it before starts with its latest version, which it would also keep while it is registered.
+def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, Configuration, str]:
+    """Choose the configuration that an RM starts with: its text, the configuration in it, and the checksum of the
+    owner's text that it is based on. If the watched file is invalid at the moment, an RM that has used it before starts
+    with its latest version, which it would also keep while it is registered.
     """
     before = state.versions.history(rm)
-    known = follows_core and bool(state.watched) and before.from_file
+    latest = before.latest if follows_core and state.watched and before.from_file else None
     try:
-        if known and state.file_empty:
+        if latest is not None and state.file_empty:
             raise ChangeRefused(BAD_REQUEST, "it is empty")
-        return _InitialConfig(*_own_or_changed(state, rm, own), base=compute_checksum(own))
+        return *_validate_changed(state, rm, own), compute_checksum(own)
     except ChangeRefused as refusal:
-        if not known or before.latest is None:
+        if latest is None:
             raise
         try:
-            configuration = state.validate(rm, before.text)
+            configuration = state.validate(rm, latest.config)
         except ChangeRefused:
             raise refusal from None
         state.warnings.append(
-            f"RM {rm} begins with version {before.latest.number} of its configuration, the latest one, as the file of "
+            f"RM {rm} begins with version {latest.number} of its configuration, the latest one, as the file of "
             f"queues {state.watched} is refused: {refusal.in_one_line}"
         )
-        return _InitialConfig(before.text, configuration, base=before.latest.base)
+        return latest.config, configuration, latest.base
 
 
-def _own_or_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configuration]:
+def _validate_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configuration]:
     """The owner's text with the changes made to it. A changed text that is no longer valid is dropped, as it would keep
-    the RM from registering and thus from correcting it.
+    the RM from registering and so from correcting it.
     """
     text = state.versions.choose_text(rm, own)
     try:
@@ -193,14 +180,6 @@ def _own_or_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configu
             f"RM {rm} begins with its own configuration, as its changed one is not valid: {refusal.in_one_line}"
         )
         return own, state.validate(rm, own)
-
-
-def _supersede(before: RmSession, after: RmSession) -> list[Outgoing]:
-    """Tell the old session that a new one has replaced it."""
-    if before.session == after.session or not before.proxy:
-        return []
-    header = Header(kind="Refused", rm=before.rm, session=before.session)
-    return [build_refusal(before.proxy, header, "superseded", f"RM {before.rm!r} registered again elsewhere")]
 
 
 def hash_call(call: bytes) -> str:
@@ -220,7 +199,8 @@ def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -
         f"RM {session.rm} is away, {reason}: nothing new is placed for it until it is back, and its partitions end"
         f" if it is not within {state.policy.pause_s:g} s"
     )
-    return build_pauses(state.registry, session)
+    registry = state.registry
+    return [registry.build_worker_message(session, partition, Pause()) for partition in session.partitions]
 
 
 def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Outgoing]:
@@ -240,19 +220,19 @@ def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> l
         return [build_refusal(incoming.source, header, "unknown-session", reason)]
     if any(seen > before.latest_generation(before.full_name(name)) for name, seen in request.lives.items()):
         reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
-        state.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
+        state.warnings.append(f"RM {header.rm} has to register again: its record has gone back to an earlier state")
         return [build_refusal(incoming.source, header, "unknown-session", reason)]
     if header.partition:
         partition = before.full_name(header.partition)
         if header.rm in state.registry.away or before.proxy != incoming.source or not before.has(partition):
             return [build_refusal(incoming.source, header, "busy", "resume all partitions")]
-        confirmation = build_partition_registered(before, partition, header.ref)
+        confirmation = before.build_registered(header.ref, partition)
         return [confirmation, *_resume_partition(state, before, partition, request)]
     session = replace(before, proxy=incoming.source)
     state.registry.set_session(session)
     if state.registry.away.pop(header.rm, None) is not None:
         state.notes.append(f"RM {header.rm} is back")
-    sends = [build_registered(session, header.ref)]
+    sends = [session.build_registered(header.ref)]
     for partition in session.partitions:
         sends += _resume_partition(state, session, partition, request)
     return sends
@@ -262,15 +242,14 @@ def _resume_partition(state: BrokerState, session: RmSession, partition: str, re
     name = usual_name(partition)
     received = request.received.get(name)
     is_configured = partition in session.configs
+    repeat = state.registry.build_worker_message
     if request.lives.get(name, 0) == session.generation(partition):
         # the proxy acknowledges commands for a partition that is being taken down; they never reach its worker
         acknowledged = request.acknowledged.get(name, 0) if is_configured else 0
-        received = received or 0
-        return [build_repeat(state.registry, session, partition, received=received, acknowledged=acknowledged)]
-    repeat = build_repeat(state.registry, session, partition)
-    if received is None or not is_configured:
-        return [repeat]
-    return [build_partition_restarted(session, partition, "it restarted meanwhile"), repeat]
+        return [repeat(session, partition, Repeat(acknowledged=acknowledged), ack=received or 0)]
+    restarted = received is not None and is_configured
+    told = [session.build_partition_restarted(partition, "it restarted meanwhile")] if restarted else []
+    return [*told, repeat(session, partition, Repeat())]
 
 
 def handle_leave(state: BrokerState, changes: ConfigChanges, incoming: Incoming) -> list[Outgoing]:
@@ -280,16 +259,15 @@ def handle_leave(state: BrokerState, changes: ConfigChanges, incoming: Incoming)
     if state.registry.find_session(header.rm, header.session) is not None:
         sends = _end_session(state, changes, header.rm)
         state.notes.append(f"RM {header.rm} has left, its partitions end")
-    return [*sends, build_left(incoming.source, header)]
+    left = Header(kind="Left", rm=header.rm, session=header.session, ref=header.ref)
+    return [*sends, make_outgoing(incoming.source, Left(), left)]
 
 
 def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Outgoing]:
     """End the session of an RM that has been away too long. Its proxy drops the RM's state."""
     session = state.registry.sessions[rm]
     sends = _end_session(state, changes, rm)
-    if not session.proxy:
-        return sends
-    return [*sends, build_left(session.proxy, Header(kind="Left", rm=rm, session=session.session))]
+    return [*sends, session.build_message(Left())] if session.proxy else sends
 
 
 def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Outgoing]:

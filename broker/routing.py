@@ -13,26 +13,23 @@ an RM are sent once they are durable. Not here: sockets (`service.py`), starting
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from broker.config_rollout import ConfigChanges
 from broker.config_updates import (
     RETIRE_MAX_S,
     DefaultConfig,
-    FrontEndRequester,
-    RmRequester,
-    UpdateRequest,
+    FrontEndUpdateRequest,
+    RmUpdateRequest,
     start_update,
 )
 from broker.liveness import Liveness, RecoveryState, classify_worker, recover_worker, request_resume_after_restart
 from broker.metrics import BrokerMetrics
-from broker.outgoing import build_refusal, build_retirement, build_settings
 from broker.queries import PendingQueries, list_partitions, read_config
-from broker.registry import RmSession, WorkerSlot
-from broker.rm_records import RmPersistence, RmRecord, restore_session
+from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
+from broker.rm_records import RmPersistence, restore_session
 from broker.rm_sessions import (
     handle_leave,
     hash_call,
@@ -108,7 +105,7 @@ class BrokerMachine:
                 f"waiting for {format_count(len(self.registry.away), 'RM')} registered before this start"
             )
         self._liveness.schedule(now)
-        self._reported_leases: dict[str, int] | None = self.registry.leases()
+        self._reported_leases: dict[str, int] | None = self._persistence.durable_leases()
         """The leases that the supervisor has received; None for a supervisor that has just connected."""
 
     def _restore_rm(self, record: RmRecord, now: float) -> None:
@@ -182,7 +179,7 @@ class BrokerMachine:
         sends = [*sends, *self._default_config.offer(tuple(changed), now)]
         self.registry.changed_rms = {}
         free = [one for rm in changed for one in self._persistence.persist(rm)]
-        free += self._persistence.filter_sends([one for one in sends if one.to])
+        free += self._persistence.filter_outgoing([one for one in sends if one.to])
         self._liveness.schedule(now)
         return [*free, *self._report_leases()]
 
@@ -310,12 +307,15 @@ class BrokerMachine:
                 return self._handle_update(incoming, now)
             case "ChangeConfig":
                 message = decode_body(ChangeConfig, incoming.body)
-                request = UpdateRequest(
+                request = FrontEndUpdateRequest(
                     rm=header.rm,
                     text=message.config,
-                    requester=FrontEndRequester(message.author, message.origin, incoming.source, header.ref),
+                    author=message.author,
+                    origin=message.origin,
                     expected=message.expected,
                     overwrite=message.overwrite,
+                    peer=incoming.source,
+                    ref=header.ref,
                 )
                 return start_update(self.state, self._changes, request, now)
             case "ReadConfig":
@@ -347,7 +347,7 @@ class BrokerMachine:
             sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
             return sends
-        change.rollout.discard_vote(partition)
+        change.rollout.accepted.discard(partition)  # the worker has lost what it prepared
         owner = self.registry.owner(partition)
         if owner is not None and owner.session == change.rollout.session:
             change.rollout.generations[partition] = owner.generation(partition)
@@ -365,7 +365,7 @@ class BrokerMachine:
                     f"worker {slot.worker} cannot start ({ended.reason}): its lease is from before this broker started "
                     "and may be older than the journal, so the partition gets a new one"
                 )
-                ended = structs.replace(ended, cannot_start=False)  # the next attempt may succeed
+                ended = replace(ended, cannot_start=False)  # the next attempt may succeed
         return self._changes.handle_worker_ended(header.partition, ended)
 
     def _recover_leaving(self, session: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
@@ -378,7 +378,7 @@ class BrokerMachine:
             self.state.warnings.append(f"partition {partition} ends without telling its RM what was in it: {reason}")
             self._remove_partition(partition)
             return []
-        retirement = build_retirement(self.registry, session, partition)
+        retirement = self.registry.build_retirement(session, partition)
         return [retirement, *request_resume_after_restart(self.state, session, partition)]
 
     def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
@@ -424,14 +424,19 @@ class BrokerMachine:
         if session.extra != message.extra_config:
             session = replace(session, extra=dict(message.extra_config))
             self.registry.set_session(session)
-            settings = build_settings(self.registry, session, session.configs)
-        origin = FROM_FILE if self.state.watched and not message.config else "update"
-        requester = RmRequester(f"RM {header.rm}", origin, incoming.source, header)
-        text = message.config or self.state.default_text
-        request = UpdateRequest(rm=header.rm, text=text, requester=requester, follows_core=not message.config)
+            settings = self.registry.build_settings(session, session.configs)
+        request = RmUpdateRequest(
+            rm=header.rm,
+            text=message.config or self.state.default_text,
+            author=f"RM {header.rm}",
+            origin=FROM_FILE if self.state.watched and not message.config else "update",
+            follows_core=not message.config,
+            peer=incoming.source,
+            call=header,
+        )
         return [*settings, *start_update(self.state, self._changes, request, now)]
 
 
 def _rename_partition(header: Header, partition: str) -> Header:
     """The header with another partition name: RMs and workers may use different names for a partition."""
-    return structs.replace(header, partition=partition)
+    return replace(header, partition=partition)

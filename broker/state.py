@@ -6,19 +6,22 @@ progress (`config_rollout.py`).
 """
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-from broker.config_validation import ConfigAnalysis, analyses
-from broker.outgoing import EchoBarrier
+from msgspec.structs import replace
+
+from broker.config_validation import analyses
 from broker.registry import NUMBERS_PER_INCARNATION, Registry
 from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
 from common.config.validation import DEFAULT_TEXT
-from common.control_messages import ConfigVersion
+from common.control_messages import ConfigVersion, Echo
+from common.messages import Header
 from common.metrics import Histogram
 from common.names import compile_rm_ids
+from common.wire import NEVER, Outgoing, make_outgoing
 
 SameHierarchy = Literal["off", "warn", "enforce"]
 
@@ -76,9 +79,7 @@ class ChangeRefused(Exception):
 # Counters -----------------------------------------------------------------------------------------------------------
 
 RolloutOutcome = Literal["committed", "objected", "expired", "unstartable", "unrecorded", "ended"]
-ROLLOUT_OUTCOMES: Final[tuple[RolloutOutcome, ...]] = (
-    *("committed", "objected", "expired", "unstartable", "unrecorded", "ended"),
-)
+ROLLOUT_OUTCOMES: Final[tuple[RolloutOutcome, ...]] = get_args(RolloutOutcome)
 """In force; a worker voted no; a vote was missing; a worker cannot start; the record failed; the RM's session ended."""
 
 ROLLOUT_BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
@@ -91,14 +92,12 @@ class Counters:
     rollouts: Counter[RolloutOutcome] = field(default_factory=Counter)
     rollout_s: Histogram = field(default_factory=lambda: Histogram(ROLLOUT_BOUNDS_S))
     """Duration of committed roll-outs."""
-    registrations_granted: int = 0
-    registrations_refused: int = 0
+    registrations: Counter[Literal["granted", "refused"]] = field(default_factory=Counter)
     leases_renewed: int = 0
     """Leases that were granted to another worker because the worker was silent."""
     recoveries: Counter[str] = field(default_factory=Counter)
     """Workers that rejoined, by what they had of their partition (`liveness.py`)."""
-    record_writes: int = 0
-    record_failures: int = 0
+    record_writes: Counter[Literal["durable", "refused"]] = field(default_factory=Counter)
     failed_nodes: Counter[str] = field(default_factory=Counter)
     """RM id to nodes that it registered for partitions that it does not have."""
 
@@ -117,26 +116,13 @@ RMS_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
-class VersionEntry:
-    """One version without its text. The fields are those of `ConfigVersion`."""
-
-    number: int
-    checksum: str
-    at_ns: int
-    author: str
-    origin: str
-    base: str
-
-
-@dataclass(slots=True)
 class VersionHistory:
-    """The versions of one RM, oldest first, and the text of the latest."""
+    """The versions of one RM, oldest first; only the latest one has its text."""
 
-    entries: deque[VersionEntry] = field(default_factory=lambda: deque(maxlen=VERSIONS_MAX))
-    text: str = ""
+    entries: deque[ConfigVersion] = field(default_factory=lambda: deque(maxlen=VERSIONS_MAX))
 
     @property
-    def latest(self) -> VersionEntry | None:
+    def latest(self) -> ConfigVersion | None:
         return self.entries[-1] if self.entries else None
 
     @property
@@ -164,10 +150,8 @@ class ConfigVersions:
 
     def choose_text(self, rm: str, own_text: str) -> str:
         """The text for an RM whose owner has `own_text`: the latest version if that is its base, else `own_text`."""
-        history = self.history(rm)
-        if history.latest is not None and history.latest.base == compute_checksum(own_text):
-            return history.text
-        return own_text
+        latest = self.history(rm).latest
+        return latest.config if latest is not None and latest.base == compute_checksum(own_text) else own_text
 
     def build_next(self, rm: str, text: str, *, at_ns: int, author: str, origin: str, base: str) -> ConfigVersion:
         """Build the next version; it counts once it is passed to `add_version`."""
@@ -184,21 +168,61 @@ class ConfigVersions:
 
     def add_version(self, rm: str, version: ConfigVersion) -> None:
         """Make a durable version the latest."""
-        history = self._histories.setdefault(rm, VersionHistory())
-        history.entries.append(
-            VersionEntry(version.number, version.checksum, version.at_ns, version.author, version.origin, version.base)
-        )
-        history.text = version.config
+        entries = self._histories.setdefault(rm, VersionHistory()).entries
+        if entries:
+            entries[-1] = replace(entries[-1], config="")
+        entries.append(version)
         if len(self._histories) > RMS_MAX:
             del self._histories[next(iter(self._histories))]
 
     def rebase(self, rm: str, base: str) -> bool:
         """Set the base of the latest version to the owner's present text; whether that is a change."""
-        latest = self.history(rm).latest
-        if latest is None or latest.base == base:
+        entries = self.history(rm).entries
+        if not entries or entries[-1].base == base:
             return False
-        latest.base = base
+        entries[-1] = replace(entries[-1], base=base)
         return True
+
+
+# Echoes -------------------------------------------------------------------------------------------------------------
+
+ECHO_MAX_S: Final = 1.0
+"""How long messages wait for the echo of a proxy, which normally takes a millisecond."""
+
+
+class EchoBarrier:
+    """Holds messages until a proxy has processed the messages before them, by number of the echo.
+
+    An RM may use a new partition as soon as the REST caller that added it has the answer. A gRPC proxy would refuse it
+    if it had not received the new partition yet, so the broker first updates the proxy, waits for its `Echo`, and then
+    sends the answer. The retirement of a partition waits likewise, so that all commands before it reach the worker. A
+    proxy that does not answer delays nothing for more than ECHO_MAX_S.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[float, list[Outgoing]]] = {}
+        """Number to deadline and messages."""
+        self._numbers = 0
+
+    @property
+    def deadline(self) -> float:
+        """When the first messages have waited long enough."""
+        return min((deadline for deadline, _ in self._held.values()), default=NEVER)
+
+    def hold(self, proxy: str, rm: str, messages: list[Outgoing], now: float) -> list[Outgoing]:
+        """Hold these messages; the result asks the proxy for an echo."""
+        self._numbers += 1
+        self._held[str(self._numbers)] = now + ECHO_MAX_S, messages
+        return [make_outgoing(proxy, Echo(), Header(kind="Echo", rm=rm, ref=str(self._numbers)))]
+
+    def release(self, ref: str) -> list[Outgoing]:
+        """The messages that waited for this echo."""
+        return self._held.pop(ref, (0.0, []))[1]
+
+    def release_overdue(self, now: float) -> list[Outgoing]:
+        """The messages that have waited long enough."""
+        late = [ref for ref, (deadline, _) in self._held.items() if deadline <= now]
+        return [one for ref in late for one in self.release(ref)]
 
 
 # State --------------------------------------------------------------------------------------------------------------
@@ -242,7 +266,7 @@ class BrokerState:
         """Whether the policy allows an RM with this id."""
         return compile_rm_ids(self.policy.allowed_rms).fullmatch(rm) is not None
 
-    def validate(self, rm: str, text: str, live: Container[str] = ()) -> Configuration:
+    def validate(self, rm: str, text: str, live: Collection[str] = ()) -> Configuration:
         """The configuration in a text, if this RM may have it.
 
         A text whose placement rules cannot be built is refused for partitions that are `live` (by full name), as they
@@ -256,48 +280,34 @@ class BrokerState:
         _refuse_if_any(analysis.naming)
         configuration = analysis.configuration
         assert configuration is not None, "a text without a configuration has problems"
-        problem = self.registry.name_problem(rm, [one.name for one in configuration.partitions])
-        if problem:
+        partitions = configuration.partitions
+        if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
             raise ChangeRefused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
-        live_names = {one.name for one in configuration.partitions if self.registry.full_name(rm, one.name) in live}
-        self._check_partition_count(rm, configuration)
-        _refuse_if_any(list(_building_problems(live_names, configuration, analysis)))
-        self._check_hierarchy(rm, analysis.hierarchy)
-        self._log_warnings(rm, analysis.warnings)
+        others = sum(slot.rm != rm for slot in self.registry.slots.values())
+        if others + len(partitions) > self.policy.partitions_max:
+            raise ChangeRefused(
+                CONFLICT,
+                f"{len(partitions)} partitions are too many now: all RMs together may have "
+                f"{self.policy.partitions_max}, the limit of the setting partitions-max",
+            )
+        building: list[Problem] = []
+        for one, problems, rule_problems in zip(partitions, analysis.building, analysis.rules, strict=True):
+            building += problems
+            if self.registry.full_name(rm, one.name) in live:
+                building += rule_problems
+        _refuse_if_any(building)
+        if self.policy.same_hierarchy == "enforce":
+            _refuse_if_any(analysis.hierarchy)
+        logged = list(analysis.hierarchy) if self.policy.same_hierarchy != "off" else []
+        logged += _limit_warnings(analysis.warnings, WARNINGS_LOGGED_MAX)
+        self.warnings += [f"configuration of RM {rm}: {problem}" for problem in logged]
         return configuration
 
     def list_warnings(self, text: str) -> list[Problem]:
         """The warnings about a valid configuration, as `yunishard validate` lists them."""
         analysis = analyses.get(text)
         hierarchy = analysis.hierarchy if self.policy.same_hierarchy == "warn" else ()
-        found = [*hierarchy, *analysis.warnings]
-        listed = found[:WARNINGS_MAX]
-        if len(found) > len(listed):
-            text = f"{len(found) - len(listed)} more such warnings: `yunishard validate` shows them"
-            listed.append(Problem(message=text, kind="more"))
-        return listed
-
-    def _check_partition_count(self, rm: str, configuration: Configuration) -> None:
-        others = sum(slot.rm != rm for slot in self.registry.slots.values())
-        wanted, most = len(configuration.partitions), self.policy.partitions_max
-        if others + wanted > most:
-            raise ChangeRefused(
-                CONFLICT,
-                f"{wanted} partitions are too many now: all RMs together may have {most}, as the setting "
-                "partitions-max says",
-            )
-
-    def _check_hierarchy(self, rm: str, problems: Sequence[Problem]) -> None:
-        if self.policy.same_hierarchy == "enforce":
-            _refuse_if_any(problems)
-        if self.policy.same_hierarchy != "off":
-            self.warnings += [f"configuration of RM {rm}: {problem}" for problem in problems]
-
-    def _log_warnings(self, rm: str, found: Sequence[Problem]) -> None:
-        lines = [str(problem) for problem in found[:WARNINGS_LOGGED_MAX]]
-        if len(found) > len(lines):
-            lines.append(f"{len(found) - len(lines)} more such warnings: `yunishard validate` shows them")
-        self.warnings += [f"configuration of RM {rm}: {line}" for line in lines]
+        return _limit_warnings([*hierarchy, *analysis.warnings], WARNINGS_MAX)
 
 
 def _refuse_if_any(problems: Sequence[Problem]) -> None:
@@ -305,11 +315,8 @@ def _refuse_if_any(problems: Sequence[Problem]) -> None:
         raise ChangeRefused(BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
 
 
-def _building_problems(
-    live: Container[str], configuration: Configuration, analysis: ConfigAnalysis
-) -> Iterator[Problem]:
-    """What prevents building partitions, with places in the text as written. `live` holds plain names."""
-    for one, building, rules in zip(configuration.partitions, analysis.building, analysis.rules, strict=True):
-        yield from building
-        if one.name in live:
-            yield from rules
+def _limit_warnings(found: Sequence[Problem], most: int) -> list[Problem]:
+    """The first warnings; a last one counts the others."""
+    others = len(found) - most
+    text = f"{others} more such warnings: `yunishard validate` shows them"
+    return [*found[:most], *([Problem(message=text, kind="more")] if others > 0 else [])]

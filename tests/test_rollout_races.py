@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.outgoing import ECHO_MAX_S
+from broker.state import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.messages import Header
 from common.names import BROKER

@@ -15,8 +15,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker.record_file import build_version_answer
-from broker.rm_records import RmRecord, decode_record
+from broker.queries import build_version_answer
+from broker.registry import RmRecord
+from broker.rm_records import decode_record
 from broker.routing import SUPERVISOR, BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
 from common.config.model import compute_checksum
@@ -302,8 +303,7 @@ class World:
         if header.kind == "ReadConfig":
             asked = decode_body(ReadConfig, body)
             kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
-            rows = [(one.number, one.checksum, one.at_ns, one.author, one.origin, one.config) for one in kept]
-            told = build_version_answer(header.rm, asked.version, rows[0] if rows else None)
+            told = build_version_answer(header.rm, asked.version, kept[0] if kept else None)
             self.carry(RECORD, [make_outgoing(BROKER, told, Header(kind="Answer", ref=header.ref))])
             return
         wanted = decode_body(ManagerRecord, body)

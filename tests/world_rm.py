@@ -144,6 +144,7 @@ class RM:
         After two breaks in a row, news that were repeated because of the first may arrive on the third connection with
         their beginning lost: a gap, which another resumption mends.
         """
+        before = self.session.state
         try:
             message = self.session.receive(header, body)
         except WireError:
@@ -171,6 +172,8 @@ class RM:
                 self.refused += [f"{partition}/{one.allocation_key}" for one in message.rejected_allocations]
             case Refused(code="gap") | ResumeWanted():
                 return self.resume(partition) if self.session.is_open(partition) else []
+            case Refused(code="busy") if before == "open" and self.session.state == "refused":
+                return self.resume()  # all partitions, as one alone may not
             case Refused():
                 self._asking = False
                 self.refusals.append(message)

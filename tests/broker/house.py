@@ -4,7 +4,8 @@ from typing import Final
 
 import msgspec
 
-from broker.rm_records import RmRecord, decode_record
+from broker.registry import RmRecord
+from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
 from common.config.model import compute_checksum
@@ -132,6 +133,10 @@ class House:
 
     def epoch(self, partition: str) -> int:
         return self.switch.registry.slots[partition].epoch
+
+    def leases(self) -> dict[str, int]:
+        """The epoch of each worker slot."""
+        return {name: slot.epoch for name, slot in self.switch.registry.slots.items()}
 
     def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Outgoing]:
         """A worker comes that runs nothing, perhaps because of a problem with its journal."""

@@ -1,6 +1,6 @@
 """The answer to a front end waits until the RM's proxy knows of new partitions."""
 
-from broker.outgoing import ECHO_MAX_S
+from broker.state import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.control_messages import Echo
 from common.wire import Outgoing

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from broker.config_updates import FrontEndRequester
+from broker.config_updates import FrontEndUpdateRequest
 from common.config.model import compute_checksum
 from common.query_messages import Answer
 from common.rm_messages import ConfigurationUpdated, Refused, Resume
 from tests.broker.house import GPU, PROXY, WEB, answers, is_prepare, news, registered
-from tests.machines import ONE_QUEUE, PARTITION, said, sent, two_partitions
+from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
 
 TWO = two_partitions()
 UPDATED = ConfigurationUpdated(checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
@@ -92,7 +92,8 @@ def test_a_front_end_hears_of_each_problem_where_it_is() -> None:
 
 def test_only_owners_own_what_they_ask_for() -> None:
     origins = ("registration", "update", "file", "api", "rollback to 3")
-    assert [FrontEndRequester("a", one, WEB, "").is_owner for one in origins] == [True, True, True, False, False]
+    fields = {"rm": RM, "text": "", "author": "a", "peer": WEB, "ref": ""}
+    assert [FrontEndUpdateRequest(origin=one, **fields).is_owner for one in origins] == [True, True, True, False, False]
 
 
 def test_nothing_is_asked_of_a_worker_twice_for_a_refused_change() -> None:

@@ -1,11 +1,11 @@
 """Nothing is said of an RM that a broker that dies would not know; a full disk makes one RM wait and no other."""
 
-from broker.rm_records import PROBE_S, RETRY_S
+from broker.rm_records import HELD_MAX, PROBE_S, RETRY_S
 from broker.routing import BrokerMachine
 from common.control_messages import Hello, ManagerRecord, Recorded
 from common.names import RECORD, worker_name
 from common.query_messages import ListPartitions, PartitionList
-from common.rm_messages import NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
+from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import PATIENT, PROXY, WEB, House, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
@@ -29,7 +29,7 @@ def test_what_happened_is_recorded_before_anybody_hears_of_it() -> None:
     assert (record.to, record.header.kind, record.header.rm) == (RECORD, "ManagerRecord", RM)
     sends = house.recorded([record])
     assert kinds(sends) == [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig"), (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].lives == {PARTITION: 1}
+    assert house.facts[RM].generations == {PARTITION: 1}
 
 
 def test_what_is_only_routed_waits_for_nothing() -> None:
@@ -76,26 +76,26 @@ def test_a_full_disk_refuses_a_registration_and_a_change_with_the_reason() -> No
 
 def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_again() -> None:
     house = registered()
-    written = house.switch.state.counters.record_writes
+    written = house.switch.state.counters.record_writes["durable"]
     house.disk_problem = "disk full"
     house.call(rm="rm-2", session="another")
     house.vote(house.hello("rm-2_default")[0])
-    assert house.switch.state.counters.record_failures == 1
+    assert house.switch.state.counters.record_writes["refused"] == 1
     assert record_problem(house) == "disk full"
     house.wait(house.now + 2 * PROBE_S)
-    assert (house.switch.state.counters.record_failures, record_problem(house)) == (3, "disk full")
+    assert (house.switch.state.counters.record_writes["refused"], record_problem(house)) == (3, "disk full")
     house.disk_problem = ""
     house.wait(house.now + PROBE_S)
-    assert (house.switch.state.counters.record_writes, record_problem(house)) == (written + 1, "")
+    assert (house.switch.state.counters.record_writes["durable"], record_problem(house)) == (written + 1, "")
     assert house.switch.deadline == NEVER
 
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
     switch = BrokerMachine(now=1.0, policy=PATIENT, record_problem="disk full")
-    assert (switch.state.counters.record_failures, switch.deadline) == (1, 1.0 + PROBE_S)
+    assert (switch.state.counters.record_writes["refused"], switch.deadline) == (1, 1.0 + PROBE_S)
     assert kinds(switch.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
     assert switch.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []
-    assert (switch.state.counters.record_writes, switch.deadline) == (1, NEVER)
+    assert (switch.state.counters.record_writes["durable"], switch.deadline) == (1, NEVER)
 
 
 def record_problem(house: House) -> str:
@@ -154,3 +154,12 @@ def test_what_the_record_says_of_what_it_was_given_earlier_counts_for_nothing() 
     assert house.switch.handle(arrives(RECORD, Recorded(number=1), session=""), 1.0) == []
     assert house.switch.handle(arrives(RECORD, Recorded(number=9, problem="x"), session=""), 1.0) == []
     assert len(house.recorded([record])) == 3
+
+
+def test_a_bounded_number_of_messages_waits_for_one_record_and_later_ones_are_dropped() -> None:
+    house = registered()
+    [record] = lost(house)
+    for number in range(HELD_MAX):
+        assert house.hear(PROXY, Leave(), session="earlier", ref=str(number)) == []
+    answered = [one.header.ref for one in house.recorded([record]) if one.header.kind == "Left"]
+    assert answered == [str(number) for number in range(HELD_MAX - 3)]  # three messages were held before them

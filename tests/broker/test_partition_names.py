@@ -98,10 +98,10 @@ def test_an_rm_cannot_name_the_partition_of_another(pairs: tuple[tuple[str, str]
 def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tuple[str, str], ...]) -> None:
     house = in_order(*pairs)
     before = {rm: full_name_of(house, rm) for rm, _ in pairs}
-    leases = house.switch.registry.leases()
+    leases = house.leases()
     house.begin_again()
     assert {rm: full_name_of(house, rm) for rm, _ in pairs} == before
-    assert house.switch.registry.leases() == leases
+    assert house.leases() == leases
     first, second = (rm for rm, _ in pairs)
     house.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
     house.begin_again()

@@ -52,7 +52,9 @@ def test_an_rm_that_knows_a_later_life_than_the_record_has_to_register_anew() ->
     [refused] = said(house.resume(received={PARTITION: 3}, lives={PARTITION: 1}))
     reason = "the core's record of RM 'rm-1' is older than this session's last state, register again"
     assert refused == Refused(code="unknown-session", reason=reason)
-    assert house.switch.state.warnings == ["RM rm-1 has to register anew: its record has gone back to an earlier state"]
+    assert house.switch.state.warnings == [
+        "RM rm-1 has to register again: its record has gone back to an earlier state"
+    ]
 
 
 def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older() -> None:
@@ -192,7 +194,7 @@ def test_an_rm_goes_on_after_a_broker_that_died() -> None:
     house = registered(two_partitions())
     before = house.switch.registry.sessions[RM]
     house.begin_again()
-    assert house.switch.registry.leases() == {PARTITION: 1, GPU: 2}
+    assert house.leases() == {PARTITION: 1, GPU: 2}
     assert kinds(house.resume())[0] == (PROXY, "Registered")
     assert house.switch.registry.sessions[RM] == before
     assert house.hear(PROXY, NodeRequest(), partition=PARTITION, seq=1)[0].to == PARTITION

@@ -5,15 +5,21 @@ from broker.queries import PendingQueries
 from common.names import SUPERVISOR
 from common.query_messages import Query
 from common.rm_messages import Leave
-from tests.broker.house import PROXY, WEB, kinds, registered
-from tests.machines import PARTITION
+from tests.broker.house import GPU, PROXY, WEB, House, kinds, registered
+from tests.machines import PARTITION, arrives, two_partitions
+
+
+def forward(asked: PendingQueries, house: House, ref: str, *, partition: str = PARTITION) -> None:
+    query = arrives(WEB, Query(what="queues"), rm="", session="", partition=partition, ref=ref)
+    assert len(asked.forward(house.switch.registry, query)) == 1
 
 
 def test_whoever_still_waits_is_told_that_the_worker_began_anew() -> None:
+    house = registered(two_partitions())
     asked = PendingQueries()
     for ref in ("1", "2", "3"):
-        asked.add_query(PARTITION, "webservice", ref)
-    asked.add_query("other", "webservice", "4")
+        forward(asked, house, ref)
+    forward(asked, house, "4", partition=GPU)
     asked.remove_query(PARTITION, "webservice", "2")
     lost = asked.fail_partition(PARTITION)
     assert [(one.to, one.header.kind, one.header.ref) for one in lost] == [
@@ -31,9 +37,9 @@ def test_an_answer_to_a_question_that_nobody_asked_is_no_matter() -> None:
 
 
 def test_only_so_many_are_remembered() -> None:
-    asked = PendingQueries()
+    house, asked = registered(), PendingQueries()
     for number in range(queries.PENDING_MAX + 2):
-        asked.add_query(PARTITION, "webservice", str(number))
+        forward(asked, house, str(number))
     lost = asked.fail_partition(PARTITION)
     assert len(lost) == queries.PENDING_MAX
     assert lost[0].header.ref == "2"

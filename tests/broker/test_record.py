@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from broker.record_file import FORMAT_VERSION, RecordFile
-from broker.rm_records import RmRecord, encode_record
+from broker.registry import RmRecord
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
@@ -40,7 +40,7 @@ class Paper:
 
     def keep(self, known: RmRecord | None, number: int, new: ConfigVersion | None = None, *, rm: str = RM) -> Recorded:
         rm = known.rm if known is not None else rm
-        answer = self.told(ManagerRecord(number=number, facts=encode_record(known), version=new), rm=rm)
+        answer = self.told(ManagerRecord(number=number, facts=msgspec.json.encode(known), version=new), rm=rm)
         assert answer is not None
         assert (answer.source, answer.header) == (RECORD, header("Recorded", rm=rm, session=""))
         return decode_body(Recorded, answer.body)
@@ -118,7 +118,7 @@ def test_what_was_recorded_is_there_when_the_file_is_opened_again(path: Path) ->
     with opened(path) as paper:
         assert ConfigVersions(paper.record.read_histories()).history(RM) == live.history(RM)
         assert list(paper.record.read_histories()) == [RM, "rm-2"]
-        assert paper.record.read_histories()[RM].text == text
+        assert paper.record.read_histories()[RM].entries[-1].config == text
         assert [one.number for one in paper.record.read_histories()[RM].entries] == [1, 2]
         assert paper.write(3, "third") == Recorded(number=3)
 
@@ -126,13 +126,13 @@ def test_what_was_recorded_is_there_when_the_file_is_opened_again(path: Path) ->
 def test_a_version_is_there_even_if_the_process_never_gets_to_close_the_file(path: Path, paper: Paper) -> None:
     paper.write(1, "text")
     with opened(path) as another:
-        assert another.record.read_histories()[RM].text == "text"
+        assert another.record.read_histories()[RM].entries[-1].config == "text"
 
 
 def test_a_version_that_was_not_carried_out_may_be_written_anew(paper: Paper) -> None:
     paper.write(1, "text")
     assert paper.write(1, "another") == Recorded(number=1)
-    assert paper.record.read_histories()[RM].text == "another"
+    assert paper.record.read_histories()[RM].entries[-1].config == "another"
 
 
 def test_no_more_is_kept_than_is_remembered(paper: Paper) -> None:
@@ -218,8 +218,8 @@ def test_what_is_so_of_an_rm_is_there_when_the_file_is_opened_again_the_first_re
         follows_core=True,
         passed_over="x",
         rollout=7,
-        lives={"rm-1_gpu": 3},
-        lives_begun=4,
+        generations={"rm-1_gpu": 3},
+        last_generation=4,
         leaving=["rm-1_old"],
         leases={"rm-1_gpu": 1_800_000_000 * 2**20},
     )
@@ -239,7 +239,7 @@ def test_a_decision_and_its_version_are_recorded_together_or_not_at_all(path: Pa
     with full_disk(path.with_name(path.name + "-wal").stat().st_size):
         assert paper.write(2, "second" * 10_000).problem
     assert [one.text for one in paper.record.read_records()] == ["first"]
-    assert paper.record.read_histories()[RM].text == "first"
+    assert paper.record.read_histories()[RM].entries[-1].config == "first"
 
 
 def test_what_cannot_be_read_of_one_rm_is_left_out_and_the_others_are_known(path: Path, paper: Paper) -> None:
@@ -261,7 +261,7 @@ def test_a_file_of_the_first_format_is_taken_over_with_its_versions(path: Path) 
         file.execute("PRAGMA user_version=1")
     file.close()
     with opened(path) as paper:
-        assert paper.record.read_histories()[RM].text == "text"
+        assert paper.record.read_histories()[RM].entries[-1].config == "text"
         assert paper.record.read_records() == []
         assert paper.write(2, "another") == Recorded(number=2)
 
@@ -306,7 +306,7 @@ def test_a_full_disk_refuses_the_version_and_the_next_one_is_taken_when_there_is
         assert recorded(paper, ProbeRecord()).problem
     assert refusal.number == 2
     assert refusal.problem
-    assert paper.record.read_histories()[RM].text == "first"
+    assert paper.record.read_histories()[RM].entries[-1].config == "first"
     assert recorded(paper, ProbeRecord()) == Recorded(number=0)
     assert paper.write(2, "another second") == Recorded(number=2)
 

@@ -136,7 +136,7 @@ def test_after_a_broker_that_died_one_that_has_everything_goes_on() -> None:
 def test_after_a_broker_that_died_one_that_has_nothing_may_have_lost_something() -> None:
     house = inherited()
     assert kinds(house.hello(PARTITION)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].lives == {PARTITION: 1}
+    assert house.facts[RM].generations == {PARTITION: 1}
 
 
 @pytest.mark.parametrize(("session", "prepared"), [("earlier", 0), ("earlier", 1), ("", 1), ("", 0)])
@@ -148,7 +148,7 @@ def test_after_a_broker_restart_another_session_in_the_journal_is_no_evidence_th
     hello = Hello(role="worker", prepared=prepared, recovered=True)
     sends = house.hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
     assert kinds(sends) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].lives == {PARTITION: 1}
+    assert house.facts[RM].generations == {PARTITION: 1}
 
 
 @pytest.mark.parametrize("session", ["earlier", ""])
@@ -166,13 +166,13 @@ def test_after_a_broker_restart_an_earlier_life_in_the_journal_is_no_evidence_ei
     house.begin_again()
     house.resume(lives={PARTITION: 1})
     assert kinds(house.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].lives == {PARTITION: 2}
+    assert house.facts[RM].generations == {PARTITION: 2}
 
 
 def test_the_next_life_is_above_the_one_in_a_journal_that_is_newer_than_the_record() -> None:
     house = inherited()
     assert kinds(house.returns(PARTITION, life=3)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].lives == {PARTITION: 4}
+    assert house.facts[RM].generations == {PARTITION: 4}
 
 
 def test_a_lease_that_a_restored_record_holds_is_renewed_once_if_no_worker_can_start_under_it() -> None:

@@ -1,8 +1,11 @@
+import pytest
+
 from broker.config_rollout import Rollout
 from broker.registry import Registry
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig
 from common.wire import NEVER
-from tests.machines import RM, SESSION, config_of, sent
+from tests.broker.house import GPU, House, is_prepare
+from tests.machines import PARTITION, RM, SESSION, config_of, sent, two_partitions
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"
 CONFIG = config_of()
@@ -30,31 +33,29 @@ def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
 
 
 def test_the_last_vote_of_yes_decides() -> None:
-    vote = rollout()
-    assert vote.missing_votes() == [FIRST, SECOND]
-    vote.accept_vote(SECOND, 0.0)
-    assert vote.missing_votes() == [FIRST]
-    vote.accept_vote(SECOND, 0.0)
-    assert not vote.is_unanimous
-    vote.accept_vote(FIRST, 0.0)
-    assert vote.is_unanimous
+    house = House()
+    house.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
+    assert house.vote(second) == []
+    assert house.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in house.vote(first)}
 
 
 def test_a_worker_that_was_restarted_has_not_voted() -> None:
-    vote = rollout()
-    vote.accept_vote(FIRST, 0.0)
-    vote.discard_vote(FIRST)
-    vote.discard_vote(SECOND)
-    vote.accept_vote(SECOND, 0.0)
-    assert not vote.is_unanimous
-    vote.accept_vote(FIRST, 0.0)
-    assert vote.is_unanimous
+    house = House()
+    house.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
+    house.vote(first)
+    [again] = [one for one in house.hello(PARTITION) if is_prepare(one)]
+    assert house.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in house.vote(again)}
 
 
-def test_every_worker_hears_the_outcome() -> None:
-    commits, aborts = rollout().build_commits(SEATS), rollout().build_aborts(SEATS)
-    assert commits == [sent(worker, CommitConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
-    assert aborts == [sent(worker, AbortConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
+@pytest.mark.parametrize("outcome", [CommitConfig, AbortConfig])
+def test_every_worker_hears_the_outcome(outcome: type[CommitConfig | AbortConfig]) -> None:
+    assert rollout().build_outcome(SEATS, outcome) == [
+        sent(worker, outcome(rollout=7), partition=name) for name, worker in WORKERS.items()
+    ]
 
 
 def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:

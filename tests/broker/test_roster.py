@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from broker.registry import NUMBERS_PER_INCARNATION, Registry, RmSession
 from common.names import normalise_partition_name
@@ -13,7 +13,7 @@ CONFIG = config_of()
 
 def registration(rm: str, *partitions: str, session: str = "s") -> RmSession:
     configs = {normalise_partition_name(rm, name): CONFIG for name in partitions}
-    return RmSession(rm=rm, session=session, proxy="rmproxy", configs=configs, build_info={}, call="")
+    return RmSession(rm=rm, session=session, proxy="rmproxy", configs=configs, call="", text="", registered_ns=0)
 
 
 def registry(*registrations: RmSession) -> Registry:
@@ -41,7 +41,7 @@ def test_each_seat_has_a_lease_of_its_own_and_a_new_one_once_it_was_given_up_or_
     first, second = places.assign_slot("rm", "a").epoch, places.assign_slot("rm", "b").epoch
     assert first != second
     assert places.assign_slot("rm", "a").epoch == first
-    assert places.leases() == {"a": first, "b": second}
+    assert {name: slot.epoch for name, slot in places.slots.items()} == {"a": first, "b": second}
     places.free_slot("a")
     third = places.assign_slot("rm", "a").epoch
     places.renew_lease("a")

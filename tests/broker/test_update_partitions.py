@@ -5,7 +5,7 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.config_updates import RETIRE_MAX_S
-from broker.outgoing import ECHO_MAX_S
+from broker.state import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
 from common.query_messages import Query

@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from broker.record_file import RecordFile
-from broker.rm_records import RmRecord, decode_record
-from broker.rm_records import encode_record as encoded_facts
+from broker.registry import RmRecord
+from broker.rm_records import decode_record
 from common import extra_config
 from common.config.problems import ConfigError
 from common.config.validation import load
@@ -180,7 +180,7 @@ def _durable(folder: Path) -> dict[str, Target]:
     content = b"anything" * 9
     snapshots.write_snapshot(folder / "good.snapshot", 7, content)
     step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
-    facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
+    facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, generations={"a_default": 1})
     replica = PartitionHost(partition="mad_default", epoch=1)
     return {
         "step": Target(
@@ -201,7 +201,7 @@ def _durable(folder: Path) -> dict[str, Target]:
             structured=True,
         ),
         "journal": Target([_journal(folder)], lambda data: _journal_read(folder, data), (JournalDamaged, OSError)),
-        "facts": Target([encoded_facts(facts)], decode_record, (msgspec.MsgspecError,)),
+        "facts": Target([msgspec.json.encode(facts)], decode_record, (msgspec.MsgspecError,)),
         "record": Target([_record(folder, facts)], lambda data: _record_read(folder, data), (OSError,)),
     }
 
@@ -240,7 +240,7 @@ def _record(folder: Path, facts: RmRecord) -> bytes:
     record.begin(7)
     record.close()
     with closing(sqlite3.connect(file, isolation_level=None)) as opened:
-        opened.execute("INSERT INTO managers VALUES ('a', ?)", (encoded_facts(facts).decode(),))
+        opened.execute("INSERT INTO managers VALUES ('a', ?)", (msgspec.json.encode(facts).decode(),))
         opened.execute("INSERT INTO versions VALUES ('a', 1, 'c', 1, 'author', 'update', 'b', ?)", (CONFIG,))
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.read_bytes()

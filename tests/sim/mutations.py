@@ -13,7 +13,7 @@ from broker.config_rollout import ConfigChange, ConfigChanges, Rollout
 from broker.liveness import RecoveryState
 from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
-from common.control_messages import Hello
+from common.control_messages import CommitConfig, Hello
 from common.journal_messages import Step
 from common.messages import Header
 from common.names import BROKER
@@ -132,7 +132,7 @@ def commit_before_recorded() -> Iterator[None]:
 
     def decide(changes: ConfigChanges, change: ConfigChange) -> list[Outgoing]:
         sends = before(changes, change)
-        return [*change.rollout.build_commits(changes._state.registry), *sends] if sends else []
+        return [*change.rollout.build_outcome(changes._state.registry, CommitConfig), *sends] if sends else []
 
     return _replaced(ConfigChanges, "_decide", decide)
 

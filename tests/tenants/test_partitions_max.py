@@ -8,7 +8,7 @@ from tests.machines import ONE_QUEUE
 
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 TWO = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"
-TEXT = "2 partitions are too many now: all RMs together may have 2, as the setting partitions-max says"
+TEXT = "2 partitions are too many now: all RMs together may have 2, the limit of the setting partitions-max"
 
 
 def refusals(sends: list[Outgoing]) -> list[str]:
