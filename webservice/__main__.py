@@ -13,9 +13,10 @@ from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
 from webservice.authn import CERTIFICATE, PROXY, TOKEN, Authenticator, LoopbackUsers
 from webservice.authz import AccessControl, Authorizer
-from webservice.calls import HistoryFile, Startup
+from webservice.calls import Startup
 from webservice.config_view import deadlock_of
 from webservice.cross_site import Cors
+from webservice.history.recorder import HistoryFile
 from webservice.service import listen, serve
 from webservice.tokens import KeyFile, TokenTerms
 from webservice.views import SettingView

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -18,24 +18,21 @@ from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from webservice.api_document import routes
 from webservice.authn import LoopbackUsers
 from webservice.authz import AccessControl, Authorizer, viewer_of
-from webservice.calls import JSON, Broker, Call, Locks, Reply, Startup
+from webservice.broker_client import BrokerClient
+from webservice.calls import JSON, Call, Pieces, Reply, Services, Startup
 from webservice.changes import ChangeHandler
 from webservice.config_routes import YAML
 from webservice.cross_site import Cors
-from webservice.event_streams import EventStreams
-from webservice.health import StorageHealth
-from webservice.history.queries import HistoryReader
-from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG, StreamResponse
-from webservice.metrics import RestMetrics
+from webservice.http1 import HEAD_BYTES_MAX
 from webservice.parameters import escape_for_log, has_bad_escape, parse_query
-from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, ResponseCache, accepts_gzip, compress
-from webservice.router import Elsewhere, Match, OtherMethods, Route, find
-from webservice.routes import routes
+from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
+from webservice.router import Elsewhere, Match, OtherMethods, find
 from webservice.views import RequestError
 from webservice.web_root import is_api, serve_file
 
@@ -53,11 +50,6 @@ REQUESTS_OF_ONE_MAX: Final = 250
 this bound.
 """
 
-RETRY_AFTER_S: Final = 1
-
-EVERYTHING: Final = "*"
-"""The path of `OPTIONS` requests about the server itself."""
-
 OWN_CACHE_ONLY: Final = "private, no-cache"
 """The answer is for its caller only: a proxy must not share it, and a browser must revalidate it."""
 
@@ -71,25 +63,16 @@ class Api:
     """
 
     def __init__(
-        self, broker: Broker, users: LoopbackUsers, startup: Startup, control: AccessControl | None = None
+        self, broker: BrokerClient, users: LoopbackUsers, startup: Startup, control: AccessControl | None = None
     ) -> None:
         control = control or AccessControl(Authorizer(users), Cors(startup.cors))
-        self._broker = broker
+        self.services = Services(broker, startup, control.audit)
         self._authorizer = control.authorizer
         self._changes = ChangeHandler(control.authorizer, control.audit)
         self._cors = control.cors
-        self._startup = startup
         self._routes = routes(debug=startup.debug)
-        self._locks = Locks()
         self._running: Counter[str] = Counter()
         """Running requests by client address; all and only addresses that have some."""
-        self.streams = EventStreams(broker.ask)
-        self._cache = ResponseCache(broker.ask)
-        self.history: HistoryReader | None = None
-        self.storage = StorageHealth(startup.state, control.audit)
-        self.metrics = RestMetrics()
-        self.metrics.sources.append(self.streams.families)
-        self.metrics.sources.append(self._cache.families)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -111,20 +94,21 @@ class Api:
         except ClientDisconnect:
             return
         passed_ms = (time.perf_counter() - began) * 1000
-        _log.debug("%s %s: %d in %.1f ms", request.method, _address(request), response.status_code, passed_ms)
+        address = escape_for_log(request.scope["raw_path"], request.scope["query_string"])
+        _log.debug("%s %s: %d in %.1f ms", request.method, address, response.status_code, passed_ms)
         await response(request.scope, receive, send)
 
     def _refuse_unread(self, request: Request) -> Response | None:
-        """The answer to a request that is refused whatever it asks for; None if it is not refused."""
+        """The answer to a request that is refused before it is routed; None if it is not refused."""
         if _LENGTHS.issubset(request.headers.keys()):
             text = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
             return _text(400, text, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
             return _text(431, f"More than {HEADERS_MAX} headers\n")
         if _head_length(request) > HEAD_BYTES_MAX:
-            return _text(TOO_LONG, "The head of the request is too long\n")
+            return _text(431, "The head of the request is too long\n")
         if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
-            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            headers = {"Retry-After": "1"}
             return _text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
         return None
 
@@ -132,14 +116,14 @@ class Api:
         if has_bad_escape(request.scope["raw_path"].decode("latin-1")):
             return _text(400, "400 Bad Request")
         path: str = request.scope["path"]
-        if path == EVERYTHING and request.method == "OPTIONS":
+        if path == "*" and request.method == "OPTIONS":  # about the server itself
             return Response(b"")
         match find(self._routes, request.method, path):
             case Match(route=route) as match:
                 began = time.perf_counter()
                 response = await self._call(request, match)
                 took_s = time.perf_counter() - began
-                self.metrics.record(route.method, route.path, response.status_code, took_s)
+                self.services.metrics.record(route.method, route.path, response.status_code, took_s)
                 return response
             case Elsewhere(path=corrected):
                 return _redirect(request, corrected)
@@ -148,21 +132,30 @@ class Api:
                 return Response(b"", headers={"Allow": allowed, **preflight})
             case OtherMethods(allowed=allowed):
                 return _text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
-            case None if self._startup.web_root is not None and not is_api(path):
-                return await _file(request, self._startup.web_root)
             case None:
-                return _not_found()
+                root = self.services.startup.web_root
+                return await _file(request, root) if root is not None and not is_api(path) else _not_found()
 
     async def _call(self, request: Request, match: Match) -> Response:
-        route, call = match.route, self._make_call(request, match.segments)
-        own: dict[str, str] = {}
-        is_private = _is_private(route, request)
+        route, own = match.route, dict[str, str]()
+        call = Call(
+            self.services,
+            match.segments,
+            _query(request),
+            lambda: _read_body(request),
+            request.scope["raw_path"].decode("latin-1"),
+            request.scope["query_string"].decode("latin-1"),
+            _headers(request),
+        )
+        is_private = (
+            route.changes or route.is_private or (bool(route.private_with) and route.private_with in call.query)
+        )
         try:
             if route.changes:
                 own["X-Request-Id"] = secrets.token_hex(8)
                 reply = await self._changes.make_change(request, call, route, own["X-Request-Id"])
             else:
-                if is_private:
+                if is_private:  # it must name a known host while authentication is off
                     self._authorizer.check_host(request, call.headers)
                 caller = await self._authorizer.identify(request, call.headers, route)
                 self._authorizer.authorize(request, call.headers, route, caller)
@@ -182,26 +175,27 @@ class Api:
             return StreamResponse(content, reply.status, headers)
         return await _whole(request, content, reply.status, headers)
 
-    def _make_call(self, request: Request, segments: dict[str, str]) -> Call:
-        async def body() -> bytes:
-            return await _body(request)
 
-        return Call(
-            self._broker,
-            segments,
-            _values(request),
-            body,
-            self.streams,
-            self._cache,
-            request.scope["raw_path"].decode("latin-1"),
-            request.scope["query_string"].decode("latin-1"),
-            _headers(request),
-            self._startup,
-            metrics=self.metrics,
-            history=self.history,
-            locks=self._locks,
-            storage=self.storage,
-        )
+class StreamResponse(StreamingResponse):
+    """A response that sends the pieces of a body one by one, and ends the iteration when the client disconnects.
+    `http1.py` aborts the connection of a client that does not accept a piece.
+    """
+
+    def __init__(self, pieces: Pieces, status: int, headers: Mapping[str, str]) -> None:
+        async def one_by_one() -> AsyncGenerator[bytes, None]:
+            async for piece in pieces:
+                yield piece
+                await asyncio.sleep(0)  # lets a disconnect of the client end the iteration
+
+        super().__init__(one_by_one(), status, headers)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all pieces, until the client disconnects."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._pieces.aclose()
 
 
 def _head_length(request: Request) -> int:
@@ -220,21 +214,10 @@ def _headers(request: Request) -> dict[str, str]:
     return headers
 
 
-def _values(request: Request) -> dict[str, str]:
+def _query(request: Request) -> dict[str, str]:
     """The query by name. Not from `request.url`, which fails for a query that is not valid text."""
     query: bytes = request.scope["query_string"]
     return parse_query(query.decode(errors="replace"))
-
-
-def _is_private(route: Route, request: Request) -> bool:
-    """Whether pages of other sites may not read the answer: one to a change, or one that YuniKorn does not have. While
-    authentication is off, such a request must also name a known host.
-    """
-    return route.changes or route.is_private or (bool(route.private_with) and route.private_with in _values(request))
-
-
-def _address(request: Request) -> str:
-    return escape_for_log(request.scope["raw_path"], request.scope["query_string"])
 
 
 def _add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
@@ -272,7 +255,7 @@ def _not_found() -> Response:
     return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     read = bytearray()
     async for chunk in request.stream():
         read += chunk

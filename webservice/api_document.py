@@ -1,28 +1,80 @@
-"""Generates the OpenAPI 3.1 document from the declared routes.
+"""The route table, and the OpenAPI 3.1 document that is generated from it.
 
-Schemas of bodies are generated from the msgspec structs that encode them, so they always have the fields that the API
-sends. Parameters, access rules and texts come from the declarations (`router.py`) and the handlers' docstrings.
+To add a route, write a handler in one of the `*_routes.py` modules; nothing else has to change. Schemas of bodies are
+generated from the msgspec structs that encode them, so they always have the fields that the API sends. Parameters,
+access rules and texts come from the declarations (`router.py`) and the handlers' docstrings.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import Final
 
-from msgspec.json import schema_components
+import msgspec
 
-from webservice.parameters import ANY_TEXT, SEGMENTS, Json, Parameter
-from webservice.router import JSON_MEDIA, TEXT, Access, Content, Route, RouteGroup
+from webservice import cluster_routes, config_routes, debug_routes, history_routes, partition_routes
+from webservice.calls import Call, Reply
+from webservice.parameters import ANY_TEXT, IF_NONE_MATCH, SEGMENTS, Json, Parameter, entity_tag, is_known
+from webservice.router import ANY_OBJECT, TEXT, Access, Content, Route, RouteGroup
 from webservice.views import ErrorView
 
-VERSION: Final = "3.1.0"
-PREFIX: Final = "/ws/v1"
+GROUPS: Final[tuple[RouteGroup, ...]] = (
+    cluster_routes.CLUSTER,
+    partition_routes.PARTITION,
+    partition_routes.EVENTS,
+    history_routes.HISTORY,
+    config_routes.CONFIGURATION,
+    partition_routes.CHANGES,
+    debug_routes.DEBUG,
+)
 
-_REF: Final = "#/components/schemas/{name}"
+_TAG_LENGTH: Final = 32
+
+
+@Route(
+    cluster_routes.CLUSTER,
+    "GET",
+    "/ws/v1/openapi.json",
+    Access.ANYBODY,
+    (ANY_OBJECT,),
+    parameters=(IF_NONE_MATCH,),
+    headers={"ETag": "Changes when the document does."},
+)
+async def openapi(call: Call) -> Reply:
+    """This document."""
+    text, tag = _document()
+    headers = {"ETag": entity_tag(tag), "Cache-Control": "no-cache"}
+    if is_known(call.headers.get("if-none-match"), tag):
+        return Reply(b"", 304, headers=headers)
+    return Reply(text, headers=headers)
+
+
+@cache
+def _document() -> tuple[bytes, str]:
+    """The document and its tag, generated on first use: routes do not change while the process runs."""
+    text = msgspec.json.encode(api_document(GROUPS, release=version("yunishard"))) + b"\n"
+    return text, hashlib.sha256(text).hexdigest()[:_TAG_LENGTH]
+
+
+ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.routes)
+
+
+def routes(*, debug: bool) -> tuple[Route, ...]:
+    """The routes that exist with the setting `debug`, or without it."""
+    return tuple(route for route in ROUTES if debug or not route.debug_only)
+
+
+# The document ---------------------------------------------------------------------------------------------------------
+
+_PREFIX: Final = "/ws/v1"
 _SEGMENT: Final = re.compile(r"\{(\w+)\}")
 _DESCRIPTION: Final = (
-    "Queries about the scheduler, and changes to what it runs. A new key may appear in any object: ignore keys that you"
-    " do not know. The extension `x-yunishard-access` says who may use a route while authentication is on: `anybody`;"
+    "Queries about the scheduler, and changes to its applications and configurations. A new key may appear in any"
+    " object: ignore unknown keys. The extension `x-yunishard-access` is the access rule while authentication is on:"
+    " `anybody`: every caller;"
     " `known`: every authenticated caller; `seen`: the same, and the answer is limited to what the caller may see;"
     " `own`: a change that the queue's access control lists decide about; `admins`: scheduler administrators. While"
     " authentication is off, every caller may read everything."
@@ -44,7 +96,10 @@ _AUTH_STATUSES: Final[Mapping[int, str]] = {
 
 _ERROR_STATUSES: Final[Mapping[int, str]] = {**_STATUSES, **_AUTH_STATUSES}
 
-_CHANGE_HEADERS: Final[Mapping[str, str]] = {"X-Request-Id": "The ID of the request in the audit log."}
+_UNCHANGED: Final = "The client has the current answer already."
+_TOO_LARGE: Final = "The body is too large."
+_NEXT_PAGE: Final = "The address of the next page; absent on the last one."
+_REQUEST_ID: Final = "The ID of the request in the audit log."
 
 _SECURITY: Final[Mapping[str, Json]] = {
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -55,19 +110,19 @@ _SECURITY: Final[Mapping[str, Json]] = {
 def api_document(groups: Sequence[RouteGroup], *, release: str) -> dict[str, Json]:
     """The document of all routes of these groups."""
     routes = [route for group in groups for route in group.routes]
-    schemas = _Schemas(content for route in routes for content in (*route.answers, *route.body))
+    schemas = _Schemas(content for route in routes for content in (*_answers(route), *route.body))
     paths: dict[str, dict[str, Json]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
-        "openapi": VERSION,
+        "openapi": "3.1.0",
         "info": {"title": "yunishard", "version": release, "description": _DESCRIPTION},
         "servers": [{"url": "/"}],
         "tags": [{"name": group.name, "description": group.description} for group in groups],
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": schemas.components,
-            "responses": {_response_name(status): _error(text, schemas) for status, text in _ERROR_STATUSES.items()},
+            "responses": {_response_name(status): schemas.error(text) for status, text in _ERROR_STATUSES.items()},
             "securitySchemes": _SECURITY,
         },
     }
@@ -80,7 +135,7 @@ def operation_id(method: str, path: str) -> str:
     'get_partition_queue_applications_by_state'
     """
     words = [method.lower()]
-    for segment in path.removeprefix(PREFIX).strip("/").split("/"):
+    for segment in path.removeprefix(_PREFIX).strip("/").split("/"):
         named = _SEGMENT.fullmatch(segment)
         if named is None:
             words.append(re.sub(r"\W", "_", segment) or "root")
@@ -94,22 +149,30 @@ class _Schemas:
 
     def __init__(self, contents: Iterator[Content]) -> None:
         types = dict.fromkeys([ErrorView, *(one.schema for one in contents if not isinstance(one.schema, Mapping))])
-        made, components = schema_components(list(types), ref_template=_REF)
-        self._made: dict[object, Json] = dict(zip(types, map(_renamed, made), strict=True))
-        self.components: dict[str, Json] = {_short(name): _renamed(components[name]) for name in sorted(components)}
+        made, components = msgspec.json.schema_components(list(types), ref_template="#/components/schemas/{name}")
+        self._made: dict[object, Json] = dict(zip(types, map(_rename, made), strict=True))
+        self.components: dict[str, Json] = {_shorten(name): _rename(components[name]) for name in sorted(components)}
 
-    def of(self, content: Content) -> Json:
-        return content.schema if isinstance(content.schema, Mapping) else self._made[content.schema]
+    def bodies(self, contents: Sequence[Content]) -> Json:
+        """The schema of each form, by its media type."""
+        return {
+            one.media: {"schema": one.schema if isinstance(one.schema, Mapping) else self._made[one.schema]}
+            for one in contents
+        }
 
-    @property
-    def error(self) -> Json:
-        return self._made[ErrorView]
+    def error(self, text: str) -> Json:
+        """A response that is an error."""
+        return {"description": text, "content": self.bodies((Content(ErrorView), Content(ANY_TEXT, TEXT)))}
+
+
+def _answers(route: Route) -> tuple[Content, ...]:
+    return tuple(one if isinstance(one, Content) else Content(one) for one in route.answers)
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
     shown: dict[str, Json] = {
         "operationId": operation_id(route.method, route.path),
-        "tags": [route.group],
+        "tags": [route.group.name],
         "summary": route.summary,
         "x-yunishard-access": route.access.value,
         "security": [{}] if route.access is Access.ANYBODY else [{}, *({name: []} for name in _SECURITY)],
@@ -122,7 +185,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     if parameters:
         shown["parameters"] = parameters
     if route.body:
-        shown["requestBody"] = {"required": route.body_required, "content": _bodies(route.body, schemas)}
+        shown["requestBody"] = {"required": route.body_required, "content": schemas.bodies(route.body)}
     shown["responses"] = _responses(route, schemas)
     return shown
 
@@ -135,13 +198,8 @@ def _segments(route: Route) -> Iterator[Json]:
 
 
 def _parameter(one: Parameter) -> Json:
-    return {
-        "name": one.name,
-        "in": one.place,
-        "required": one.required,
-        "description": one.description,
-        "schema": one.schema,
-    }
+    texts = {"name": one.name, "in": one.place, "description": one.description}
+    return {**texts, "required": one.required, "schema": one.schema}
 
 
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
@@ -149,13 +207,16 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     found: dict[int, Json] = {
         status: {"$ref": f"#/components/responses/{_response_name(status)}"} for status in general
     }
-    found |= {status: _error(text, schemas) for status, text in route.statuses.items()}
-    if 304 in found:
-        found[304] = {"description": route.statuses[304]}
-    own = {**route.headers, **(_CHANGE_HEADERS if route.changes else {})}
+    errors = {**route.statuses, **({413: _TOO_LARGE} if route.method != "GET" else {})}
+    found |= {status: schemas.error(text) for status, text in errors.items()}
+    if IF_NONE_MATCH in route.parameters:
+        found[304] = {"description": _UNCHANGED}
+    own = {**route.headers, **({"X-Request-Id": _REQUEST_ID} if route.changes else {})}
+    if any(one.name == "after" for one in route.parameters):
+        own["Link"] = _NEXT_PAGE
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}
     status, text = (301, "The new address.") if route.redirects else (200, route.summary)
-    found[status] = {"description": text, "content": _bodies(route.answers, schemas), "headers": headers}
+    found[status] = {"description": text, "content": schemas.bodies(_answers(route)), "headers": headers}
     return {str(status): found[status] for status in sorted(found)}
 
 
@@ -163,35 +224,25 @@ def _response_name(status: int) -> str:
     return HTTPStatus(status).phrase.replace(" ", "")
 
 
-def _error(text: str, schemas: _Schemas) -> Json:
-    content: Json = {JSON_MEDIA: {"schema": schemas.error}, TEXT: {"schema": ANY_TEXT}}
-    return {"description": text, "content": content}
-
-
-def _bodies(contents: Sequence[Content], schemas: _Schemas) -> Json:
-    return {one.media: {"schema": schemas.of(one)} for one in contents}
-
-
-def _renamed(made: object) -> Json:
+def _rename(made: object) -> Json:
     """A schema whose types are named for what they show: `Queue`, not `QueueView`."""
     match made:
         case Mapping():
-            return {str(key): _named(str(key), value) for key, value in made.items()}
+            return {
+                str(key): _shorten(value) if key in ("$ref", "title") and isinstance(value, str) else _rename(value)
+                for key, value in made.items()
+            }
         case list() | tuple():
-            return [_renamed(value) for value in made]
+            return [_rename(value) for value in made]
         case None | bool() | int() | float() | str():
             return made
     raise TypeError(f"not part of a schema: {made!r}")
 
 
-def _named(key: str, value: object) -> Json:
-    return _short(value) if key in ("$ref", "title") and isinstance(value, str) else _renamed(value)
-
-
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """The name of a struct without `View`.
 
-    >>> _short("QueueView"), _short("PageView_QueueView_")
+    >>> _shorten("QueueView"), _shorten("PageView_QueueView_")
     ('Queue', 'Page_Queue')
     """
     return re.sub(r"View(?=\W|_|$)", "", name).rstrip("_")

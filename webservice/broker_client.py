@@ -33,7 +33,6 @@ from common.query_messages import (
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-from webservice.calls import Change
 from webservice.views import RequestError
 
 ANSWER_MAX_S: Final = 10.0
@@ -45,6 +44,9 @@ RECENT_S: Final = 2.0
 """Seconds for which a list of partitions is recent. The history reads one every second."""
 
 CHANGES_MAX: Final = 32
+
+Change = ChangeConfig | KillApplication | MoveApplication | Schedule
+"""Messages that change something. Without an answer, the change may have been made all the same."""
 
 _CHANGED: Final[dict[type[Change], str]] = {
     ChangeConfig: "the configuration",

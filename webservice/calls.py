@@ -1,36 +1,29 @@
-"""A request to a route and its reply: `Call` and `Reply`, and what most handlers need to build one from the other.
+"""A request to a route and its reply: `Call` and `Reply`, and the functions that most handlers share.
 
-A handler is a function `Call -> Reply` that `router.py` declares as a route. It names the partition with
-`partition_of`, asks its worker, and returns the body. HTTP itself is in `api.py`.
+A handler is a function `Call -> Reply` that `router.py` declares as a route. It looks up the partition that the path
+names (`find_partition`), queries its worker, and returns the body. HTTP itself is in `api.py`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
-from common.query_messages import (
-    NOT_MODIFIED,
-    Actor,
-    Answer,
-    ChangeConfig,
-    KillApplication,
-    MoveApplication,
-    PartitionList,
-    Query,
-    ReadConfig,
-    Schedule,
-)
+from msgspec.structs import replace
+
+from common.query_messages import NOT_MODIFIED, Actor, Answer, PartitionEntry, PartitionList, Query
+from webservice.audit import AuditLog
+from webservice.broker_client import BrokerClient
 from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.event_streams import EventStreams
 from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
+from webservice.history.recorder import HistoryFile
 from webservice.metrics import RestMetrics
 from webservice.parameters import entity_tag
-from webservice.partition_names import PartitionNames, UnknownRmError, only_of_rm
-from webservice.response_cache import CachedAnswer, CachedBody, ResponseCache
+from webservice.response_cache import CachedBody, ResponseCache
 from webservice.views import RequestError, SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
@@ -41,31 +34,8 @@ VALIDATIONS_MAX: Final = 8
 AGE_MIN_S: Final = 1.0
 """Younger answers have no header `Age`."""
 
-Change = ChangeConfig | KillApplication | MoveApplication | Schedule
-"""Messages that change something. Without an answer, the change may have been made all the same."""
-
-
-class Broker(Protocol):
-    """The queries and changes that handlers send to the broker and to workers (`broker_client.py`)."""
-
-    async def ask(self, partition: str, query: Query) -> Answer: ...
-
-    async def partitions(self) -> PartitionList: ...
-
-    def recent_partitions(self) -> PartitionList | None: ...
-
-    async def read(self, rm: str, question: ReadConfig) -> Answer: ...
-
-    async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer: ...
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryFile:
-    """The file of the history, and its bounds."""
-
-    path: Path
-    bytes_max: int
-    age_max_s: float
+RM_SHOWN_MAX: Final = 64
+"""Characters of an RM ID that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +45,7 @@ class Startup:
     settings: tuple[SettingView, ...] = ()
     deadlock: Deadlock = NO_DEADLOCKS
     history: HistoryFile | None = None
-    """None if no history is kept."""
+    """None if no history is recorded."""
     state: Path | None = None
     """The state directory; None if unknown."""
     web_root: Path | None = None
@@ -88,14 +58,25 @@ class Startup:
     """RM whose partitions have their plain names; empty for those that registered first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Locks:
-    """Bounds on concurrent work that one request can make expensive."""
+class Services:
+    """The parts of the web service that handlers use, and bounds on concurrent work that one request can make
+    expensive.
+    """
 
-    dump: asyncio.Lock = field(default_factory=asyncio.Lock)
-    validation: asyncio.Lock = field(default_factory=asyncio.Lock)
-    validations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(VALIDATIONS_MAX))
-    """Requests that hold a configuration in memory, whether they are being validated or wait for the lock."""
+    def __init__(self, broker: BrokerClient, startup: Startup, audit: AuditLog | None = None) -> None:
+        self.broker = broker
+        self.startup = startup
+        self.streams = EventStreams(broker.ask)
+        self.cache = ResponseCache(broker.ask)
+        self.history: HistoryReader | None = None
+        """None if no history is recorded."""
+        self.storage = StorageHealth(startup.state, audit)
+        self.metrics = RestMetrics()
+        self.metrics.sources += [self.streams.families, self.cache.families]
+        self.dump_lock = asyncio.Lock()
+        self.validation_lock = asyncio.Lock()
+        self.validations = asyncio.Semaphore(VALIDATIONS_MAX)
+        """Requests that hold a configuration in memory, whether they are being validated or wait for the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +85,25 @@ class Call:
     reads the body.
     """
 
-    broker: Broker
+    services: Services
     segments: dict[str, str]
     query: dict[str, str]
     body: Callable[[], Awaitable[bytes]]
-    streams: EventStreams
-    cache: ResponseCache
     raw_path: str
     """Undecoded."""
     raw_query: str = ""
     """Undecoded."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    startup: Startup = field(default_factory=Startup)
     viewer: Actor | None = None
     """The caller, if the answer is limited to what they may see; None for a caller who may see everything."""
     requester: Actor | None = None
     """The caller who makes a change; set for every route that changes something."""
-    metrics: RestMetrics = field(default_factory=RestMetrics)
-    history: HistoryReader | None = None
-    """None if no history is kept."""
-    locks: Locks = field(default_factory=Locks)
-    storage: StorageHealth = field(default_factory=StorageHealth)
+
+
+def require_requester(call: Call) -> Actor:
+    """The caller of a route that changes something."""
+    assert call.requester is not None, "the caller of a route that changes something is known"
+    return call.requester
 
 
 class Pieces(Protocol):
@@ -133,7 +112,7 @@ class Pieces(Protocol):
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     async def aclose(self) -> None:
-        """End the iteration. Called once, also after the last piece and if no piece was taken."""
+        """End the iteration. Called once, also after the last piece and if no piece was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,41 +129,108 @@ Respond = Callable[[Call], Awaitable[Reply]]
 
 
 # Partitions -----------------------------------------------------------------------------------------------------------
+#
+# Internally a partition is `<rm-id>_<name>`. `<rm-id>_<name>` and `[rm-id]name` always work. The plain name means the
+# partition of that name that was registered first, unless the setting `default-rm` names another RM that has one. So a
+# new RM never changes the meaning of a name. A shown name always leads back to its partition. With `?rm=` only the
+# partitions of that RM have names.
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPartition:
+class NamedPartition(NamedTuple):
     """A partition, and the name by which the answer shows it."""
 
-    full_name: str
     shown: str
-    rm_id: str
-    generation: str
-    """As in `PartitionEntry`."""
+    entry: PartitionEntry
 
 
-async def registered(call: Call) -> PartitionList:
-    """All RMs and partitions; with the parameter `rm`, only that RM.
+class PartitionNames:
+    """The partitions of one moment by all their names, in the order of registration."""
+
+    def __init__(self, partitions: Iterable[PartitionEntry], preferred: str = "") -> None:
+        """`preferred` is the RM whose partitions have their plain names even if others were registered earlier."""
+        self._entries = list(partitions)
+        self._unique: dict[str, PartitionEntry] = {}
+        self._plain: dict[str, PartitionEntry] = {}
+        for entry in self._entries:
+            self._unique[entry.full_name] = entry
+            self._unique[f"[{entry.rm_id}]{entry.name}"] = entry
+            if entry.rm_id == preferred:
+                self._plain[entry.name] = entry
+            else:
+                self._plain.setdefault(entry.name, entry)
+
+    def find(self, name: str) -> PartitionEntry | None:
+        """The partition of that name."""
+        return self._unique.get(name) or self._plain.get(name)
+
+    def require(self, name: str) -> NamedPartition:
+        """The partition of that name.
+
+        Raises:
+            RequestError: there is none.
+        """
+        entry = self.find(name)
+        if entry is None:
+            raise RequestError(404, "Partition not found")
+        return self.show(entry)
+
+    def is_full(self, name: str) -> bool:
+        """Whether it is the full name of a partition, which never means another one."""
+        return name in self._unique
+
+    def all(self) -> list[NamedPartition]:
+        """All partitions, in the order of registration."""
+        return [self.show(entry) for entry in self._entries]
+
+    def show(self, entry: PartitionEntry) -> NamedPartition:
+        """The partition with the name to show: the plain one if it means this partition, else the full one."""
+        return NamedPartition(entry.name if self.find(entry.name) is entry else entry.full_name, entry)
+
+
+def select_rm(known: PartitionList, rm_id: str) -> PartitionList:
+    """The part of a list of partitions that belongs to one RM. An RM without partitions may be registered.
+
+    Raises:
+        RequestError: no RM with this ID is registered.
+    """
+    managers = [one for one in known.managers if one.rm_id == rm_id]
+    if rm_id not in known.build_information and not managers:
+        listed = ", ".join(sorted({*known.build_information, *(one.rm_id for one in known.managers)})) or "none"
+        raise RequestError(404, f"RM {rm_id[:RM_SHOWN_MAX]!r} is not registered, those that are: {listed}")
+    return replace(
+        known,
+        partitions=[entry for entry in known.partitions if entry.rm_id == rm_id],
+        build_information={id_: build for id_, build in known.build_information.items() if id_ == rm_id},
+        managers=managers,
+    )
+
+
+def default_rm(known: PartitionList, preferred: str) -> str:
+    """The RM of a request that names neither an RM nor a partition: the preferred one if it is registered, else the one
+    that registered first. Empty while there is none.
+    """
+    return preferred if preferred in known.build_information else next(iter(known.build_information), "")
+
+
+async def read_registry(call: Call) -> PartitionList:
+    """All registered RMs and partitions; with the parameter `rm`, only that RM.
 
     Every caller may learn of every RM: the list of clusters names them all.
 
     Raises:
         RequestError: the RM is not registered.
     """
-    known = await call.broker.partitions()
+    known = await call.services.broker.partitions()
     rm_id = call.query.get("rm", "")
-    try:
-        return only_of_rm(known, rm_id) if rm_id else known
-    except UnknownRmError as error:
-        raise RequestError(404, str(error)) from None
+    return select_rm(known, rm_id) if rm_id else known
 
 
-def names_of(call: Call, known: PartitionList) -> PartitionNames:
+def partition_names(call: Call, known: PartitionList) -> PartitionNames:
     """The names of these partitions, by the setting `default-rm`."""
-    return PartitionNames(known.partitions, call.startup.default_rm)
+    return PartitionNames(known.partitions, call.services.startup.default_rm)
 
 
-async def partition_of(call: Call) -> NamedPartition:
+async def find_partition(call: Call) -> NamedPartition:
     """The partition that the path names, among those of the RM that the parameter `rm` names.
 
     A full name means the same partition whatever else is registered, so a recent list of partitions is enough for it,
@@ -193,30 +239,18 @@ async def partition_of(call: Call) -> NamedPartition:
     Raises:
         RequestError: there is none.
     """
-    name, recent = call.segments["partition"], call.broker.recent_partitions()
+    name, recent = call.segments["partition"], call.services.broker.recent_partitions()
     if recent is not None and "rm" not in call.query:
-        names = names_of(call, recent)
+        names = partition_names(call, recent)
         if names.is_full(name):
-            return named(names, name)
-    return named(names_of(call, await registered(call)), name)
-
-
-def named(names: PartitionNames, name: str) -> NamedPartition:
-    """The partition of that name.
-
-    Raises:
-        RequestError: there is none.
-    """
-    entry = names.find(name)
-    if entry is None:
-        raise RequestError(404, "Partition not found")
-    return NamedPartition(entry.full_name, names.shown(entry), entry.rm_id, entry.generation)
+            return names.require(name)
+    return partition_names(call, await read_registry(call)).require(name)
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
 
 
-def document(answer: Answer) -> bytes:
+def read_document(answer: Answer) -> bytes:
     """The document in an answer, with one line break at its end.
 
     Raises:
@@ -228,48 +262,31 @@ def document(answer: Answer) -> bytes:
 
 
 async def ask_partition(call: Call, partition: NamedPartition, what: str, **args: str) -> Reply:
-    """Query a worker through the response cache, and reply with the document or with 304.
+    """Query a worker through the response cache. Reply with the document, its age, its version as a weak entity tag and
+    the address of the next page; or with 304 if the client has that version.
 
     Raises:
         RequestError: the worker does not answer, or with another status than 200.
     """
     query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
-    return cached_reply(call, await call.cache.answer(partition.full_name, query, partition.generation))
-
-
-def cached_reply(call: Call, found: CachedAnswer) -> Reply:
-    """The reply with a cached answer: its age, its version as a weak entity tag, and the address of the next page; or
-    304 if the client has that version.
-
-    Raises:
-        RequestError: the answer has another status than 200.
-    """
-    document(found.answer)  # raises for any other status
+    found = await call.services.cache.answer(partition.entry.full_name, query, partition.entry.generation)
+    read_document(found.answer)  # raises for any other status
     headers = age_header(found.age_s)
     if call.viewer is not None:
         headers["Cache-Control"] = "private, no-cache"
     if found.answer.next:
-        headers["Link"] = f'<{_next_page(call, found.answer.next)}>; rel="next"'
-    if not found.answer.version:
-        return Reply(found.body, headers=headers)
-    headers["ETag"] = f"W/{entity_tag(found.answer.version)}"
-    if _names_version(call.headers.get("if-none-match", ""), found.answer.version):
-        return Reply(b"", NOT_MODIFIED, headers=headers)
+        kept = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
+        following = {**kept, "limit": call.query["limit"], "after": found.answer.next}
+        headers["Link"] = f'<{call.raw_path}?{urlencode(following, quote_via=quote)}>; rel="next"'
+    if found.answer.version:
+        own_tag = entity_tag(found.answer.version)
+        headers["ETag"] = f"W/{own_tag}"
+        tags = (tag.strip().removeprefix("W/") for tag in call.headers.get("if-none-match", "").split(","))
+        if any(tag in ("*", own_tag) for tag in tags):  # unlike the tag of a configuration, it needs its quotes
+            return Reply(b"", NOT_MODIFIED, headers=headers)
     return Reply(found.body, headers=headers)
 
 
 def age_header(seconds: float) -> dict[str, str]:
     """The header `Age` of an answer that is old enough for one."""
     return {"Age": str(int(seconds))} if seconds >= AGE_MIN_S else {}
-
-
-def _names_version(if_none_match: str, version: str) -> bool:
-    """Whether the header names this version. Unlike the tag of a configuration, it needs its quotes."""
-    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
-    return any(tag in ("*", entity_tag(version)) for tag in tags)
-
-
-def _next_page(call: Call, after: str) -> str:
-    others = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
-    query = urlencode({**others, "limit": call.query["limit"], "after": after}, quote_via=quote)
-    return f"{call.raw_path}?{query}"

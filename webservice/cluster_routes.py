@@ -6,34 +6,26 @@ others: it is missing or marked, and never fails the whole answer.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec.structs import replace
 
+from common import rest_views
 from common.metrics import Family, decode_families, gauge
 from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
 from common.query_messages import PartitionEntry, PartitionList, Query
-from common.rest_views import (
-    CapacityView,
-    NodeSortingView,
-    PartitionView,
-    SilentPartitionView,
-    SilentUtilisationView,
-    UtilisationView,
-)
 from webservice import metrics
-from webservice.calls import Call, Reply, age_header, names_of, registered
+from webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
 from webservice.health import HealthView, SystemProblems, health_view
 from webservice.parameters import ANY_TEXT, RM
 from webservice.response_cache import CachedAnswer
-from webservice.router import TEXT, Access, Content, RouteGroup
-from webservice.views import ClusterView, RequestError, encoded
+from webservice.router import TEXT, Access, Content, Route, RouteGroup
+from webservice.views import ClusterView, RequestError, encode
 
 CLUSTER: Final = RouteGroup("cluster", "All partitions of all resource managers.")
-
-CLUSTER_NAME: Final = "kubernetes"
 
 PARTITION_MAX_S: Final = 3.0
 """Seconds for one partition to answer its part of a list or of the health check. Monitoring systems time out after
@@ -41,82 +33,82 @@ about ten seconds, and the other partitions must arrive by then.
 """
 
 
-@CLUSTER.route("GET", "/ws/v1/clusters", Access.KNOWN, list[ClusterView], parameters=(RM,))
+def _route(path: str, access: Access, answer: Content | type[object]) -> Route:
+    return Route(CLUSTER, "GET", f"/ws/v1/{path}", access, (answer,), parameters=(RM,))
+
+
+@_route("clusters", Access.KNOWN, list[ClusterView])
 async def clusters(call: Call) -> Reply:
     """Every partition with the build information of the resource managers, its own RM first."""
-    known = await registered(call)
+    known = await read_registry(call)
     builds = [{**build, "rmId": rm_id} for rm_id, build in known.build_information.items()]
     away = {one.rm_id: one.away_since_ns for one in known.managers}
     return Reply(
-        encoded(
+        encode(
             [
                 ClusterView(
                     start_time=known.started_ns,
                     rm_build_information=sorted(builds, key=lambda build: build["rmId"] != entry.rm_id),
                     partition=name,
-                    cluster_name=CLUSTER_NAME,
+                    cluster_name="kubernetes",
                     rm_id=entry.rm_id,
                     away_since=away.get(entry.rm_id, 0),
                 )
-                for name, entry in names_of(call, known).all()
+                for name, entry in partition_names(call, known).all()
             ]
         )
     )
 
 
-@CLUSTER.route("GET", "/ws/v1/partitions", Access.KNOWN, list[PartitionView], parameters=(RM,))
+@_route("partitions", Access.KNOWN, list[rest_views.PartitionView])
 async def partitions(call: Call) -> Reply:
     """Every partition with its totals.
 
     A partition that does not answer has the `state` `Silent`, and everything else in it is empty or 0.
     """
-    known = await registered(call)
-    parts = _require_answer(await _ask_all(call, known, "partition"))
-    return _joined("partition", call, known, parts, lambda shown, entry: encoded(_silent_partition(shown, entry)))
+    return await _join(call, await read_registry(call), "partition", _silent_partition)
 
 
-def _silent_partition(shown: str, entry: PartitionEntry) -> PartitionView:
+def _silent_partition(one: NamedPartition) -> bytes:
     """The entry of a partition that does not answer, with every key that the web UI reads."""
-    return SilentPartitionView(
-        cluster_id=entry.rm_id,
-        name=shown,
-        capacity=CapacityView(),
-        node_sorting_policy=NodeSortingView(type="", resource_weights={}),
-        preemption_enabled=False,
-        quota_preemption_enabled=False,
-        applications={"total": 0},
+    return encode(
+        rest_views.SilentPartitionView(
+            cluster_id=one.entry.rm_id,
+            name=one.shown,
+            capacity=rest_views.CapacityView(),
+            node_sorting_policy=rest_views.NodeSortingView(type="", resource_weights={}),
+            preemption_enabled=False,
+            quota_preemption_enabled=False,
+            applications={"total": 0},
+        )
     )
 
 
-@CLUSTER.route(
-    "GET", "/ws/v1/scheduler/node-utilizations", Access.KNOWN, Content(list[UtilisationView] | None), parameters=(RM,)
-)
+@_route("scheduler/node-utilizations", Access.KNOWN, Content(list[rest_views.UtilisationView] | None))
 async def node_utilisations(call: Call) -> Reply:
     """The utilization of nodes, by partition.
 
     By resource type, in ten buckets. `null` while no RM is registered, as clients of YuniKorn expect.
     """
-    known = await registered(call)
+    known = await read_registry(call)
     if not known.build_information:
         return Reply(b"null\n")
-    parts = _require_answer(await _ask_all(call, known, "utilisation"))
-    return _joined(
-        "utilisation",
-        call,
-        known,
-        parts,
-        lambda shown, entry: encoded(SilentUtilisationView(cluster_id=entry.rm_id, partition=shown)),
-    )
+    return await _join(call, known, "utilisation", _silent_utilisation)
 
 
-@CLUSTER.route("GET", "/ws/v1/scheduler/healthcheck", Access.KNOWN, HealthView, parameters=(RM,))
+def _silent_utilisation(one: NamedPartition) -> bytes:
+    """The entry of a partition that does not answer."""
+    return encode(rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown))
+
+
+@_route("scheduler/healthcheck", Access.KNOWN, HealthView)
 async def healthcheck(call: Call) -> Reply:
     """The result of the latest health check of each partition.
 
     The status is 200 whether or not a check failed. Names and paths are hidden from callers who may not see everything.
     """
-    known = await registered(call)
-    parts, storage = await asyncio.gather(_ask_all(call, known, "health"), call.storage.problems())
+    known = await read_registry(call)
+    parts, storage = await asyncio.gather(_ask_all(call, known, "health"), call.services.storage.problems())
     problems = SystemProblems(
         silent=[name for name, _ in parts.failed],
         unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
@@ -126,74 +118,65 @@ async def healthcheck(call: Call) -> Reply:
         storage=storage,
     )
     view = health_view(parts.bodies, problems, whole=call.viewer is None)
-    return Reply(encoded(view), headers=age_header(parts.age_s))
+    return Reply(encode(view), headers=age_header(parts.age_s))
 
 
 # Answers of all partitions --------------------------------------------------------------------------------------------
 
 
-class _Answers(NamedTuple):
+@dataclass(slots=True)
+class _Answers:
     """The answers of partitions by full name, and the errors of those that did not answer."""
 
-    bodies: list[tuple[str, bytes]]
-    failed: list[tuple[str, str]]
-    age_s: float
+    bodies: list[tuple[str, bytes]] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    age_s: float = 0.0
     """Age of the oldest answer."""
 
 
-def _joined(
-    what: str, call: Call, known: PartitionList, parts: _Answers, silent: Callable[[str, PartitionEntry], bytes]
-) -> Reply:
-    """The entries of all partitions as a list; `silent` makes the entry of a partition that did not answer."""
-    answered = dict(parts.bodies)
-    bodies = [answered.get(entry.full_name) or silent(shown, entry) for shown, entry in names_of(call, known).all()]
-    body = b"[" + b",".join(body.strip() for body in bodies) + b"]\n"
-    key = repr((what, call.query.get("rm", "")))  # a registered RM, so keys are bounded
-    return Reply(call.cache.joined(key, body), headers=age_header(parts.age_s))
-
-
-def _require_answer(parts: _Answers) -> _Answers:
-    """The same answers.
+async def _join(call: Call, known: PartitionList, what: str, silent_entry: Callable[[NamedPartition], bytes]) -> Reply:
+    """The entries of all partitions as a list; `silent_entry` makes the entry of a partition that does not answer.
 
     Raises:
         RequestError: no partition answers.
     """
+    parts = await _ask_all(call, known, what)
     if parts.failed and not parts.bodies:
         raise RequestError(503, parts.failed[0][1])
-    return parts
+    bodies = dict(parts.bodies)
+    entries = [bodies.get(one.entry.full_name) or silent_entry(one) for one in partition_names(call, known).all()]
+    body = b"[" + b",".join(entry.strip() for entry in entries) + b"]\n"
+    key = repr((what, call.query.get("rm", "")))  # a registered RM, so keys are bounded
+    return Reply(call.services.cache.store_joined(key, body), headers=age_header(parts.age_s))
 
 
 async def _ask_all(call: Call, known: PartitionList, what: str) -> _Answers:
     """Query all partitions concurrently, each with its own time limit."""
 
     async def ask(shown: str, entry: PartitionEntry) -> CachedAnswer | str:
+        name = entry.full_name
         try:
             async with asyncio.timeout(PARTITION_MAX_S):
-                return await _ask(call, shown, entry, what)
+                found = await call.services.cache.answer(name, Query(what=what, name=shown), entry.generation)
         except TimeoutError:
-            return f"Partition {entry.full_name} did not answer within {PARTITION_MAX_S:g} s"
+            return f"Partition {name} did not answer within {PARTITION_MAX_S:g} s"
         except RequestError as error:
             return error.text
+        if found.answer.status != 200:
+            text = found.answer.body.decode(errors="replace").strip()
+            return f"Partition {name} answered with status {found.answer.status}: {text}"
+        return found
 
-    entries = names_of(call, known).all()
-    answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in entries))
-    found: list[tuple[str, CachedAnswer]] = []
-    failed: list[tuple[str, str]] = []
-    for (_, entry), answer in zip(entries, answers, strict=True):
+    partitions = partition_names(call, known).all()
+    answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in partitions))
+    parts = _Answers()
+    for one, answer in zip(partitions, answers, strict=True):
         if isinstance(answer, CachedAnswer):
-            found.append((entry.full_name, answer))
+            parts.bodies.append((one.entry.full_name, answer.answer.body))
+            parts.age_s = max(parts.age_s, answer.age_s)
         else:
-            failed.append((entry.full_name, answer))
-    oldest_s = max((one.age_s for _, one in found), default=0.0)
-    return _Answers([(name, one.answer.body) for name, one in found], failed, oldest_s)
-
-
-async def _ask(call: Call, shown: str, entry: PartitionEntry, what: str) -> CachedAnswer:
-    found = await call.cache.answer(entry.full_name, Query(what=what, name=shown), entry.generation)
-    if found.answer.status != 200:
-        text = found.answer.body.decode(errors="replace").strip()
-        raise RequestError(503, f"Partition {entry.full_name} answered with status {found.answer.status}: {text}")
-    return found
+            parts.failed.append((one.entry.full_name, answer))
+    return parts
 
 
 # Metrics --------------------------------------------------------------------------------------------------------------
@@ -204,36 +187,23 @@ METRICS_MAX_S: Final = 3.5
 _NONE_KNOWN: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
 
 
-@CLUSTER.route("GET", "/ws/v1/metrics", Access.ADMINS, Content(ANY_TEXT, TEXT), parameters=(RM,))
+@_route("metrics", Access.ADMINS, Content(ANY_TEXT, TEXT))
 async def all_metrics(call: Call) -> Reply:
     """The metrics of all processes, for Prometheus.
 
     With `rm`, only the metrics of that resource manager. A process that does not answer in time is reported as down,
     and its other metrics are missing.
     """
-    return await metrics_page(call, within_s=METRICS_MAX_S)
-
-
-async def metrics_page(call: Call, *, within_s: float) -> Reply:
-    """The metrics of the processes that answer within this time, even without a broker.
-
-    Raises:
-        RequestError: there is no such resource manager.
-    """
-    until = asyncio.get_running_loop().time() + within_s
+    until = asyncio.get_running_loop().time() + METRICS_MAX_S
     known, broker = await asyncio.gather(_known_until(until, call), _metrics_of(until, call, "", ""))
-    entries = names_of(call, known).all()
+    entries = partition_names(call, known).all()
     answers = await asyncio.gather(*(_metrics_of(until, call, entry.full_name, shown) for shown, entry in entries))
     found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
     answered = {name for name, _ in found}
-    others = [
-        *_up_metrics([entry for _, entry in entries], answered),
-        *_unstartable_metrics(known.partitions, answered),
-        *_rm_metrics(known, time.time()),
-    ]
-    system = [*call.metrics.families(), *([up(BROKER, here=False)] if broker is None else broker)]
+    others = [*_partition_metrics(known.partitions, answered), *_rm_metrics(known, time.time())]
+    system = [*call.services.metrics.families(), *([up(BROKER, here=False)] if broker is None else broker)]
     rm_id = call.query.get("rm", "")
-    others += _only_of_rm(system, rm_id) if rm_id else system
+    others += _select_rm(system, rm_id) if rm_id else system
     text = await asyncio.to_thread(metrics.render, found, others, several=len(known.partitions) > 1)
     return Reply(text, content_type=metrics.CONTENT_TYPE)
 
@@ -246,7 +216,7 @@ async def _known_until(until: float, call: Call) -> PartitionList:
     """
     try:
         async with asyncio.timeout_at(until):
-            return await registered(call)
+            return await read_registry(call)
     except TimeoutError:
         return _NONE_KNOWN
     except RequestError as error:
@@ -259,13 +229,14 @@ async def _metrics_of(until: float, call: Call, partition: str, shown: str) -> l
     """The metrics of a worker, or without a partition of the broker; None without an answer."""
     try:
         async with asyncio.timeout_at(until):
-            answer = await call.cache.uncached(partition, Query(what="metrics", name=shown))
+            answer = await call.services.cache.uncached(partition, Query(what="metrics", name=shown))
         return decode_families(answer.body) if answer.status == 200 else None
     except (TimeoutError, RequestError, ValueError):
-        return None  # reported by `_up_metrics`
+        return None  # reported by `_partition_metrics`
 
 
-def _up_metrics(partitions: Sequence[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+def _partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+    """The metrics that a worker cannot report itself: that it does not answer, or cannot start."""
     text = (
         "Whether the worker of the partition answers; if not, its other series are missing. Investigate at 0 for more"
         " than a minute: nothing is scheduled meanwhile."
@@ -275,13 +246,8 @@ def _up_metrics(partitions: Sequence[PartitionEntry], answered: set[str]) -> Ite
     for one in partitions:
         if one.full_name not in answered:
             yield up(WORKER, one.full_name, here=False)
-
-
-def _unstartable_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
-    """The metric that a worker cannot report itself: that it cannot start."""
-    for one in partitions:
-        if one.problem and one.full_name not in answered:
-            yield journal_stuck(one.full_name, stuck=True)
+            if one.problem:
+                yield journal_stuck(one.full_name, stuck=True)
 
 
 def _rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
@@ -304,10 +270,10 @@ def _rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
         yield gauge(failed, text, ("rm", "state"), samples)
 
 
-def _only_of_rm(found: Iterable[Family], rm_id: str) -> list[Family]:
+def _select_rm(found: Iterable[Family], rm_id: str) -> list[Family]:
     """The series of one resource manager."""
-    labelled = [(family, family.labels.index("rm")) for family in found if "rm" in family.labels]
+    found_rm = [(family, family.labels.index("rm")) for family in found if "rm" in family.labels]
     return [
         replace(family, samples=[sample for sample in family.samples if sample[0][place] == rm_id])
-        for family, place in labelled
+        for family, place in found_rm
     ]

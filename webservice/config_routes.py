@@ -7,6 +7,7 @@ another RM must not end what runs on the first one. How a configuration is shown
 
 import asyncio
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -19,24 +20,13 @@ from common.config.validation import load
 from common.names import QUEUE, RM_ID
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView
-from webservice.calls import JSON, Call, Reply, document
+from webservice import parameters
+from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm, read_document, require_requester
 from webservice.config_view import config_json, config_yaml
-from webservice.parameters import (
-    ANY_TEXT,
-    IF_MATCH,
-    IF_NONE_MATCH,
-    RM,
-    UNCHANGED,
-    Parameter,
-    Schema,
-    entity_tag,
-    expected_checksum,
-    is_known,
-)
-from webservice.partition_names import RM_SHOWN_MAX, default_rm
-from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, RouteGroup
+from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
+from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, Route, RouteGroup
 from webservice.router import YAML as YAML_MEDIA
-from webservice.views import RequestError, SettingView, VerdictView, encoded
+from webservice.views import RequestError, SettingView, VerdictView, encode
 
 CONFIGURATION: Final = RouteGroup(
     "configuration", "The configuration of each resource manager, and the settings of the system."
@@ -76,12 +66,7 @@ _CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MED
 the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
 """
 
-_NUMBER: Final = Parameter(
-    "version",
-    "The number of the earlier version.",
-    {"type": "integer", "minimum": 1, "maximum": 999_999_999},
-    required=True,
-)
+_NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
 _FORCE: Final = Parameter(
     "force",
     "Whether to overwrite the watched file even if it has an edit that is not in force.",
@@ -90,11 +75,38 @@ _FORCE: Final = Parameter(
 _CHANGE_STATUSES: Final = {
     409: "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are "
     "several RMs and neither `rm` nor the setting `default-rm` names one.",
-    412: "Another configuration is in force than `If-Match` says.",
-    413: "The body is too large.",
+    412: "Another configuration is in force than the one in `If-Match`.",
 }
-_TAG: Final = {"ETag": "The checksum of the text."}
-_NEW_TAG: Final = {"ETag": "The checksum of the configuration in force now."}
+
+
+def _read_route(path: str, answer: Content | type[object], *more: Parameter) -> Route:
+    """Declare a route that reads, and that YuniKorn does not have."""
+    headers = {"ETag": "The checksum of the text."} if IF_NONE_MATCH in more else {}
+    return Route(
+        CONFIGURATION,
+        "GET",
+        f"/ws/v1/{path}",
+        Access.ADMINS,
+        (answer,),
+        parameters=more,
+        headers=headers,
+        is_private=True,
+    )
+
+
+def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content, ...] = ()) -> Route:
+    """Declare a route that changes a configuration."""
+    return Route(
+        CONFIGURATION,
+        method,
+        f"/ws/v1/{path}",
+        Access.ADMINS,
+        (ChangedView,),
+        parameters=(*more, RM, _FORCE, IF_MATCH),
+        body=body,
+        statuses=_CHANGE_STATUSES,
+        headers={"ETag": "The checksum of the configuration in force now."},
+    )
 
 
 class _Version(Struct, frozen=True):
@@ -114,14 +126,14 @@ class _Invalid(Struct, frozen=True):
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-@CONFIGURATION.route(
+@Route(
+    CONFIGURATION,
     "GET",
     "/ws/v1/config",
     Access.ADMINS,
-    Content(ANY_OBJECT, YAML_MEDIA),
-    Content(ANY_OBJECT),
+    (Content(ANY_OBJECT, YAML_MEDIA), Content(ANY_OBJECT)),
     parameters=(RM, IF_NONE_MATCH),
-    statuses={**UNCHANGED, 500: "The configuration in force cannot be parsed."},
+    statuses={500: "The configuration in force cannot be parsed."},
     headers={"ETag": "The checksum of the text, with `rm`."},
     private_with="rm",
 )
@@ -132,7 +144,7 @@ async def configuration(call: Call) -> Reply:
     was written.
     """
     in_json = call.headers.get("accept") == JSON_ONLY
-    if "rm" not in call.query and not (await call.broker.partitions()).build_information:
+    if "rm" not in call.query and not (await call.services.broker.partitions()).build_information:
         return await _view(call, None, {}, in_json=in_json)
     current = await _read(call, await _rm_of(call), ReadConfig(what="current"))
     if "rm" in call.query and not in_json:
@@ -140,16 +152,7 @@ async def configuration(call: Call) -> Reply:
     return await _view(call, current.config, current.extra, in_json=in_json)
 
 
-@CONFIGURATION.route(
-    "GET",
-    "/ws/v1/config/default",
-    Access.ADMINS,
-    Content(_CONFIG_SCHEMA, YAML_MEDIA),
-    parameters=(IF_NONE_MATCH,),
-    statuses=UNCHANGED,
-    headers=_TAG,
-    is_private=True,
-)
+@_read_route("config/default", Content(_CONFIG_SCHEMA, YAML_MEDIA), IF_NONE_MATCH)
 async def default(call: Call) -> Reply:
     """The default configuration, which applies to resource managers that send none.
 
@@ -158,63 +161,49 @@ async def default(call: Call) -> Reply:
     return _as_written(call, await _read(call, "", ReadConfig(what="default")))
 
 
-@CONFIGURATION.route(
-    "GET",
-    "/ws/v1/config/version/{number}",
-    Access.ADMINS,
-    Content(_CONFIG_SCHEMA, YAML_MEDIA),
-    parameters=(RM, IF_NONE_MATCH),
-    statuses=UNCHANGED,
-    headers=_TAG,
-    is_private=True,
-)
+@_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML_MEDIA), RM, IF_NONE_MATCH)
 async def version(call: Call) -> Reply:
     """A version of a configuration, as it was written."""
     number = _version_number(call.segments["number"])
     return _as_written(call, await _read(call, await _rm_of(call), ReadConfig(what="version", version=number)))
 
 
-@CONFIGURATION.route(
-    "GET", "/ws/v1/config/history", Access.ADMINS, list[VersionView], parameters=(RM,), is_private=True
-)
+@_read_route("config/history", list[VersionView], RM)
 async def history(call: Call) -> Reply:
     """The versions of a configuration, newest first."""
-    answer = await call.broker.read(await _rm_of(call), ReadConfig(what="history"))
-    return Reply(document(answer).strip() + b"\n")
+    answer = await call.services.broker.read(await _rm_of(call), ReadConfig(what="history"))
+    return Reply(read_document(answer).strip() + b"\n")
 
 
-@CONFIGURATION.route("GET", "/ws/v1/settings", Access.ADMINS, list[SettingView], is_private=True)
+@_read_route("settings", list[SettingView])
 async def settings(call: Call) -> Reply:
     """The settings that the system started with, and those that each resource manager has set."""
-    rms = sorted((await call.broker.partitions()).build_information)
-    shown = list(call.startup.settings)
-    for rm, current in zip(rms, await asyncio.gather(*(_current(call, rm) for rm in rms)), strict=True):
-        shown += [SettingView(f"rm/{key}", current.extra[key], f"RM {rm}") for key in sorted(current.extra)]
-    return Reply(encoded(shown))
-
-
-async def _current(call: Call, rm: str) -> _Version:
-    return await _read(call, rm, ReadConfig(what="current"))
+    rms = sorted((await call.services.broker.partitions()).build_information)
+    current = ReadConfig(what="current")
+    shown = list(call.services.startup.settings)
+    for rm, version in zip(rms, await asyncio.gather(*(_read(call, rm, current) for rm in rms)), strict=True):
+        shown += [SettingView(f"rm/{key}", version.extra[key], f"RM {rm}") for key in sorted(version.extra)]
+    return Reply(encode(shown))
 
 
 async def _read(call: Call, rm: str, question: ReadConfig) -> _Version:
-    return _parse_answer(await call.broker.read(rm, question), _Version)
+    return _parse_answer(await call.services.broker.read(rm, question), _Version)
 
 
 def _as_written(call: Call, found: _Version) -> Reply:
     headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
-    if is_known(call.headers.get("if-none-match"), found.checksum):
+    if parameters.is_known(call.headers.get("if-none-match"), found.checksum):
         return Reply(b"", 304, YAML, headers)
     return Reply(found.config.encode(), 200, YAML, headers)
 
 
 async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
-    def shown() -> bytes:
+    def render() -> bytes:
         parsed = None if text is None else _parse_config(text)
-        return (config_json if in_json else config_yaml)(parsed, extra, call.startup.deadlock)
+        return (config_json if in_json else config_yaml)(parsed, extra, call.services.startup.deadlock)
 
     try:
-        return Reply(await asyncio.to_thread(shown), content_type=JSON if in_json else YAML)
+        return Reply(await asyncio.to_thread(render), content_type=JSON if in_json else YAML)
     except ConfigError as error:
         raise RequestError(500, f"the configuration in force cannot be read: {error.problems[0]}") from None
 
@@ -224,65 +213,47 @@ def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
-@CONFIGURATION.route(
+@Route(
+    CONFIGURATION,
     "POST",
     "/ws/v1/validate-conf",
     Access.KNOWN,
-    VerdictView,
+    (VerdictView,),
     body=(Content(ANY_TEXT, TEXT), Content({}, YAML_MEDIA), Content(BYTES, BINARY)),
     body_required=False,
-    statuses={413: "The body is too large."},
 )
 async def validate(call: Call) -> Reply:
     """Whether a configuration is valid; nothing changes.
 
     One configuration is validated at a time: a large one takes seconds, and any caller may ask.
     """
-    if call.locks.validations.locked():
+    services = call.services
+    if services.validations.locked():
         raise RequestError(503, "Several configurations are being validated already, try again later")
+    reason = ""
     try:
-        async with call.locks.validations:
+        async with services.validations:
             body = await call.body()
-            async with call.locks.validation:
+            async with services.validation_lock:
                 await asyncio.to_thread(load, body.decode())
     except UnicodeDecodeError as error:
-        return Reply(encoded(VerdictView(allowed=False, reason=f"the text is not UTF-8: {error}")))
+        reason = f"the text is not UTF-8: {error}"
     except ConfigError as error:
-        return Reply(encoded(VerdictView(allowed=False, reason=error.problems[0].message)))
-    return Reply(encoded(VerdictView(allowed=True)))
+        reason = error.problems[0].message
+    return Reply(encode(VerdictView(allowed=not reason, reason=reason)))
 
 
 # Changing -----------------------------------------------------------------------------------------------------------
 
 
-@CONFIGURATION.route(
-    "PUT",
-    "/ws/v1/config",
-    Access.ADMINS,
-    ChangedView,
-    parameters=(RM, _FORCE, IF_MATCH),
-    body=_CONFIG_BODY,
-    statuses=_CHANGE_STATUSES,
-    headers=_NEW_TAG,
-    changes=True,
-)
-@CONFIGURATION.route(
-    "POST",
-    "/ws/v1/config",
-    Access.ADMINS,
-    ChangedView,
-    parameters=(RM, _FORCE, IF_MATCH),
-    body=_CONFIG_BODY,
-    statuses=_CHANGE_STATUSES,
-    headers=_NEW_TAG,
-    changes=True,
-)
+@_change_route("PUT", "config", body=_CONFIG_BODY)
+@_change_route("POST", "config", body=_CONFIG_BODY)
 async def replace(call: Call) -> Reply:
     """Replace the configuration of a resource manager.
 
     For all its partitions or none. All problems of an invalid configuration are in `problems`.
     """
-    expected = expected_checksum(call.headers.get("if-match"))
+    expected = parameters.expected_checksum(call.headers.get("if-match"))
     try:
         text = (await call.body()).decode()
     except UnicodeDecodeError as error:
@@ -290,46 +261,36 @@ async def replace(call: Call) -> Reply:
     if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
         raise _invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
-    wanted = ChangeConfig(config=text, author=_author(call), expected=expected, overwrite=_force(call))
+    author = require_requester(call).user
+    wanted = ChangeConfig(config=text, author=author, expected=expected, overwrite=_force(call))
     return await _change(call, await _changed_rm(call), wanted)
 
 
-@CONFIGURATION.route(
-    "POST",
-    "/ws/v1/config/rollback",
-    Access.ADMINS,
-    ChangedView,
-    parameters=(_NUMBER, RM, _FORCE, IF_MATCH),
-    statuses=_CHANGE_STATUSES,
-    headers=_NEW_TAG,
-    changes=True,
-)
+@_change_route("POST", "config/rollback", _NUMBER)
 async def roll_back(call: Call) -> Reply:
     """Put an earlier configuration in force again, as a new version."""
-    expected = expected_checksum(call.headers.get("if-match"))
+    expected = parameters.expected_checksum(call.headers.get("if-match"))
     number = _version_number(call.query.get("version", ""))
     rm = await _changed_rm(call)
     earlier = await _read(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
     wanted = ChangeConfig(
-        config=earlier.config, author=_author(call), origin=origin, expected=expected, overwrite=_force(call)
+        config=earlier.config,
+        author=require_requester(call).user,
+        origin=origin,
+        expected=expected,
+        overwrite=_force(call),
     )
     return await _change(call, rm, wanted)
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
-    answer = await call.broker.change(wanted, rm=rm)
+    answer = await call.services.broker.change(wanted, rm=rm)
     if answer.status == 400:
-        raise _refusal(answer)
+        with suppress(msgspec.MsgspecError):  # it is another problem, in plain text
+            raise _invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
     changed = _parse_answer(answer, ChangedView)
-    return Reply(encoded(changed), headers={"ETag": entity_tag(changed.checksum)})
-
-
-def _refusal(answer: Answer) -> RequestError:
-    try:
-        return _invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
-    except msgspec.MsgspecError:  # another problem, in plain text
-        return RequestError(400, answer.body.decode(errors="replace"))
+    return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
 
 
 def _invalid(problems: list[Problem]) -> RequestError:
@@ -340,16 +301,11 @@ def _invalid(problems: list[Problem]) -> RequestError:
 # Both ---------------------------------------------------------------------------------------------------------------
 
 
-def _author(call: Call) -> str:
-    assert call.requester is not None, "the caller of a route that changes something is known"
-    return call.requester.user
-
-
 async def _changed_rm(call: Call) -> str:
     """The RM to change. If there are several, the request or the setting `default-rm` must name it."""
     if not call.query.get("rm"):
-        rms = list((await call.broker.partitions()).build_information)
-        if len(rms) > 1 and call.startup.default_rm not in rms:
+        rms = list((await call.services.broker.partitions()).build_information)
+        if len(rms) > 1 and call.services.startup.default_rm not in rms:
             known = ", ".join(rms)
             raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
     return await _rm_of(call)
@@ -362,7 +318,7 @@ async def _rm_of(call: Call) -> str:
         if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
             raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
         return rm
-    rm = default_rm(await call.broker.partitions(), call.startup.default_rm)
+    rm = default_rm(await call.services.broker.partitions(), call.services.startup.default_rm)
     if not rm:
         raise RequestError(404, "No resource manager is registered")
     return rm
@@ -384,6 +340,6 @@ def _version_number(text: str) -> int:
 
 def _parse_answer(answer: Answer, kind: type[_S]) -> _S:
     try:
-        return msgspec.json.decode(document(answer), type=kind)
+        return msgspec.json.decode(read_document(answer), type=kind)
     except msgspec.MsgspecError as error:
         raise RequestError(503, f"The broker answered what cannot be read: {error}") from None

@@ -10,15 +10,24 @@ import html
 import os
 import sys
 import threading
+import time
 import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from webservice.calls import Call, Reply, Respond
+import msgspec
+from msgspec import Raw, Struct, json
+
+from common.extra_config import ROOT_LEVEL, effective
+from common.query_messages import PartitionList, Query, ReadConfig
+from webservice import cluster_routes, config_routes, history_routes
+from webservice.calls import Call, NamedPartition, Reply, Respond, partition_names, read_document, read_registry
 from webservice.parameters import ANY_TEXT, RM, Parameter
-from webservice.router import ANY_OBJECT, BINARY, HTML, TEXT, Access, Content, RouteGroup
-from webservice.state_dump import collect, write_json
+from webservice.router import ANY_OBJECT, BINARY, HTML, TEXT, Access, Content, Route, RouteGroup
+from webservice.views import RequestError
 
 DEBUG: Final = RouteGroup("inside", "The state of the scheduler and of the web service, for debugging.")
 
@@ -32,27 +41,234 @@ _STATUS_FILE: Final = Path("/proc/self/status")
 _STATUS_KEYS: Final = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmSwap", "Threads", "FDSize")
 
 
-# The state dump -------------------------------------------------------------------------------------------------------
+# The state dump: everything that the scheduler holds at one moment, as one indented JSON document ---------------------
+#
+# Workers are asked for at most PAGE entries at a time. An unresponsive partition does not fail the dump: its missing
+# parts are listed at the end under `unanswered`, and it is not asked again. With one resource manager the document has
+# YuniKorn's form; with several, the parts of one RM (`rmDiagnostics`, `logLevel`, `config`) are objects by RM ID.
+
+PAGE: Final = 500
+"""Applications or nodes in one answer of a worker."""
+
+STATES: Final = ("active", "completed", "rejected")
+
+NO_RM: Final = {"empty": "Resource Manager did not register callback"}
+"""The diagnostics without a resource manager: YuniKorn's words, which its users recognize."""
+
+Part = tuple[str, bytes | AsyncIterator[bytes]]
+"""A key of the document with its JSON value, or with a list in pages, each of them a JSON list."""
 
 
-@DEBUG.route("GET", "/debug/fullstatedump", Access.ADMINS, ANY_OBJECT, parameters=(RM,))
+@Route(DEBUG, "GET", "/debug/fullstatedump", Access.ADMINS, (ANY_OBJECT,), parameters=(RM,))
 async def state_dump(call: Call) -> Reply:
     """The state dump: everything, in one document.
 
     It is written piece by piece, one dump at a time. Missing parts are listed under `unanswered`.
     """
-    parts = await collect(call)
+    dump = StateDump(call, await read_registry(call))
 
     async def pieces() -> AsyncGenerator[bytes, None]:
-        async with call.locks.dump:
-            async for piece in write_json(parts):
+        async with call.services.dump_lock:
+            async for piece in write_json(dump.parts()):
                 yield piece
 
     return Reply(pieces())
 
 
+async def write_json(parts: AsyncIterator[Part]) -> AsyncGenerator[bytes, None]:
+    """The document without empty parts, and a line break at its end."""
+    before = b"{\n"
+    async for key, value in parts:
+        lead = b"  " + json.encode(key) + b": "
+        if isinstance(value, bytes):
+            text = _indent(value)
+            if text not in (b"[]", b"{}", b'""', b"null"):
+                yield before + lead + text
+                before = b",\n"
+            continue
+        between = before + lead + b"[\n"
+        async for page in value:
+            text = _indent(page).removeprefix(b"[\n").removesuffix(b"\n  ]")
+            if text != b"[]":
+                yield between + text
+                between = b",\n"
+        if between == b",\n":
+            yield b"\n  ]"
+            before = b",\n"
+    yield b"{}\n" if before == b"{\n" else b"\n}\n"
+
+
+def _indent(value: bytes) -> bytes:
+    """A JSON value below the top level; a JSON text never contains a line break."""
+    return json.format(value, indent=2).replace(b"\n", b"\n  ")
+
+
+class NodesView(Struct, frozen=True, omit_defaults=True):
+    """The nodes of a partition."""
+
+    partitionName: str  # noqa: N815 - this and those below are keys of the document
+    nodesInfo: list[Raw] = []  # noqa: N815
+
+
+class RulesView(Struct, frozen=True, omit_defaults=True):
+    """The placement rules of a partition."""
+
+    partition: str
+    rules: list[Raw] = []
+
+
+class StreamView(Struct, frozen=True):
+    """A client of an event stream."""
+
+    Name: str
+    """The header `Host` of its request."""
+    CreatedAt: datetime
+
+
+class UnansweredView(Struct, frozen=True):
+    """A part that is missing here, with the reason."""
+
+    part: str
+    of: str
+    """A partition, a resource manager, or the web service itself."""
+    reason: str
+
+
+class _Current(Struct, frozen=True):
+    """The settings in the broker's answer about the configuration of a resource manager."""
+
+    extra: dict[str, str] = {}
+
+
+class StateDump:
+    """One dump in the making."""
+
+    def __init__(self, call: Call, known: PartitionList) -> None:
+        self._call = call
+        self._partitions = partition_names(call, known).all()
+        managers = {*known.build_information, *(one.rm_id for one in known.managers)}
+        self._rms = sorted(managers | {one.entry.rm_id for one in self._partitions})
+        self._unanswered: list[UnansweredView] = []
+        self._silent: set[str] = set()
+        """Partitions that did not answer, by full name; they are not queried again."""
+
+    async def parts(self) -> AsyncGenerator[Part, None]:
+        """Everything, in the order in which it is written."""
+        yield "timestamp", json.encode(time.time_ns())
+        yield "partitions", self._of_all("partitions", "partition", lambda _, body: b"[" + body + b"]")
+        yield "applications", self._applications()
+        yield await self._answer_route("appHistory", history_routes.applications_at)
+        yield "nodes", self._nodes()
+        yield await self._answer_route("clusterInfo", cluster_routes.clusters)
+        yield await self._answer_route("containerHistory", history_routes.containers_at)
+        yield "queues", self._of_all("queues", "queues", lambda _, body: b"[" + body + b"]")
+        yield "rmDiagnostics", await self._by_rm("rmDiagnostics", self._diagnostics) or json.encode(NO_RM)
+        yield "logLevel", await self._by_rm("logLevel", self._log_level) or _log_level({})
+        yield "config", await self._by_rm("config", self._configuration) or await self._configuration("")
+        yield "placementRules", self._of_all("placementRules", "rules", _rules)
+        streams = [StreamView(one.host, one.began) for one in self._call.services.streams.open]
+        yield "eventStreams", json.encode(streams)
+        yield "unanswered", json.encode(self._unanswered)
+
+    # Of partitions --------------------------------------------------------------------------------------------------
+
+    async def _of_all(self, part: str, what: str, page: Callable[[str, bytes], bytes]) -> AsyncGenerator[bytes, None]:
+        """A page of the list for each partition, from its shown name and its answer."""
+        for one in self._partitions:
+            async for body in self._pages(part, one, what):
+                yield page(one.shown, body)
+
+    async def _applications(self) -> AsyncGenerator[bytes, None]:
+        for one in self._partitions:
+            for state in STATES:
+                async for body in self._pages("applications", one, "applications", state=state, limit=str(PAGE)):
+                    yield body
+
+    async def _nodes(self) -> AsyncGenerator[bytes, None]:
+        for one in self._partitions:
+            found: list[Raw] = []
+            async for body in self._pages("nodes", one, "nodes", limit=str(PAGE)):
+                found += json.decode(body, type=list[Raw])
+            yield json.encode([NodesView(one.shown, found)])
+
+    async def _pages(self, part: str, one: NamedPartition, what: str, **args: str) -> AsyncGenerator[bytes, None]:
+        """The answers of a partition, page by page; a missing answer is listed under `unanswered`."""
+        name, reason = one.entry.full_name, "not asked, as it did not answer before"
+        while name not in self._silent:
+            try:
+                answer = await self._call.services.broker.ask(name, Query(what=what, name=one.shown, args=dict(args)))
+            except RequestError as error:
+                self._silent.add(name)
+                reason = error.text
+                break
+            try:
+                yield read_document(answer)
+            except RequestError as error:
+                reason = error.text
+                break
+            if not answer.next:
+                return
+            args["after"] = answer.next
+        self._unanswered.append(UnansweredView(part, name, reason))
+
+    # Of resource managers -------------------------------------------------------------------------------------------
+
+    async def _by_rm(self, part: str, of_rm: Callable[[str], Awaitable[bytes]]) -> bytes | None:
+        """The part of the one resource manager, or the parts of all by RM ID; None while there is none."""
+        found: dict[str, Raw] = {}
+        for rm in self._rms:
+            try:
+                found[rm] = Raw(await of_rm(rm))
+            except RequestError as error:
+                self._unanswered.append(UnansweredView(part, rm, error.text))
+        if len(self._rms) == 1:
+            return next((bytes(one) for one in found.values()), b"null")
+        return json.encode(found) if self._rms else None
+
+    async def _diagnostics(self, rm: str) -> bytes:
+        """The state that the resource manager reports about itself, by way of a partition of its own that answers."""
+        for one in self._partitions:
+            if one.entry.rm_id == rm:
+                async for body in self._pages("rmDiagnostics", one, "rm-state"):
+                    return body
+        return json.encode({"Error": "no partition of this resource manager can ask it"})
+
+    async def _log_level(self, rm: str) -> bytes:
+        answer = await self._call.services.broker.read(rm, ReadConfig(what="current"))
+        try:
+            return _log_level(json.decode(read_document(answer), type=_Current).extra)
+        except msgspec.MsgspecError as error:
+            raise RequestError(503, f"the broker answered what cannot be read: {error}") from None
+
+    async def _configuration(self, rm: str) -> bytes:
+        query, headers = {"rm": rm} if rm else {}, {"accept": config_routes.JSON_ONLY}
+        return _whole_body(await config_routes.configuration(replace(self._call, query=query, headers=headers)))
+
+    async def _answer_route(self, key: str, respond: Respond) -> Part:
+        """The answer of another route. A history that is not recorded is empty, which is no error."""
+        try:
+            return key, _whole_body(await respond(self._call))
+        except RequestError as error:
+            if self._call.services.history is not None:
+                self._unanswered.append(UnansweredView(key, "webservice", error.text))
+            return key, b"[]"
+
+
+def _rules(shown: str, body: bytes) -> bytes:
+    return json.encode([RulesView(shown, json.decode(body, type=list[Raw]))])
+
+
+def _whole_body(reply: Reply) -> bytes:
+    assert isinstance(reply.body, bytes), "these routes do not stream their answers"
+    return reply.body
+
+
+def _log_level(extra: Mapping[str, str]) -> bytes:
+    return json.encode(next(one.value for one in effective(extra) if one.key == ROOT_LEVEL))
+
+
 def _declare_redirect(path: str, target: str, summary: str) -> None:
-    @DEBUG.route("GET", path, Access.ANYBODY, summary=summary, redirects=True)
+    @Route(DEBUG, "GET", path, Access.ANYBODY, summary=summary, redirects=True)
     async def redirect(call: Call) -> Reply:
         location = f"{target}?{call.raw_query}" if call.raw_query else target
         body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
@@ -66,16 +282,16 @@ _declare_redirect("/ws/v1/stack", "/debug/stack", "The former address of the sta
 # Stacks and Go's profile paths ----------------------------------------------------------------------------------------
 
 
-@DEBUG.route("GET", "/debug/stack", Access.ADMINS, Content(ANY_TEXT), debug_only=True)
+@Route(DEBUG, "GET", "/debug/stack", Access.ADMINS, (Content(ANY_TEXT),), debug_only=True)
 async def stack(call: Call) -> Reply:
     """Stacks of all threads and tasks of the web service.
 
     Text, although the content type is JSON as in YuniKorn. The path exists only with the setting `debug`.
     """
-    return Reply(stacks().encode())
+    return Reply(render_stacks().encode())
 
 
-def stacks() -> str:
+def render_stacks() -> str:
     """The stack of each thread and of each task of the running loop, outermost frame first."""
     names = {one.ident: one.name for one in threading.enumerate()}
     shown = [
@@ -88,46 +304,39 @@ def stacks() -> str:
     return "\n".join(shown)
 
 
-def memory() -> str:
+def render_memory() -> str:
     """The memory of this process as the kernel counts it, and the state of the garbage collector."""
     lines = [line for line in _STATUS_FILE.read_text().splitlines() if line.partition(":")[0] in _STATUS_KEYS]
     lines.append(f"garbage collection: {gc.get_count()} of {gc.get_threshold()}, {gc.get_freeze_count()} frozen")
     return "\n".join(lines) + "\n"
 
 
-def py_spy() -> str:
-    """How to profile this process."""
+def render_command() -> str:
+    """The py-spy command line that profiles this process."""
     return f"py-spy record --pid {os.getpid()} --duration 30 --output profile.svg\n"
 
 
-def symbols() -> str:
-    """That there are symbols: Python's tracebacks have names."""
-    return "num_symbols: 1\n"
-
-
-def command_line() -> str:
-    """The arguments that this process was started with, separated by NUL characters."""
-    return "\0".join(sys.orig_argv)
-
-
-_PROFILES: Final = {
-    "allocs": (memory, "The memory of the web service"),
-    "block": (stacks, "The stacks of the web service"),
-    "cmdline": (command_line, "The command line of the web service"),
-    "goroutine": (stacks, "The stacks of the web service"),
-    "heap": (memory, "The memory of the web service"),
-    "mutex": (stacks, "The stacks of the web service"),
-    "profile": (py_spy, "The py-spy command that profiles the web service"),
-    "symbol": (symbols, "Whether there are symbols"),
-    "threadcreate": (stacks, "The stacks of the web service"),
-    "trace": (py_spy, "The py-spy command that profiles the web service"),
+_STACKS: Final = (render_stacks, "The stacks of the web service")
+_MEMORY: Final = (render_memory, "The memory of the web service")
+_PY_SPY: Final = (render_command, "The py-spy command that profiles the web service")
+_PROFILES: Final[Mapping[str, tuple[Callable[[], str], str]]] = {
+    "allocs": _MEMORY,
+    "block": _STACKS,
+    "cmdline": (lambda: "\0".join(sys.orig_argv), "The command line of the web service"),
+    "goroutine": _STACKS,
+    "heap": _MEMORY,
+    "mutex": _STACKS,
+    "profile": _PY_SPY,
+    "symbol": (lambda: "num_symbols: 1\n", "Whether there are symbols"),
+    "threadcreate": _STACKS,
+    "trace": _PY_SPY,
 }
 """The content of each path below `/debug/pprof/`, and its summary."""
 
 _TEXT_ONLY: Final = ("cmdline", "symbol")
 
 
-@DEBUG.route("GET", "/debug/pprof/", Access.ADMINS, Content(ANY_TEXT, HTML), debug_only=True)
+@Route(DEBUG, "GET", "/debug/pprof/", Access.ADMINS, (Content(ANY_TEXT, HTML),), debug_only=True)
 async def profile_index(call: Call) -> Reply:
     """The index of the profile paths.
 
@@ -140,20 +349,13 @@ async def profile_index(call: Call) -> Reply:
     return Reply(page.encode(), content_type=_HTML, headers=_NO_SNIFF)
 
 
-def _declare_profile(name: str) -> Respond:
+def _declare_profile(name: str) -> None:
     content, summary = _PROFILES[name]
     forms = (Content(ANY_TEXT, TEXT),) if name in _TEXT_ONLY else (Content(ANY_TEXT, BINARY), Content(ANY_TEXT, TEXT))
     choice = () if name in _TEXT_ONLY else (Parameter("debug", "Any value but 0: as text."),)
+    path = f"/debug/pprof/{name}"
 
-    @DEBUG.route(
-        "GET",
-        f"/debug/pprof/{name}",
-        Access.ADMINS,
-        *forms,
-        summary=summary,
-        parameters=choice,
-        debug_only=True,
-    )
+    @Route(DEBUG, "GET", path, Access.ADMINS, forms, summary=summary, parameters=choice, debug_only=True)
     async def profile(call: Call) -> Reply:
         """One of Go's profile paths.
 
@@ -161,8 +363,6 @@ def _declare_profile(name: str) -> Respond:
         """
         is_text = name in _TEXT_ONLY or call.query.get("debug", "0") != "0"
         return Reply(content().encode(errors="replace"), content_type=_TEXT if is_text else BINARY, headers=_NO_SNIFF)
-
-    return profile
 
 
 for _name in _PROFILES:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -24,7 +24,7 @@ from common.history_records import COUNT_MAX, EVENT_LINES, EventLines
 from common.metrics import Family, counter, gauge
 from common.query_messages import Answer, Query
 from common.text_formats import UnsignedError, parse_unsigned
-from webservice.views import ErrorView, RequestError, encoded
+from webservice.views import ErrorView, RequestError, encode
 
 PIECE_BYTES: Final = 64 << 10
 """Bytes after which no further line is added to a piece."""
@@ -75,20 +75,10 @@ class EventBuffer:
 
 
 CLOSED: Final = "Event stream was closed by the producer"
-CLOSED_LINE: Final = encoded(ErrorView(status_code=200, message=CLOSED, description=CLOSED))
+CLOSED_LINE: Final = encode(ErrorView(status_code=200, message=CLOSED, description=CLOSED))
 
 Clock = Callable[[], float]
 """Monotonic time in seconds."""
-
-
-class History(Protocol):
-    """Whoever has the lines (`follower.py`)."""
-
-    def piece(self, stream: "EventStream") -> Awaitable[bytes]:
-        """Lines from the place of the stream on, which goes on to what follows them; none if there are none yet."""
-
-    def leave(self, stream: "EventStream") -> None:
-        """The reader is gone, or told nothing more."""
 
 
 class EventStream:
@@ -97,7 +87,9 @@ class EventStream:
     rest is dropped, and its last line is an error.
     """
 
-    def __init__(self, history: History, *, first_line: bytes, place: int, host: str, began: datetime, clock: Clock):
+    def __init__(
+        self, follower: "EventFollower", *, first_line: bytes, place: int, host: str, began: datetime, clock: Clock
+    ):
         self.place = place
         self.host = host
         """The header `Host` of the request."""
@@ -106,9 +98,10 @@ class EventStream:
         """Whether it received an event."""
         self.writing_since: float | None = None
         """When the connection received the piece that it is writing; None while it waits for one."""
-        self._history = history
+        self._follower = follower
         self._first_line = first_line
         self._clock = clock
+        self._closing_line = CLOSED_LINE
         self._over = False
         self._news = asyncio.Event()
 
@@ -127,20 +120,14 @@ class EventStream:
         """The next piece; after the end the closing line once, then nothing."""
         while not self._over:
             self._news.clear()
-            piece = await self._history.piece(self)
+            piece = await self._follower.piece(self)
             if piece and not self._over:
                 self.begun = True
                 return piece
             if not self._over:
                 await self._news.wait()
-        return CLOSED_LINE if self._last() else b""
-
-    def _last(self) -> bool:
-        """Whether the closing line is still to be sent; it is sent once."""
-        unsaid, self._unsaid = self._unsaid, False
-        return unsaid
-
-    _unsaid = True
+        line, self._closing_line = self._closing_line, b""
+        return line
 
     def wake(self) -> None:
         """Continue: there are new events."""
@@ -150,11 +137,11 @@ class EventStream:
         """Disconnect the client: it receives only the closing line."""
         self._over = True
         self._news.set()
-        self._history.leave(self)
+        self._follower.leave(self)
 
     async def aclose(self) -> None:
         """End the stream: the connection is closed, or everything was sent."""
-        self._history.leave(self)
+        self._follower.leave(self)
 
 
 BEHIND_MAX: Final = 2000

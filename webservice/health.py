@@ -7,13 +7,14 @@ see of the disk: free space, and whether the audit log and the history are writt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from webservice.audit import AuditLog
+from webservice.history.recorder import HistoryRecorder
 from webservice.views import RequestError
 
 SPACE_BYTES_MIN: Final = 64 << 20
@@ -23,14 +24,6 @@ Nothing else depends on this bound.
 
 FILES_MIN: Final = 256
 """Free inodes below which the check fails. File systems without a bound report 0 in total."""
-
-
-class RecordsHistory(Protocol):
-    """The recorder of the history (`history/recorder.py`)."""
-
-    @property
-    def failure(self) -> str:
-        """Why nothing is recorded at present; empty if it is."""
 
 
 class StorageProblems(NamedTuple):
@@ -48,7 +41,7 @@ class StorageHealth:
     def __init__(self, state: Path | None = None, audit: AuditLog | None = None) -> None:
         self._state = state
         self._audit = audit
-        self.recorder: RecordsHistory | None = None
+        self.recorder: HistoryRecorder | None = None
 
     async def problems(self) -> StorageProblems:
         """All problems at this moment."""

@@ -2,97 +2,19 @@
 answer.
 
 uvicorn limits only the pause between requests: without these limits a client that never completes a request, or never
-reads an answer, would keep its connection and the answer's memory for ever. Also contains the response that streams a
-body in pieces.
+reads an answer, would keep its connection and the answer's memory for ever.
 """
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import ClassVar, Final
 
 import h11
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from webservice.calls import Pieces
 from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, parse_certificate
-
-WRITE_MAX_S: Final = 10.0
-"""Seconds for a client to accept one piece, usually 64 KiB. A client of an event stream is disconnected before that, so
-it has some seconds to receive the closing line."""
-
-ABORT: Final = "yunishard.abort"
-"""Extension of an ASGI scope: its `now` aborts the connection and drops unsent data."""
-
-
-class StreamResponse(Response):
-    """A response that sends the pieces of a body one by one; each is written before the next one is requested.
-
-    Unlike Starlette's, it ends the iteration as soon as the client disconnects, and aborts the connection of a client
-    that does not accept a piece within WRITE_MAX_S.
-    """
-
-    def __init__(
-        self, pieces: Pieces, status: int, headers: Mapping[str, str], *, write_max_s: float = WRITE_MAX_S
-    ) -> None:
-        self.status_code = status
-        self.background = None
-        self.init_headers(headers)
-        self._pieces = pieces
-        self._write_max_s = write_max_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all pieces, until the client disconnects."""
-        sending = asyncio.create_task(self._sent(send))
-        leaving = asyncio.create_task(_gone(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and not sending.result():
-                _abort(scope)
-                await leaving
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
-            await self._pieces.aclose()
-
-    async def _sent(self, send: Send) -> bool:
-        """Send all pieces. Returns whether the client accepted them."""
-        try:
-            begin = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            await self._write(send, begin)
-            async for piece in self._pieces:
-                await self._write(send, {"type": "http.response.body", "body": piece, "more_body": True})
-            await self._write(send, {"type": "http.response.body", "body": b"", "more_body": False})
-        except _StuckError:
-            return False
-        return True
-
-    async def _write(self, send: Send, message: dict[str, object]) -> None:
-        try:
-            async with asyncio.timeout(self._write_max_s):
-                await send(message)
-        except TimeoutError:
-            raise _StuckError from None
-
-
-class _StuckError(Exception):
-    """The client accepts no data."""
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _abort(scope: Scope) -> None:
-    now: Callable[[], None] = scope["extensions"][ABORT]["now"]
-    now()
-
 
 HEAD_MAX_S: Final = 10.0
 BODY_MAX_S: Final = 30.0
@@ -100,7 +22,8 @@ BODY_MAX_S: Final = 30.0
 TAKEN_WITHIN_S: Final = 10.0
 TAKEN_BYTES_MIN: Final = 64 << 10
 """Bytes that a client must accept in that time, unless fewer are left; else its connection is aborted and the rest
-dropped."""
+dropped. The connection of an event stream's client that is disconnected remains so long, to receive the closing line.
+"""
 
 CONNECTIONS_OF_ONE_MAX: Final = 500
 """Connections of one address, half of all: a further one is closed at once. Twice the bound on concurrent requests of
@@ -115,9 +38,6 @@ HEAD_BYTES_MAX: Final = 64 << 10
 incomplete, in `api.py` once it is complete.
 """
 
-TOO_LONG: Final = 431
-"""The status of a request whose head is too long."""
-
 
 class BoundedHttpProtocol(H11Protocol):
     """uvicorn's protocol with time limits for a request's head and body, and for reading the answer."""
@@ -131,10 +51,10 @@ class BoundedHttpProtocol(H11Protocol):
     _shown: Certificate | None = None
     """The client certificate, which TLS has verified; None without one."""
     _owed: object = None
-    """What the client has to send next: IDLE for a head, SEND_BODY for a body."""
+    """The next part that the client has to send: IDLE for a head, SEND_BODY for a body."""
     _late: asyncio.TimerHandle | None = None
     """The timeout of that; set while the client has to send something."""
-    _is_refused: bool = False
+    _is_refused = False
     """Whether further data of the client is ignored."""
     _stuck: asyncio.TimerHandle | None = None
     """The timeout of unsent data; set while there is some."""
@@ -157,13 +77,10 @@ class BoundedHttpProtocol(H11Protocol):
             self._restart_timeout()
 
     def handle_events(self) -> None:
-        """Add the abort function and the client certificate to the scope."""
+        """Add the client certificate to the scope."""
         super().handle_events()
         if self.scope is not None:
-            self.scope["extensions"] = {
-                ABORT: {"now": self.transport.abort},
-                CERTIFICATE_EXTENSION: {"shown": self._shown},
-            }
+            self.scope["extensions"] = {CERTIFICATE_EXTENSION: {"shown": self._shown}}
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -172,9 +89,10 @@ class BoundedHttpProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer a malformed request, unless another answer is being sent."""
         if self.cycle is None or self.cycle.response_complete:
-            with suppress(h11.LocalProtocolError):  # an answer has begun
-                if self._is_too_long():
-                    self._refuse(HTTPStatus(TOO_LONG), "The head of the request is too long\n")
+            with suppress(h11.LocalProtocolError):  # part of an answer is sent
+                error = sys.exc_info()[1]
+                if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+                    self._refuse(HTTPStatus(431), "The head of the request is too long\n")
                 else:
                     self._refuse(HTTPStatus.BAD_REQUEST, msg)
                 return
@@ -184,11 +102,6 @@ class BoundedHttpProtocol(H11Protocol):
         others = (one.client for one in self.connections if isinstance(one, BoundedHttpProtocol))
         host = self.client and self.client[0]
         return sum(other is not None and other[0] == host for other in others) > self.connections_of_one_max
-
-    def _is_too_long(self) -> bool:
-        """Whether the error being handled is that the head is too long."""
-        error = sys.exc_info()[1]
-        return isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == TOO_LONG
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Send an error, and close the connection once the client has received it: closing while data arrives would

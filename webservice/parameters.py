@@ -49,7 +49,7 @@ def has_bad_escape(raw_path: str) -> bool:
     return _BAD_ESCAPE.search(raw_path) is not None
 
 
-def decoded(text: str) -> str:
+def decode_segment(text: str) -> str:
     """Decode a path segment a second time.
 
     Raises:
@@ -86,6 +86,7 @@ def escape_for_log(text: bytes | str, query: bytes = b"", *, length_max: int = L
 
 _DECODED_TWICE: Final = "It is decoded twice: write `%` and `+` as `%25` and `%2B`, and escape those once more."
 _NAME: Final[Schema] = {"type": "string", "minLength": 1}
+VERSION_NUMBER: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 999_999_999}
 
 ACTIVE: Final = "active"
 PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
@@ -109,7 +110,7 @@ SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
     "user": (f"The name of a user. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{USER.pattern}$"}),
     "group": (f"The name of a group. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{GROUP.pattern}$"}),
     "state": ("Case does not matter.", {"type": "string", "enum": [*PARTITION_STATES]}),
-    "number": ("The number of a version, from 1.", {"type": "integer", "minimum": 1, "maximum": 999_999_999}),
+    "number": ("The number of a version, from 1.", VERSION_NUMBER),
 }
 """The meaning and the schema of each named path segment."""
 
@@ -133,7 +134,7 @@ def queue_path(text: str) -> str:
     Raises:
         RequestError: it cannot be decoded, or a part of it is not a valid queue name.
     """
-    return queue_name(decoded(text))
+    return queue_name(decode_segment(text))
 
 
 def queue_name(path: str) -> str:
@@ -153,10 +154,7 @@ def user_name(text: str) -> str:
     Raises:
         RequestError: it cannot be decoded, or is not a valid user name.
     """
-    user = decoded(text)
-    if not USER.fullmatch(user):
-        raise RequestError(400, "Invalid user name")
-    return user
+    return _check_name("user", decode_segment(text), USER)
 
 
 def group_name(text: str) -> str:
@@ -165,10 +163,13 @@ def group_name(text: str) -> str:
     Raises:
         RequestError: it cannot be decoded, or is not a valid group name.
     """
-    group = decoded(text)
-    if not GROUP.fullmatch(group):
-        raise RequestError(400, "Invalid group name")
-    return group
+    return _check_name("group", decode_segment(text), GROUP)
+
+
+def _check_name(what: str, name: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.fullmatch(name):
+        raise RequestError(400, f"Invalid {what} name")
+    return name
 
 
 def application_state(text: str, allowed: tuple[str, ...]) -> str:
@@ -201,8 +202,7 @@ LIMIT_MAX: Final = 10_000
 """The most entries of one page."""
 
 LIMIT: Final = Parameter("limit", "How many entries at most.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX})
-AFTER: Final = Parameter("after", "Where to continue, as the header `Link` says; only with `limit`.")
-LINK: Final = "The address of the next page; absent on the last one."
+AFTER: Final = Parameter("after", "Where to continue, as in the header `Link`; only with `limit`.")
 
 
 def page(query: Mapping[str, str]) -> dict[str, str]:
@@ -231,7 +231,6 @@ IF_MATCH: Final = Parameter(
     {"type": "string", "pattern": '^([*]|"[0-9A-Fa-f]{64}")$'},
     place="header",
 )
-UNCHANGED: Final[Mapping[int, str]] = {304: "The client has the current answer already."}
 
 _CHECKSUM: Final = re.compile(r"[0-9A-Fa-f]{64}")
 

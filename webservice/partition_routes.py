@@ -6,77 +6,42 @@ worker of the partition makes the bodies and decides about changes.
 
 import re
 import uuid
-from collections.abc import Callable
 from typing import Final
 
-from common.query_messages import STEPS_MAX, Actor, KillApplication, MoveApplication, PartitionList, Query, Schedule
+from common.query_messages import STEPS_MAX, KillApplication, MoveApplication, PartitionList, Query, Schedule
 from common.rest_records import BatchView, KilledView, MovedView, StepsView
 from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
 from common.text_formats import UINT_MAX, UnsignedError, parse_unsigned
-from webservice.calls import (
-    Call,
-    Change,
-    NamedPartition,
-    Reply,
-    Respond,
-    ask_partition,
-    document,
-    named,
-    names_of,
-    partition_of,
-    registered,
-)
-from webservice.parameters import (
-    ACTIVE,
-    AFTER,
-    IF_NONE_MATCH,
-    LIMIT,
-    LINK,
-    PARTITION_STATES,
-    RM,
-    STATUS,
-    UNCHANGED,
-    Parameter,
-    Schema,
-    active_status,
-    application_state,
-    decoded,
-    group_name,
-    page,
-    queue_name,
-    queue_path,
-    user_name,
-)
-from webservice.partition_names import default_rm
-from webservice.router import ANY_OBJECT, Access, RouteGroup
-from webservice.views import NoEventsView, RequestError, encoded
+from webservice import calls, parameters
+from webservice.broker_client import Change
+from webservice.calls import Call, NamedPartition, Reply, ask_partition, find_partition
+from webservice.parameters import RM, Parameter, Schema
+from webservice.router import ANY_OBJECT, Access, Route, RouteGroup
+from webservice.views import NoEventsView, RequestError, encode
 
 PARTITION: Final = RouteGroup("partition", "One partition: its queues, applications, nodes, users and groups.")
 EVENTS: Final = RouteGroup("events", "Events. Each partition has its own sequence.")
 CHANGES: Final = RouteGroup("changes", "Changes to applications by administrators, and scheduling step by step.")
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
+_PAGE: Final = (parameters.LIMIT, parameters.AFTER)
 _TAG: Final = {"ETag": "Stays the same while nothing in the partition changes."}
 
 
 def _query(
-    path: str,
-    access: Access,
-    answer: type[object],
-    *parameters: Parameter,
-    has_pages: bool = False,
-    segments: dict[str, Schema] | None = None,
-) -> Callable[[Respond], Respond]:
-    """Declare a query to the worker; `has_pages` for a list that the caller may read page by page."""
-    return PARTITION.route(
+    path: str, access: Access, answer: type[object], *more: Parameter, segments: dict[str, Schema] | None = None
+) -> Route:
+    """Declare a query to the worker."""
+    shared = (RM, parameters.IF_NONE_MATCH)
+    return Route(
+        PARTITION,
         "GET",
         f"{_PARTITION}{path}",
         access,
-        answer,
-        parameters=(*parameters, *((LIMIT, AFTER) if has_pages else ()), RM, IF_NONE_MATCH),
-        segments=segments,
-        statuses=UNCHANGED,
-        headers={**_TAG, **({"Link": LINK} if has_pages else {})},
+        (answer,),
+        parameters=(*more, *shared),
+        segments=segments or {},
+        headers=_TAG,
     )
 
 
@@ -86,48 +51,48 @@ def _query(
 @_query("/placementrules", Access.KNOWN, list[RuleView])
 async def placement_rules(call: Call) -> Reply:
     """The placement rules, in the order in which they are tried."""
-    return await ask_partition(call, await partition_of(call), "rules")
+    return await ask_partition(call, await find_partition(call), "rules")
 
 
 @_query("/queues", Access.SEEN, QueueView)
 async def queues(call: Call) -> Reply:
     """All queues, as a tree from the root."""
-    return await ask_partition(call, await partition_of(call), "queues")
+    return await ask_partition(call, await find_partition(call), "queues")
 
 
 @_query("/queue/{queue}", Access.SEEN, QueueView, Parameter("subtree", "With any value: with all queues below."))
 async def queue(call: Call) -> Reply:
     """One queue."""
-    partition = await partition_of(call)
-    path = queue_path(call.segments["queue"])
+    partition = await find_partition(call)
+    path = parameters.queue_path(call.segments["queue"])
     subtree = {"subtree": "true"} if "subtree" in call.query else {}
     return await ask_partition(call, partition, "queue", queue=path, **subtree)
 
 
-@_query("/queue/{queue}/applications", Access.SEEN, list[ApplicationView], has_pages=True)
+@_query("/queue/{queue}/applications", Access.SEEN, list[ApplicationView], *_PAGE)
 async def queue_applications(call: Call) -> Reply:
     """The applications in a queue.
 
     Empty for a queue that has child queues.
     """
-    path, part = queue_path(call.segments["queue"]), page(call.query)
-    return await ask_partition(call, await partition_of(call), "queue-applications", queue=path, **part)
+    path, part = parameters.queue_path(call.segments["queue"]), parameters.page(call.query)
+    return await ask_partition(call, await find_partition(call), "queue-applications", queue=path, **part)
 
 
 @_query(
     "/queue/{queue}/applications/{state}",
     Access.SEEN,
     list[ApplicationView],
-    STATUS,
-    has_pages=True,
-    segments={"state": {"type": "string", "enum": [ACTIVE]}},
+    parameters.STATUS,
+    *_PAGE,
+    segments={"state": {"type": "string", "enum": [parameters.ACTIVE]}},
 )
 async def queue_applications_by_state(call: Call) -> Reply:
     """The active applications in a queue."""
-    partition = await partition_of(call)
-    path = queue_path(call.segments["queue"])
+    partition = await find_partition(call)
+    path = parameters.queue_path(call.segments["queue"])
     try:
-        selection = _by_state(call, (ACTIVE,))
+        selection = _by_state(call, (parameters.ACTIVE,))
     except RequestError:
         await ask_partition(call, partition, "queue", queue=path)  # a missing queue is the first error
         raise
@@ -137,80 +102,82 @@ async def queue_applications_by_state(call: Call) -> Reply:
 @_query("/queue/{queue}/application/{application}", Access.SEEN, ApplicationView)
 async def queue_application(call: Call) -> Reply:
     """One active application of a queue."""
-    text = decoded(call.segments["queue"])
-    partition = await partition_of(call)
+    text = parameters.decode_segment(call.segments["queue"])
+    partition = await find_partition(call)
     application = call.segments["application"]
-    return await ask_partition(call, partition, "application", queue=queue_name(text), application=application)
+    return await ask_partition(
+        call, partition, "application", queue=parameters.queue_name(text), application=application
+    )
 
 
 @_query(
     "/applications/{state}",
     Access.SEEN,
     list[ApplicationView],
-    Parameter(STATUS.name, f"{STATUS.description} Ignored for other states."),
-    has_pages=True,
+    Parameter("status", f"{parameters.STATUS.description} Ignored for other states."),
+    *_PAGE,
 )
 async def applications_by_state(call: Call) -> Reply:
     """The applications that are active, rejected or completed."""
-    partition = await partition_of(call)
-    return await ask_partition(call, partition, "applications", **_by_state(call, PARTITION_STATES))
+    partition = await find_partition(call)
+    return await ask_partition(call, partition, "applications", **_by_state(call, parameters.PARTITION_STATES))
 
 
 def _by_state(call: Call, states: tuple[str, ...]) -> dict[str, str]:
-    state = application_state(call.segments["state"], states)
-    status = active_status(call.query.get("status", "")) if state == ACTIVE else ""
-    return {"state": state, **({"status": status} if status else {}), **page(call.query)}
+    state = parameters.application_state(call.segments["state"], states)
+    status = parameters.active_status(call.query.get("status", "")) if state == parameters.ACTIVE else ""
+    return {"state": state, **({"status": status} if status else {}), **parameters.page(call.query)}
 
 
 @_query("/application/{application}", Access.SEEN, ApplicationView)
 async def application(call: Call) -> Reply:
     """One active application."""
-    partition = await partition_of(call)
+    partition = await find_partition(call)
     return await ask_partition(call, partition, "application", application=call.segments["application"])
 
 
 # Nodes and preemptions ------------------------------------------------------------------------------------------------
 
 
-@_query("/nodes", Access.SEEN, list[NodeView], has_pages=True)
+@_query("/nodes", Access.SEEN, list[NodeView], *_PAGE)
 async def nodes(call: Call) -> Reply:
     """All nodes with their allocations."""
-    part = page(call.query)
-    return await ask_partition(call, await partition_of(call), "nodes", **part)
+    part = parameters.page(call.query)
+    return await ask_partition(call, await find_partition(call), "nodes", **part)
 
 
 @_query("/node/{node}", Access.SEEN, NodeView)
 async def node(call: Call) -> Reply:
     """One node with its allocations."""
-    return await ask_partition(call, await partition_of(call), "node", node=call.segments["node"])
+    return await ask_partition(call, await find_partition(call), "node", node=call.segments["node"])
 
 
-@_query("/preemptions", Access.SEEN, list[PreemptionView], has_pages=True)
+@_query("/preemptions", Access.SEEN, list[PreemptionView], *_PAGE)
 async def preemptions(call: Call) -> Reply:
     """The latest preemptions with their victims, newest first."""
-    part = page(call.query)
-    return await ask_partition(call, await partition_of(call), "preemptions", **part)
+    part = parameters.page(call.query)
+    return await ask_partition(call, await find_partition(call), "preemptions", **part)
 
 
 # Usage ----------------------------------------------------------------------------------------------------------------
 
 
-@_query("/usage/users", Access.SEEN, list[UserView], has_pages=True)
+@_query("/usage/users", Access.SEEN, list[UserView], *_PAGE)
 async def users(call: Call) -> Reply:
     """The usage and limits of all users.
 
     While there is only one partition, any name means it.
     """
-    return await _usage(call, "users")
+    return await _ask_usage(call, "users", **parameters.page(call.query))
 
 
-@_query("/usage/groups", Access.SEEN, list[GroupView], has_pages=True)
+@_query("/usage/groups", Access.SEEN, list[GroupView], *_PAGE)
 async def groups(call: Call) -> Reply:
     """The usage and limits of all groups.
 
     While there is only one partition, any name means it.
     """
-    return await _usage(call, "groups")
+    return await _ask_usage(call, "groups", **parameters.page(call.query))
 
 
 @_query("/usage/user/{user}", Access.SEEN, UserView)
@@ -219,11 +186,7 @@ async def user(call: Call) -> Reply:
 
     While there is only one partition, any name means it.
     """
-    name = user_name(call.segments["user"])
-    partition = await _usage_partition(call)
-    if partition is None:
-        raise RequestError(404, "User not found")
-    return await ask_partition(call, partition, "user", user=name)
+    return await _ask_usage(call, "user", user=parameters.user_name(call.segments["user"]))
 
 
 @_query("/usage/group/{group}", Access.SEEN, GroupView)
@@ -232,28 +195,23 @@ async def group(call: Call) -> Reply:
 
     While there is only one partition, any name means it.
     """
-    name = group_name(call.segments["group"])
-    partition = await _usage_partition(call)
-    if partition is None:
-        raise RequestError(404, "Group not found")
-    return await ask_partition(call, partition, "group", group=name)
+    return await _ask_usage(call, "group", group=parameters.group_name(call.segments["group"]))
 
 
-async def _usage(call: Call, what: str) -> Reply:
-    """All usage. Without the partition nothing is used, which is not an error."""
-    part, partition = page(call.query), await _usage_partition(call)
-    return Reply(b"[]\n") if partition is None else await ask_partition(call, partition, what, **part)
+async def _ask_usage(call: Call, what: str, **args: str) -> Reply:
+    """The usage in the partition of the path. Without such a partition nothing is used: all usage is an empty list.
 
-
-async def _usage_partition(call: Call) -> NamedPartition | None:
-    """The partition whose usage is requested; None if there is none of that name. In YuniKorn usage is not kept by
-    partition, so while there is only one partition any name means it.
+    In YuniKorn usage is not recorded by partition, so while there is only one partition any name means it.
     """
-    names = names_of(call, await registered(call))
+    names = calls.partition_names(call, await calls.read_registry(call))
     name, everything = call.segments["partition"], names.all()
     if names.find(name) is not None:
-        return named(names, name)
-    return named(names, everything[0][0]) if len(everything) == 1 else None
+        return await ask_partition(call, names.require(name), what, **args)
+    if len(everything) == 1:
+        return await ask_partition(call, everything[0], what, **args)
+    if what in ("user", "group"):
+        raise RequestError(404, f"{what.title()} not found")
+    return Reply(b"[]\n")
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
@@ -261,23 +219,26 @@ async def _usage_partition(call: Call) -> NamedPartition | None:
 _UNSET: Final[Schema] = {"const": ""}
 _NUMBER: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UINT_MAX}, _UNSET]}
 _AT_LEAST_ONE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UINT_MAX}, _UNSET]}
-_EVENTS_OF: Final = Parameter("partition", "Whose events. Optional if the RM has one partition.")
+_EVENT_PARAMETERS: Final = (
+    Parameter("partition", "The partition of the events. Optional if the RM has one partition."),
+    RM,
+)
 _EVENT_STATUSES: Final = {
     409: "The RM has several partitions and the request names none.",
     500: "Event tracking is off.",
 }
 
 
-@EVENTS.route(
+@Route(
+    EVENTS,
     "GET",
     "/ws/v1/events/batch",
     Access.ADMINS,
-    BatchView,
+    (BatchView,),
     parameters=(
         Parameter("start", "The number of the first event; 0 if not set.", _NUMBER),
         Parameter("count", "How many at most.", _AT_LEAST_ONE),
-        _EVENTS_OF,
-        RM,
+        *_EVENT_PARAMETERS,
     ),
     statuses=_EVENT_STATUSES,
 )
@@ -287,27 +248,24 @@ async def event_batch(call: Call) -> Reply:
     The n-th record has the number `start` + n: continue there, or at `LowestID` if that event is gone. `EventRecords`
     is `null` if there is no such event.
     """
-    known = await registered(call)
+    known = await calls.read_registry(call)
     found = _events_partition(call, known)
     args = {"start": call.query.get("start", ""), "count": call.query.get("count", "")}
     if found is None:
         _check_range(args["count"], args["start"])
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
-        return Reply(encoded(NoEventsView(InstanceUUID=str(instance))))
+        return Reply(encode(NoEventsView(InstanceUUID=str(instance))))
     query = Query(what="events", name=found.shown, args=args)
-    return Reply(document(await call.cache.uncached(found.full_name, query)))
+    return Reply(calls.read_document(await call.services.cache.uncached(found.entry.full_name, query)))
 
 
-@EVENTS.route(
+@Route(
+    EVENTS,
     "GET",
     "/ws/v1/events/stream",
     Access.ADMINS,
-    ANY_OBJECT,
-    parameters=(
-        Parameter("count", "How many past events come first; none if not set.", _NUMBER),
-        _EVENTS_OF,
-        RM,
-    ),
+    (ANY_OBJECT,),
+    parameters=(Parameter("count", "How many past events come first; none if not set.", _NUMBER), *_EVENT_PARAMETERS),
     statuses=_EVENT_STATUSES,
     streams=True,
 )
@@ -317,11 +275,13 @@ async def event_stream(call: Call) -> Reply:
     The first line has `InstanceUUID`, each further line is an event. The server disconnects a client that reads too
     slowly; the last line is then an error.
     """
-    found = _events_partition(call, await registered(call))
+    found = _events_partition(call, await calls.read_registry(call))
     if found is None:
         raise RequestError(503, "There is no partition yet whose events could be followed, try again later")
     host, count = call.headers.get("host", ""), call.query.get("count", "")
-    return Reply(await call.streams.open_stream(found.full_name, found.rm_id, host=host, count=count))
+    return Reply(
+        await call.services.streams.open_stream(found.entry.full_name, found.entry.rm_id, host=host, count=count)
+    )
 
 
 def _events_partition(call: Call, known: PartitionList) -> NamedPartition | None:
@@ -330,16 +290,15 @@ def _events_partition(call: Call, known: PartitionList) -> NamedPartition | None
     Raises:
         RequestError: there is none of that name, or the RM has several.
     """
-    names = names_of(call, known)
-    name = call.query.get("partition", "")
-    if name:
-        return named(names, name)
-    rm_id = default_rm(known, call.startup.default_rm)
-    candidates = [shown for shown, entry in names.all() if entry.rm_id == rm_id]
+    names = calls.partition_names(call, known)
+    if call.query.get("partition"):
+        return names.require(call.query["partition"])
+    rm_id = calls.default_rm(known, call.services.startup.default_rm)
+    candidates = [one for one in names.all() if one.entry.rm_id == rm_id]
     if len(candidates) > 1:
-        listed = ", ".join(candidates)
+        listed = ", ".join(one.shown for one in candidates)
         raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {listed}")
-    return named(names, candidates[0]) if candidates else None
+    return candidates[0] if candidates else None
 
 
 def _check_range(count: str, start: str) -> None:
@@ -358,28 +317,20 @@ def _check_range(count: str, start: str) -> None:
 
 # Changes --------------------------------------------------------------------------------------------------------------
 
-_CHANGE_STATUSES: Final = {409: "It is not possible now.", 413: "The body is too large."}
 
-
-def _change(path: str, access: Access, answer: type[object], *parameters: Parameter) -> Callable[[Respond], Respond]:
-    return CHANGES.route(
-        "POST",
-        f"{_PARTITION}{path}",
-        access,
-        answer,
-        parameters=(*parameters, RM),
-        statuses=_CHANGE_STATUSES,
-        changes=True,
-    )
+def _change(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
+    """Declare a change."""
+    statuses = {409: "It is not possible now."}
+    return Route(CHANGES, "POST", f"{_PARTITION}{path}", access, (answer,), parameters=(*more, RM), statuses=statuses)
 
 
 @_change("/application/{application}/kill", Access.OWN, KilledView)
 async def kill(call: Call) -> Reply:
     """Fail an application and release its allocations."""
-    partition = await partition_of(call)
+    partition = await find_partition(call)
     wanted = KillApplication(
         application_id=call.segments["application"],
-        actor=_requester(call),
+        actor=calls.require_requester(call),
         seen_only=call.viewer is not None,
         name=partition.shown,
     )
@@ -394,14 +345,14 @@ async def kill(call: Call) -> Reply:
 )
 async def move(call: Call) -> Reply:
     """Move an application to another queue."""
-    partition = await partition_of(call)
+    partition = await find_partition(call)
     if not call.query.get("queue"):
         raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
-    queue = queue_name(call.query["queue"])
+    queue = parameters.queue_name(call.query["queue"])
     wanted = MoveApplication(
         application_id=call.segments["application"],
         queue=queue,
-        actor=_requester(call),
+        actor=calls.require_requester(call),
         seen_only=call.viewer is not None,
         name=partition.shown,
     )
@@ -416,21 +367,15 @@ async def move(call: Call) -> Reply:
 )
 async def schedule(call: Call) -> Reply:
     """Make scheduling decisions, in a system that schedules only on request."""
-    partition = await partition_of(call)
-    wanted = Schedule(steps=_steps(call.query.get("steps", "1")), name=partition.shown)
+    partition = await find_partition(call)
+    steps = call.query.get("steps", "1")
+    if not re.fullmatch(r"[0-9]{1,9}", steps) or not 1 <= int(steps) <= STEPS_MAX:
+        text = f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {steps[:32]!r}"
+        raise RequestError(400, text)
+    wanted = Schedule(steps=int(steps), name=partition.shown)
     return await _send_change(call, partition, wanted)
 
 
-def _steps(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= STEPS_MAX:
-        raise RequestError(400, f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {text[:32]!r}")
-    return int(text)
-
-
-def _requester(call: Call) -> Actor:
-    assert call.requester is not None, "the caller of a route that changes something is known"
-    return call.requester
-
-
 async def _send_change(call: Call, partition: NamedPartition, wanted: Change) -> Reply:
-    return Reply(document(await call.broker.change(wanted, partition=partition.full_name)).strip() + b"\n")
+    answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
+    return Reply(calls.read_document(answer).strip() + b"\n")

@@ -190,7 +190,7 @@ class ResponseCache:
         assert entry.body is not None, "an answer is kept with its body"
         return CachedAnswer(outcome, age_s, entry.body)
 
-    def joined(self, key: str, body: bytes) -> CachedBody:
+    def store_joined(self, key: str, body: bytes) -> CachedBody:
         """A body that was joined from several answers: while it is equal, the cached one, with its compressed form."""
         entry = self._entries.setdefault(key, _Entry(""))
         self._entries.move_to_end(key)

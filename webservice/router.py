@@ -1,8 +1,8 @@
 """Declares REST routes, and finds the route of a request.
 
-A route is one handler, declared by its group:
+A route is one handler and its declaration:
 
-    @GROUP.route("GET", "/ws/v1/partition/{partition}/nodes", Access.SEEN, list[NodeView], parameters=(LIMIT, AFTER))
+    @Route(PARTITION, "GET", "/ws/v1/partition/{partition}/nodes", Access.SEEN, (list[NodeView],), parameters=(RM,))
     async def nodes(call: Call) -> Reply:
         \"\"\"All nodes with their allocations.\"\"\"
 
@@ -15,9 +15,11 @@ does.
 """
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+from functools import cache
 from inspect import getdoc
 from types import UnionType
 from typing import Final
@@ -37,10 +39,10 @@ ANY_OBJECT: Final[Schema] = {"type": "object"}
 
 
 class Access(Enum):
-    """Who may use a route while authentication is on. Without it, every caller may read everything."""
+    """The callers that may use a route while authentication is on. Without it, every caller may read everything."""
 
     ANYBODY = "anybody"
-    """Unauthenticated callers too; the answer reveals nothing about anyone's work."""
+    """Unauthenticated callers too; the answer reveals nothing about any user's work."""
     KNOWN = "known"
     """Authenticated callers; the answer is the same for all."""
     SEEN = "seen"
@@ -59,30 +61,28 @@ class Content:
     media: str = JSON_MEDIA
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class RouteGroup:
+    """Routes that belong together: one tag of the OpenAPI document. `routes` is in the order of declaration."""
+
+    name: str
+    description: str
+    routes: list["Route"] = field(default_factory=list, compare=False, repr=False)
+
+
+@dataclass(slots=True)
 class Route:
     """A method and a path in lower case; a segment such as `{queue}` matches any text without a slash. A slash at the
-    end belongs to the path.
+    end belongs to the path. As a decorator, it declares the handler, and adds the route to its group.
     """
 
+    group: RouteGroup
     method: str
     path: str
     access: Access
-    respond: Respond
-    changes: bool = False
-    """Whether it changes something: then the caller is always known, the request is audited, and `Call.requester` is
-    set."""
-    is_private: bool = False
-    """Whether pages of other sites may not read the answer: YuniKorn has no such route."""
-    private_with: str = ""
-    """A query parameter that makes the answer private."""
-    debug_only: bool = False
-    """Whether it exists only with the setting `debug`."""
-    group: str
-    summary: str
-    description: str = ""
-    answers: tuple[Content, ...] = ()
-    """The forms of a good answer; none for a redirect."""
+    answers: tuple[Content | Schema | type[object] | UnionType, ...] = ()
+    """The forms of a good answer, JSON unless the content says otherwise; none for a redirect."""
+    _: KW_ONLY
     parameters: tuple[Parameter, ...] = ()
     segments: Mapping[str, Schema] = field(default_factory=dict)
     """Schemas of path segments that are narrower here than in `parameters.SEGMENTS`."""
@@ -90,76 +90,40 @@ class Route:
     body_required: bool = True
     """Whether an empty body is refused."""
     statuses: Mapping[int, str] = field(default_factory=dict)
-    """Statuses beyond those of every route, with their meaning."""
+    """Statuses that do not follow from the rest of the declaration, with their meaning."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of a good answer, with their meaning."""
+    """Headers of a good answer that do not follow from the rest of the declaration, with their meaning."""
+    is_private: bool = False
+    """Whether pages of other sites may not read the answer: YuniKorn has no such route."""
+    private_with: str = ""
+    """A query parameter that makes the answer private."""
+    debug_only: bool = False
+    """Whether it exists only with the setting `debug`."""
     redirects: bool = False
     """It answers 301."""
     streams: bool = False
     """The answer is an endless sequence of lines."""
+    summary: str = ""
+    """The first paragraph of the handler's docstring, unless one is given."""
+    description: str = field(default="", init=False)
+    """The second paragraph."""
+    respond: Respond = field(init=False)
 
+    def __call__(self, respond: Respond) -> Respond:
+        """Declare the handler."""
+        first, _, rest = (getdoc(respond) or "").partition("\n\n")
+        self.summary = self.summary or " ".join(first.split()).removesuffix(".")
+        self.description = " ".join(rest.partition("\n\n")[0].split())
+        self.respond = respond
+        self.group.routes.append(self)
+        return respond
 
-class RouteGroup:
-    """Routes that belong together: one tag of the OpenAPI document. `routes` is in the order of declaration."""
-
-    def __init__(self, name: str, description: str) -> None:
-        self.name = name
-        self.description = description
-        self.routes: list[Route] = []
-
-    def route(
-        self,
-        method: str,
-        path: str,
-        access: Access,
-        *answers: Content | Schema | type[object] | UnionType,
-        summary: str = "",
-        parameters: tuple[Parameter, ...] = (),
-        segments: Mapping[str, Schema] | None = None,
-        body: tuple[Content, ...] = (),
-        body_required: bool = True,
-        statuses: Mapping[int, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        changes: bool = False,
-        is_private: bool = False,
-        private_with: str = "",
-        debug_only: bool = False,
-        redirects: bool = False,
-        streams: bool = False,
-    ) -> Callable[[Respond], Respond]:
-        """Declare the decorated function as the handler. The first paragraph of its docstring is the summary, unless
-        one is given; the rest is the description.
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something: then the caller is always known, the request is audited, and `Call.requester`
+        is set. A route with another method than GET that every authenticated caller may use only checks its body.
         """
-
-        def declare(respond: Respond) -> Respond:
-            first, _, rest = (getdoc(respond) or "").partition("\n\n")
-            self.routes.append(
-                Route(
-                    method=method,
-                    path=path,
-                    access=access,
-                    respond=respond,
-                    changes=changes,
-                    is_private=is_private,
-                    private_with=private_with,
-                    debug_only=debug_only,
-                    group=self.name,
-                    summary=summary or " ".join(first.split()).removesuffix("."),
-                    description=" ".join(rest.partition("\n\n")[0].split()),
-                    answers=tuple(one if isinstance(one, Content) else Content(one) for one in answers),
-                    parameters=parameters,
-                    segments=segments or {},
-                    body=body,
-                    body_required=body_required,
-                    statuses=statuses or {},
-                    headers=headers or {},
-                    redirects=redirects,
-                    streams=streams,
-                )
-            )
-            return respond
-
-        return declare
+        return self.method != "GET" and self.access is not Access.KNOWN
 
 
 # Finding a route ------------------------------------------------------------------------------------------------------
@@ -191,33 +155,23 @@ def find(routes: Sequence[Route], method: str, path: str) -> Match | Elsewhere |
     """The route of a request, or why there is none; None if no route has such a path."""
     mine = [route for route in routes if route.method == method]
     for route in mine:
-        segments = _match(route.path, path)
-        if segments is not None:
-            return Match(route, segments)
+        if found := _pattern(route.path).fullmatch(path):
+            return Match(route, found.groupdict())
     for route in mine:
-        corrected = _correct(route.path, path)
-        if corrected is not None:
-            return Elsewhere(corrected)
+        normal = posixpath.normpath("/" + path.strip("/")) + "/" * route.path.endswith("/")
+        if found := _pattern(route.path, re.IGNORECASE).fullmatch(normal):
+            return Elsewhere(route.path.format(**found.groupdict()))
     if _is_cut_short(mine, path):
         return Elsewhere(path.removesuffix("/"))
-    methods = {route.method for route in routes if _match(route.path, path) is not None}
+    methods = {route.method for route in routes if _pattern(route.path).fullmatch(path)}
     return OtherMethods(", ".join(sorted({*methods, "OPTIONS"}))) if methods else None
 
 
-def _match(pattern: str, path: str) -> dict[str, str] | None:
-    pairs = _pairs(pattern, path)
-    if pairs is None or path.endswith("/") != pattern.endswith("/"):  # a path to correct, not an empty name
-        return None
-    if any(name is None and fixed != given for fixed, name, given in pairs):
-        return None
-    return {name: given for _, name, given in pairs if name is not None}
-
-
-def _correct(pattern: str, path: str) -> str | None:
-    pairs = _pairs(pattern, posixpath.normpath("/" + path.strip("/")) + "/" * pattern.endswith("/"))
-    if pairs is None or any(name is None and fixed != given.lower() for fixed, name, given in pairs):
-        return None
-    return "/".join(fixed if name is None else given for fixed, name, given in pairs)
+@cache
+def _pattern(path: str, flags: int = 0) -> re.Pattern[str]:
+    """Matches the paths of a route. A named segment at the end is not empty: that is a path to correct."""
+    named = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]*)", re.escape(path))
+    return re.compile(re.sub(r"\*\)$", "+)", named), flags)
 
 
 def _is_cut_short(routes: Sequence[Route], path: str) -> bool:
@@ -230,17 +184,4 @@ def _is_cut_short(routes: Sequence[Route], path: str) -> bool:
 def _begins(routes: Sequence[Route], path: str) -> bool:
     """Whether some route begins with this path."""
     count = path.count("/") + 1
-    return any(_match("/".join(route.path.split("/")[:count]), path) is not None for route in routes)
-
-
-def _pairs(pattern: str, path: str) -> list[tuple[str, str | None, str]] | None:
-    """For each segment: the text in the pattern, the name if it has one, the text in the path. None if the numbers of
-    segments differ.
-    """
-    wanted, given = pattern.split("/"), path.split("/")
-    return list(_named(wanted, given)) if len(wanted) == len(given) else None
-
-
-def _named(wanted: list[str], given: list[str]) -> Iterator[tuple[str, str | None, str]]:
-    for fixed, text in zip(wanted, given, strict=True):
-        yield fixed, fixed[1:-1] if fixed.startswith("{") else None, text
+    return any(_pattern("/".join(route.path.split("/")[:count])).fullmatch(path) for route in routes)

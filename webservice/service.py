@@ -6,13 +6,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import h11
 import uvicorn
 
 from common.names import WEBSERVICE
-from common.process import HEARTBEAT_S
+from common.process import HEARTBEAT_S, Life
 from common.process_figures import ProcessFigures
 from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
 from common.settings import TlsPaths
@@ -73,14 +73,6 @@ MEMORY_MAX_BYTES: Final = 2 << 30
 _log = logging.getLogger("core.rest")
 
 
-class Life(Protocol):
-    """The start and the stop of the process (`common/process.py`)."""
-
-    stopping: asyncio.Event
-
-    def ready(self, **endpoints: str) -> None: ...
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server without its signal handlers. An `Acceptor` accepts connections: uvloop silently closes a
     listener when file descriptors run out.
@@ -123,11 +115,11 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen on {endpoint(host, port)}: {error.strerror or error}") from error
+        raise OSError(f"cannot listen on {format_endpoint(host, port)}: {error.strerror or error}") from error
     return listener
 
 
-def endpoint(host: str, port: int) -> str:
+def format_endpoint(host: str, port: int) -> str:
     """The text of a host and a port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -149,57 +141,52 @@ async def serve(
     logging.getLogger("uvicorn.error").addFilter(ClientErrorFilter())
     client = BrokerClient(broker, heartbeat_s=heartbeat_s)
     api = Api(client, users, startup, control)
-    recorder = HistoryRecorder(startup.history) if startup.history is not None else None
-    if recorder is not None:
-        api.history, api.storage.recorder = HistoryReader(recorder), recorder
-        api.metrics.sources.append(recorder.families)
-    server = _server(api, tls)
+    services, recorder = api.services, None
+    if startup.history is not None:
+        recorder = services.storage.recorder = HistoryRecorder(startup.history)
+        services.history = HistoryReader(recorder)
+        services.metrics.sources.append(recorder.families)
+    server = _Server(_uvicorn_config(api, tls))
     process = ProcessFigures(WEBSERVICE, wire=client.wire)
-    api.metrics.sources.append(process.families)
+    services.metrics.sources.append(process.families)
     async with asyncio.TaskGroup() as tasks:
-        answering = tasks.create_task(client.run())
+        background = [tasks.create_task(client.run())]
+        if recorder is not None:
+            background.append(tasks.create_task(recorder.run(client)))
         serving = tasks.create_task(server.serve(sockets=[]))
-        recording = [tasks.create_task(recorder.run(client))] if recorder is not None else []
         descriptors = DescriptorGuard()
         acceptor = Acceptor(listener, server.serve_connection, descriptors)
         host, port, *_ = listener.getsockname()
-        life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
+        life.ready(rest=f"{'https' if tls else 'http'}://{format_endpoint(host, port)}")
         limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _exceeds_memory(used, life))
         await life.stopping.wait()
-        limit.close()
-        process.close()
-        api.streams.close()
-        descriptors.close()
-        acceptor.close()
-        listener.close()
+        for one in (limit, process, services.streams, descriptors, acceptor, listener):
+            one.close()
         server.should_exit = True
         await serving
         users.close()
-        for task in recording:
+        if services.history is not None:
+            services.history.close()
+        for task in background:
             task.cancel()
-        if api.history is not None:
-            api.history.close()
-        answering.cancel()
 
 
-def _server(api: Api, tls: TlsPaths | None) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            api,
-            http=BoundedHttpProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=STOP_MAX_S,
-            ssl_certfile=tls.cert if tls else None,
-            ssl_keyfile=tls.key if tls else None,
-            ssl_ca_certs=tls.client_ca if tls else None,
-            ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
-        )
+def _uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        api,
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_MAX_S,
+        ssl_certfile=tls.cert if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_ca_certs=tls.client_ca if tls else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
     )
 
 

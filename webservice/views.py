@@ -73,7 +73,7 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All problems of a configuration; the message is the first of them."""
 
 
-def encoded(view: Struct | Sequence[Struct]) -> bytes:
+def encode(view: Struct | Sequence[Struct]) -> bytes:
     """Encode views as compact JSON with a line break."""
     return _encoder.encode(view) + b"\n"
 
@@ -94,4 +94,4 @@ class RequestError(Exception):
             ProblemView(line=one.line, path=one.path, message=one.message, hint=one.hint, kind=one.kind)
             for one in self.problems
         ]
-        return encoded(ErrorView(status_code=self.status, message=self.text, description=self.text, problems=problems))
+        return encode(ErrorView(status_code=self.status, message=self.text, description=self.text, problems=problems))

@@ -59,12 +59,12 @@ def _played(history: Path) -> dict[Key, Answered]:
     api = Api(player.link, people(), Startup(debug=True))
     found: dict[Key, Answered] = {}
     for group in player.play():
-        if player.past is not None and api.history is None:
-            api.history = HistoryReader(player.past)
+        if player.past is not None and api.services.history is None:
+            api.services.history = HistoryReader(player.past)
         for request in played.captures[group]:
             found[group, request.name] = asyncio.run(_answer(api, request))
-    if player.past is not None and api.history is not None:
-        api.history.close()
+    if player.past is not None and api.services.history is not None:
+        api.services.history.close()
         player.past.close()
     return found
 

@@ -11,7 +11,7 @@ import msgspec
 
 from common.history_records import Account
 from tests.captures.system import BEGIN_S, SystemLink
-from webservice.history.collector import SAMPLE_NS, Collector, Portion
+from webservice.history.collector import SAMPLE_NS, Collector, RowBatch
 from webservice.history.store import Store
 
 _account: Final = msgspec.json.Decoder(Account)
@@ -27,14 +27,14 @@ class RecordedPast:
         self._link = link
         self._store = Store(path)
         self._now_ns = int(BEGIN_S * 1e9)
-        self._collector = Collector(self._store.places(), self._store.latest(), self._now_ns)
+        self._collector = Collector(self._store.positions(), self._store.latest(), self._now_ns)
 
     async def add(self) -> None:
         """What a minute later is kept."""
         self._now_ns += SAMPLE_NS
         partitions = (await self._link.partitions()).partitions
-        portions: list[Portion | None] = []
-        for partition, query in self._collector.questions(partitions, self._now_ns):
+        portions: list[RowBatch | None] = []
+        for partition, query in self._collector.plan_queries(partitions, self._now_ns):
             answer = await self._link.ask(partition.full_name, query)
             portions.append(self._collector.process_answer(partition, _account.decode(answer.body), self._now_ns))
         self._store.write(one for one in portions if one is not None)

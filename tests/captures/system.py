@@ -25,7 +25,7 @@ from rmproxy.proxy import BROKER
 from tests.captures.scenario import Manager
 from tests.world import STEPS_MAX, World
 from tests.world_rm import RM
-from webservice.calls import Change
+from webservice.broker_client import Change
 from webservice.views import RequestError
 
 BEGIN_S: Final = 1_750_000_000.0

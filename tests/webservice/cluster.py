@@ -33,7 +33,7 @@ def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp
     answering = Api(link(player.system), people(0), Startup(debug=True))
     if player.past is not None:
         player.past.close()
-        answering.history = HistoryReader(player.past)
+        answering.services.history = HistoryReader(player.past)
 
     async def local(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name, value) for name, value in scope["headers"] if name != b"host"]

@@ -23,7 +23,8 @@ from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.authn import Account, LoopbackUsers
 from webservice.authz import AccessControl
-from webservice.calls import Change, Startup
+from webservice.broker_client import Change
+from webservice.calls import Startup
 from webservice.credentials import CERTIFICATE_EXTENSION, Certificate
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
@@ -157,7 +158,7 @@ def request(
     certificate with which the client has come.
     """
     api = Api(link, who or people(), startup or Startup(), guard)
-    api.history = past
+    api.services.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:
         await api({**scope, "extensions": {CERTIFICATE_EXTENSION: {"shown": shown}}}, receive, send)

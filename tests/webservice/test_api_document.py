@@ -11,8 +11,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api_document
-from webservice.api_document import operation_id
-from webservice.routes import ROUTES
+from webservice.api_document import ROUTES, operation_id
 
 PATH: Final = "/ws/v1/openapi.json"
 

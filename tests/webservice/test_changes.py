@@ -11,7 +11,7 @@ from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, partition
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog
 from webservice.authn import Authenticator
 from webservice.authz import AccessControl, Authorizer
-from webservice.calls import Change
+from webservice.broker_client import Change
 from webservice.cross_site import Cors
 
 CONFIG = "/ws/v1/config"

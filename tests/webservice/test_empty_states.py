@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from common.query_messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
 from tests.captures.system import SystemLink
 from tests.webservice.cluster import EMPTY, FILLED, UNREGISTERED, api
+from webservice.api_document import routes
 from webservice.router import Access
-from webservice.routes import routes
 from webservice.views import RequestError
 
 SILENT: Final = PartitionEntry(full_name="rm-2_default", name="default", rm_id="rm-2")

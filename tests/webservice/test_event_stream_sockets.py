@@ -27,10 +27,10 @@ PADDING = {"message": "x" * 300}
 async def api(worker: FakeWorker, clock: FakeClock | None = None) -> AsyncIterator[tuple[Api, tuple[str, int]]]:
     """The API with a clock that stands still, so that nobody is cut off because the machine is busy."""
     one = Api(FakeLink(partition(), worker=worker.answer), people(), Startup())
-    one.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
+    one.services.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
     async with serving(one) as address:
         yield one, address
-        one.streams.close()
+        one.services.streams.close()
 
 
 def client(address: tuple[str, int]) -> httpx.AsyncClient:
@@ -53,12 +53,12 @@ async def deaf(address: tuple[str, int]) -> AsyncIterator[asyncio.StreamReader]:
 
 
 async def open_streams(one: Api, number: int) -> None:
-    while len(one.streams.open) != number:  # noqa: ASYNC110 - what happens in the same loop, and tells nobody
+    while len(one.services.streams.open) != number:  # noqa: ASYNC110 - what happens in the same loop, and tells nobody
         await asyncio.sleep(0)
 
 
 async def at_most(one: Api, number: int) -> None:
-    while len(one.streams.open) > number:  # noqa: ASYNC110 - the same
+    while len(one.services.streams.open) > number:  # noqa: ASYNC110 - the same
         await asyncio.sleep(0)
 
 
@@ -96,7 +96,7 @@ def test_who_takes_its_lines_again_in_time_hears_that_it_was_cut_off() -> None:
         async with api(worker, clock) as (one, address), deaf(address) as reader:
             await open_streams(one, 1)
             worker.end += BURST
-            while one.streams.open:
+            while one.services.streams.open:
                 clock.now += 1
                 await asyncio.sleep(0)
             received = bytearray()
@@ -148,7 +148,7 @@ def test_streams_end_in_order_when_the_service_stops() -> None:
         ):
             lines = response.aiter_lines()
             assert await anext(lines) == FIRST
-            one.streams.close()
+            one.services.streams.close()
             assert [line async for line in lines] == [CLOSED_LINE.decode().strip()]
 
     asyncio.run(run())

@@ -19,9 +19,8 @@ from webservice.authz import AccessControl, Authorizer
 from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
-from webservice.history.queries import HistoryReader
+from webservice.history.queries import LISTS, HistoryReader, ListName
 from webservice.history.store import Store
-from webservice.history.tables import LISTS, ListName
 from webservice.history_routes import HISTORY
 
 H = "/ws/v1/history"
@@ -103,7 +102,7 @@ def test_without_a_history_yunikorns_routes_say_what_yunikorn_says(path: str) ->
 def test_without_one_the_others_say_what_to_set() -> None:
     assert refusal(request(FakeLink(partition()), f"{H}/gaps")) == (
         503,
-        "No history is kept: start with the setting history=true",
+        "No history is recorded: start with the setting history=true",
     )
 
 
@@ -174,7 +173,7 @@ def test_a_list_goes_on_where_the_link_says(ask: Ask) -> None:
     [
         ("/applications?limit=0", 400, "limit must be a number from 1 to 10000"),
         ("/applications?limit=10001", 400, "limit must be a number from 1 to 10000"),
-        ("/applications?after=nonsense", 400, "after must be what an earlier answer gave as next"),
+        ("/applications?after=nonsense", 400, "after must be the value of next in an earlier answer"),
         ("/applications?since=yesterday", 400, "since must be a time such as"),
         ("/applications?state=running", 400, "state must be one of completed, failed, removed, rejected"),
         ("/allocations?state=failed", 400, "state must be one of running, ended"),
@@ -281,7 +280,7 @@ def test_a_partition_that_does_not_say_so_is_not_left_out_without_a_word(kept: K
     link = FakeLink(partition(), worker=lambda _: Answer(status=503, body=b"the partition is starting"))
     assert refusal(asked_by("eve", "/applications", kept, link)) == (
         503,
-        "Partition rm-1_default does not say what may be seen: the partition is starting",
+        "Partition rm-1_default does not report the rights of the caller: the partition is starting",
     )
 
 

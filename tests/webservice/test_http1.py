@@ -14,9 +14,9 @@ from uvicorn.server import ServerState
 
 from tests.webservice.fakes import FakeLink, people
 from tests.webservice.server import serving
-from webservice.api import Api
+from webservice.api import Api, StreamResponse
 from webservice.calls import Startup
-from webservice.http1 import BoundedHttpProtocol, StreamResponse
+from webservice.http1 import BoundedHttpProtocol
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -201,8 +201,8 @@ class Pieces:
         self.left.set()
 
 
-def flow(pieces: Pieces, write_max_s: float = 60) -> StreamResponse:
-    return StreamResponse(pieces, 200, {"Content-Type": "text/plain"}, write_max_s=write_max_s)
+def flow(pieces: Pieces) -> StreamResponse:
+    return StreamResponse(pieces, 200, {"Content-Type": "text/plain"})
 
 
 def test_each_piece_arrives_before_the_next_one_is_there() -> None:
@@ -239,8 +239,9 @@ def test_the_pieces_are_let_go_of_when_the_client_leaves() -> None:
 
 def test_a_client_that_takes_nothing_loses_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
+        Deaf.over = asyncio.Event()
         pieces = Pieces(b"x" * 65536, again=True)
-        async with serving(flow(pieces, write_max_s=0.05)) as address:
+        async with serving(flow(pieces), Deaf) as address:
             reader, writer = await asyncio.open_connection(*address, limit=1)
             writer.write(GET)
             await pieces.left.wait()

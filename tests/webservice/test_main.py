@@ -9,7 +9,7 @@ from common.settings import EffectiveSetting, Settings
 from common.token_keys import write_secret
 from tests.webservice.fakes import people
 from webservice.__main__ import access_control_of, startup_of
-from webservice.calls import HistoryFile
+from webservice.history.recorder import HistoryFile
 from webservice.views import SettingView
 
 

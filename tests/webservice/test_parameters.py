@@ -6,7 +6,7 @@ from webservice.parameters import (
     LOG_LENGTH_MAX,
     active_status,
     application_state,
-    decoded,
+    decode_segment,
     entity_tag,
     escape_for_log,
     expected_checksum,
@@ -38,12 +38,12 @@ def test_a_path_with_a_broken_escape_is_noticed(text: str, *, bad: bool) -> None
 )
 def test_a_broken_escape_is_shown(text: str, escape: str) -> None:
     with pytest.raises(RequestError) as refused:
-        decoded(text)
+        decode_segment(text)
     assert (refused.value.status, refused.value.text) == (400, f'invalid URL escape "{escape}"')
 
 
 def test_plus_is_a_blank_and_escapes_are_utf_8() -> None:
-    assert decoded("a+b%2Bc%C3%A9") == "a b+cé"
+    assert decode_segment("a+b%2Bc%C3%A9") == "a b+cé"
 
 
 @pytest.mark.parametrize("text", ["", "root.", "root.a b", "root." + "a" * 65, "root.é", "root.a\n"])

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from common.query_messages import ManagerEntry, PartitionEntry, PartitionList
 from tests.webservice.fakes import partition
-from webservice.partition_names import PartitionNames, UnknownRmError, default_rm, only_of_rm
+from webservice.calls import PartitionNames, default_rm, select_rm
+from webservice.views import RequestError
 
 
 def test_a_name_that_one_partition_has_leads_there() -> None:
@@ -14,7 +15,7 @@ def test_a_name_that_one_partition_has_leads_there() -> None:
     assert directory.find("gpu") == one
     assert directory.find("rm-1_gpu") == one
     assert directory.find("[rm-1]gpu") == one
-    assert directory.shown(one) == "gpu"
+    assert directory.show(one).shown == "gpu"
 
 
 def test_two_partitions_with_one_usual_name_are_told_apart() -> None:
@@ -22,7 +23,7 @@ def test_two_partitions_with_one_usual_name_are_told_apart() -> None:
     second = PartitionEntry(full_name="a_b_default~1", name="b_default", rm_id="a")
     directory = PartitionNames([first, second])
     for entry in (first, second):
-        for name in (entry.full_name, entry.name, f"[{entry.rm_id}]{entry.name}", directory.shown(entry)):
+        for name in (entry.full_name, entry.name, f"[{entry.rm_id}]{entry.name}", directory.show(entry).shown):
             assert directory.find(name) is entry
 
 
@@ -57,7 +58,7 @@ def test_a_plain_name_that_looks_like_an_inner_one_does_not_hide_it() -> None:
     plain, odd = partition("a", "default"), partition("b", "a_default")
     directory = PartitionNames([plain, odd])
     assert directory.find("a_default") == plain
-    assert directory.shown(odd) == "b_a_default"
+    assert directory.show(odd).shown == "b_a_default"
 
 
 @pytest.mark.parametrize("names", [[("a", "x"), ("b", "x"), ("a", "y"), ("c", "a_x")], [("a", "x"), ("x", "a_x")]])
@@ -75,7 +76,7 @@ def listing(*entries: PartitionEntry, away: str = "rm-3") -> PartitionList:
 
 def test_what_one_manager_has_is_told_without_what_others_have() -> None:
     first, second = partition("rm-1"), partition("rm-2")
-    assert only_of_rm(listing(first, second), "rm-2") == PartitionList(
+    assert select_rm(listing(first, second), "rm-2") == PartitionList(
         partitions=[second],
         build_information={"rm-2": {"version": "rm-2"}},
         started_ns=7,
@@ -84,14 +85,14 @@ def test_what_one_manager_has_is_told_without_what_others_have() -> None:
 
 
 def test_a_manager_without_partitions_is_known_all_the_same() -> None:
-    assert only_of_rm(listing(partition("rm-1")), "rm-3").partitions == []
+    assert select_rm(listing(partition("rm-1")), "rm-3").partitions == []
 
 
 def test_an_unknown_manager_is_told_with_those_there_are() -> None:
-    with pytest.raises(UnknownRmError, match="RM 'RM-1' is not registered, those that are: rm-1, rm-3"):
-        only_of_rm(listing(partition("rm-1")), "RM-1")
-    with pytest.raises(UnknownRmError, match="those that are: none") as refused:
-        only_of_rm(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
+    with pytest.raises(RequestError, match="RM 'RM-1' is not registered, those that are: rm-1, rm-3"):
+        select_rm(listing(partition("rm-1")), "RM-1")
+    with pytest.raises(RequestError, match="those that are: none") as refused:
+        select_rm(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
     assert len(str(refused.value)) < 150
 
 

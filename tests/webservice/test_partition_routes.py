@@ -17,7 +17,7 @@ from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_admin_actions import TWO_QUEUES
 from tests.webservice.event_worker import FakeWorker
 from tests.webservice.fakes import ADMIN, ALICE, FakeLink, partition, people, request
-from webservice.calls import Change
+from webservice.broker_client import Change
 
 PATHS = ["/ws/v1/events/batch", "/ws/v1/events/stream"]
 

@@ -16,13 +16,13 @@ from common.acl import parse_acl
 from common.query_messages import Actor, KillApplication, MoveApplication, Query
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
+from webservice.api_document import ROUTES
 from webservice.authn import Authenticator
 from webservice.authz import AccessControl, Authorizer
 from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
-from webservice.routes import ROUTES
 from webservice.tokens import KeyFile
 
 ADMINS = "root ops"

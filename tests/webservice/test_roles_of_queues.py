@@ -19,11 +19,11 @@ from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
+from webservice.api_document import ROUTES
 from webservice.authn import Authenticator
 from webservice.authz import AccessControl, Authorizer
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
-from webservice.routes import ROUTES
 from webservice.tokens import KeyFile
 
 NAMES = {

@@ -3,7 +3,7 @@
 import pytest
 
 from webservice.calls import Call, Reply
-from webservice.router import Access, Content, Elsewhere, Match, OtherMethods, RouteGroup, find
+from webservice.router import Access, Elsewhere, Match, OtherMethods, Route, RouteGroup, find
 
 GROUP = RouteGroup("group", "Routes of the test.")
 
@@ -27,13 +27,12 @@ for method, path in (
     ("GET", "/v/pages/"),
     ("GET", "/v/pages/one"),
 ):
-    GROUP.route(method, path, Access.KNOWN, int)(respond)
+    Route(GROUP, method, path, Access.KNOWN, (int,))(respond)
 ROUTES = LIST, ONE, STATE, CHECK, INDEX, PAGE = tuple(GROUP.routes)
 
 
 def test_a_declaration_takes_the_summary_and_the_description_from_the_docstring() -> None:
-    assert (LIST.group, LIST.summary, LIST.description) == ("group", "One thing", "More about it.")
-    assert LIST.answers == (Content(int),)
+    assert (LIST.group.name, LIST.summary, LIST.description) == ("group", "One thing", "More about it.")
 
 
 @pytest.mark.parametrize(

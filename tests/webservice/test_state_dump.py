@@ -10,7 +10,7 @@ from common.query_messages import Answer, Query, ReadConfig
 from tests.webservice.fakes import FakeLink, partition, people, request
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.state_dump import Listed, Part, Whole, write_json
+from webservice.debug_routes import Part, write_json
 from webservice.views import RequestError
 
 
@@ -32,10 +32,10 @@ def document(*parts: Part) -> str:
 
 def test_it_is_written_as_if_it_had_been_there_at_once() -> None:
     text = document(
-        Whole("at", b"7"),
-        Listed("queues", pages('[{"name":"a","children":[{"name":"b"}]}]', '[1,{"text":"x\\ny"}]\n')),
-        Whole("config", b'{"a":{"b":[1,2]}}'),
-        Listed("nodes", pages("[[]]")),
+        ("at", b"7"),
+        ("queues", pages('[{"name":"a","children":[{"name":"b"}]}]', '[1,{"text":"x\\ny"}]\n')),
+        ("config", b'{"a":{"b":[1,2]}}'),
+        ("nodes", pages("[[]]")),
     )
     whole = {
         "at": 7,
@@ -48,21 +48,21 @@ def test_it_is_written_as_if_it_had_been_there_at_once() -> None:
 
 def test_what_is_empty_is_left_out() -> None:
     text = document(
-        Whole("none", b"null"),
-        Whole("list", b"[ ]\n"),
-        Listed("pages", pages()),
-        Listed("empty", pages("[]", "[]\n")),
-        Whole("zero", b"0"),
-        Listed("late", pages("[]", "[1]", "[]", "[2]")),
-        Whole("object", b"{}"),
-        Whole("text", b'""'),
+        ("none", b"null"),
+        ("list", b"[ ]\n"),
+        ("pages", pages()),
+        ("empty", pages("[]", "[]\n")),
+        ("zero", b"0"),
+        ("late", pages("[]", "[1]", "[]", "[2]")),
+        ("object", b"{}"),
+        ("text", b'""'),
     )
     assert text == json.dumps({"zero": 0, "late": [1, 2]}, indent=2) + "\n"
 
 
 def test_without_any_part_it_is_an_empty_object() -> None:
     assert document() == "{}\n"
-    assert document(Whole("none", b"null")) == "{}\n"
+    assert document(("none", b"null")) == "{}\n"
 
 
 PATH = "/debug/fullstatedump"

@@ -1,35 +1,34 @@
-"""Decides what the history asks each partition and when, and which rows follow from the answers. Pure.
+"""Decides when the history queries each partition, and which rows follow from the answers. Pure.
 
-Every second each partition is asked for its new events; every minute also for a sample of its usage. An idle partition
-is asked only in every IDLE_ROUNDS-th round, and idle ones take turns, as there may be hundreds. At most EVENTS_MAX
-(`common/history_records.py`) events come per round: a busier partition falls behind, and events that its worker has
-overwritten by then are recorded as a gap. So is the time in which a partition was not asked, or did not answer.
+Every second each partition is queried for its new events; every minute also for a sample of its usage. An idle
+partition is queried only in every IDLE_ROUNDS-th round, and idle ones take turns, as there may be hundreds. At most
+EVENTS_MAX (`common/history_records.py`) events come per round: a busier partition falls behind, and events that its
+worker has overwritten by then are recorded as a gap. So is the time in which a partition was not queried, or did not
+answer.
 
 The usage of a queue, user or group is recorded when it changed within the last minute, and once an hour in any case:
 idle ones cost nothing, and a query of one day need not read the day before.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
 from common.history_records import Account, EndedApplication, Happened, Sample, Usage
-from common.messages import Resources
 from common.query_messages import PartitionEntry, Query
 
 Kind = Literal["queues", "users", "groups"]
 KINDS: Final[tuple[Kind, ...]] = ("queues", "users", "groups")
-"""Whose usage is kept."""
+"""The kinds of recorded usage."""
 
-Named = dict[tuple[Kind, str], Usage]
+UsageByName = dict[tuple[Kind, str], Usage]
 """The latest non-zero usage, by kind and name."""
 
-NOTHING: Final[Resources] = {}
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The read position of a partition. It is written in one transaction with the rows, so no row is there twice."""
+class ReadPosition(NamedTuple):
+    """The read position of a partition. It is written in one transaction with the rows, so no row is written twice. The
+    names are those of the columns.
+    """
 
     instance: str = ""
     """The instance of the event sequence; empty for a partition that was not read yet, or no longer exists."""
@@ -42,11 +41,6 @@ class Place:
     """When the last sample was taken; 0 for none."""
     unsure: bool = False
     """Whether ends of allocations may have been missed."""
-
-    @property
-    def heard_ns(self) -> int:
-        """The time of the latest known state."""
-        return max(self.sampled_ns, self.last_event_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +56,11 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class RowBatch:
     """The rows that follow from one answer of a partition; written in one transaction."""
 
     partition: PartitionEntry
-    place: Place
+    position: ReadPosition
     """The read position after it."""
     happened: list[Happened] = field(default_factory=list)
     ended: list[EndedApplication] = field(default_factory=list)
@@ -84,8 +78,8 @@ ROUND_S: Final = 1.0
 """Seconds between two rounds."""
 
 IDLE_ROUNDS: Final = 5
-"""In one round of so many those are asked in which nothing has happened. Should more happen until then than a worker
-keeps, 100,000 events unless it is told otherwise, that is a gap; so it would be if it were asked each round.
+"""An idle partition is queried in one round of so many. If more events happen meanwhile than the ring buffer of the
+worker holds (100,000 by default), that is a gap; it would be one if the partition were queried in each round.
 """
 
 SAMPLE_NS: Final = 60 * 10**9
@@ -104,8 +98,8 @@ GONE_AFTER_NS: Final = 600 * 10**9
 class Collector:
     """The read positions of all partitions, starting with those in the file."""
 
-    def __init__(self, places: Mapping[str, Place], usage: Mapping[str, Named], now_ns: int) -> None:
-        self._places = dict(places)
+    def __init__(self, positions: Mapping[str, ReadPosition], usage: Mapping[str, UsageByName], now_ns: int) -> None:
+        self._positions = dict(positions)
         """By full name."""
         self._usage = {name: dict(found) for name, found in usage.items()}
         self._idle: set[str] = set()
@@ -116,7 +110,7 @@ class Collector:
         self.sampling = False
         """Whether the present round takes one."""
 
-    def questions(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[tuple[PartitionEntry, Query]]:
+    def plan_queries(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[tuple[PartitionEntry, Query]]:
         """Begin a round. Returns the queries and the partitions to send them to."""
         self._sample_ns = min(self._sample_ns, now_ns + SAMPLE_NS)  # the clock may be set back
         self.sampling = now_ns >= self._sample_ns
@@ -124,48 +118,48 @@ class Collector:
             self._sample_ns += ((now_ns - self._sample_ns) // SAMPLE_NS + 1) * SAMPLE_NS
         self._round += 1
         return [
-            (one, self._question(self._places.get(one.full_name, Place()), now_ns))
+            (one, self._make_query(self._positions.get(one.full_name, ReadPosition()), now_ns))
             for turn, one in enumerate(partitions, self._round)
             if self.sampling or one.full_name not in self._idle or turn % IDLE_ROUNDS == 0
         ]
 
-    def _question(self, place: Place, now_ns: int) -> Query:
+    def _make_query(self, position: ReadPosition, now_ns: int) -> Query:
         args = {
-            "instance": place.instance,
-            "start": str(place.next_event),
-            "since": str(_believed(place.ended_ns, now_ns)),
+            "instance": position.instance,
+            "start": str(position.next_event),
+            "since": str(_past_only(position.ended_ns, now_ns)),
         }
         if self.sampling:
             args["sample"] = "true"
-            if place.unsure:
+            if position.unsure:
                 args["keys"] = "true"
         return Query(what="account", args=args)
 
-    def process_answer(self, partition: PartitionEntry, account: Account, now_ns: int) -> Portion | None:
+    def process_answer(self, partition: PartitionEntry, account: Account, now_ns: int) -> RowBatch | None:
         """The rows that follow from an answer; None for none."""
         name = partition.full_name
-        before = self._places.get(name, Place())
-        told_ns = _believed(before.last_event_ns, now_ns)
-        gaps = [*_events_missed(before, account, told_ns, now_ns), *_samples_missed(before, account, now_ns)]
-        usage = [] if account.sample is None else self._changes(name, account, before.sampled_ns, now_ns)
-        place = self._places[name] = Place(
+        before = self._positions.get(name, ReadPosition())
+        read_ns = _past_only(before.last_event_ns, now_ns)
+        gaps = [*_events_missed(before, account, read_ns, now_ns), *_samples_missed(before, account, now_ns)]
+        usage = [] if account.sample is None else self._changed_usage(name, account, before.sampled_ns, now_ns)
+        position = self._positions[name] = ReadPosition(
             instance=account.instance,
             next_event=account.next,
-            last_event_ns=max(told_ns, account.last_ns),
+            last_event_ns=max(read_ns, account.last_ns),
             ended_ns=account.ended[-1].finished_ns if account.ended else before.ended_ns,
             sampled_ns=now_ns if account.sample is not None else before.sampled_ns,
             unsure=account.keys is None and (before.unsure or any(gap.what == "events" for gap in gaps)),
         )
-        if account.ended or place.next_event != before.next_event:
+        if account.ended or position.next_event != before.next_event:
             self._idle.discard(name)
         else:
             self._idle.add(name)
-        if place == before:
+        if position == before:
             return None
-        return Portion(
+        return RowBatch(
             partition=partition,
-            place=place,
-            happened=[one for one in account.happened if one.at_ns > told_ns],
+            position=position,
+            happened=[one for one in account.happened if one.at_ns > read_ns],
             ended=account.ended,
             at_ns=now_ns,
             sample=account.sample,
@@ -174,53 +168,55 @@ class Collector:
             gaps=gaps,
         )
 
-    def _changes(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
+    def _changed_usage(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
         """The usage to record."""
         assert account.sample is not None
         whole = now_ns // WHOLE_NS != sampled_ns // WHOLE_NS
         before = self._usage.get(name, {})
         sample = account.sample
-        told = zip(KINDS, (sample.queues, sample.users, sample.groups), strict=True)
-        now: Named = {(kind, one.name): one for kind, found in told for one in found}
+        by_kind = zip(KINDS, (sample.queues, sample.users, sample.groups), strict=True)
+        now: UsageByName = {(kind, one.name): one for kind, found in by_kind for one in found}
         self._usage[name] = now
-        changed = [(kind, one) for (kind, who), one in now.items() if whole or before.get((kind, who)) != one]
-        return changed + _idle(before, now)
+        changed = [(key[0], one) for key, one in now.items() if whole or before.get(key) != one]
+        return changed + _zero_usage(before, now)
 
-    def gone(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[Portion]:
-        """The final rows of partitions that are no longer registered, in a round that takes samples."""
+    def end_removed(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[RowBatch]:
+        """The final rows of partitions that were removed, in a round that takes samples."""
         if not self.sampling:
             return []
         here = {one.full_name for one in partitions}
         return [
-            self._left(name, place, now_ns)
-            for name, place in self._places.items()
-            if place.instance and name not in here and place.heard_ns < now_ns - GONE_AFTER_NS
+            self._end(name, position, now_ns)
+            for name, position in self._positions.items()
+            if position.instance
+            and name not in here
+            and max(position.sampled_ns, position.last_event_ns) < now_ns - GONE_AFTER_NS
         ]
 
-    def _left(self, name: str, place: Place, now_ns: int) -> Portion:
+    def _end(self, name: str, position: ReadPosition, now_ns: int) -> RowBatch:
         self._idle.discard(name)
-        after = self._places[name] = replace(place, instance="", next_event=0, unsure=False)
-        return Portion(
+        after = self._positions[name] = position._replace(instance="", next_event=0, unsure=False)
+        return RowBatch(
             partition=PartitionEntry(full_name=name, name="", rm_id=""),
-            place=after,
+            position=after,
             at_ns=now_ns,
-            usage=_idle(self._usage.pop(name, {}), {}),
+            usage=_zero_usage(self._usage.pop(name, {}), {}),
             keys=[],
         )
 
 
-def _believed(at_ns: int, now_ns: int) -> int:
-    """A read position; one in the future was written while the clock was wrong."""
+def _past_only(at_ns: int, now_ns: int) -> int:
+    """A recorded time, or 0 if it is in the future: it was written while the clock was wrong."""
     return at_ns if at_ns <= now_ns else 0
 
 
-def _idle(before: Named, now: Named) -> list[tuple[Kind, Usage]]:
+def _zero_usage(before: UsageByName, now: UsageByName) -> list[tuple[Kind, Usage]]:
     """Zero usage for those that had some before."""
-    return [(kind, Usage(who, 0, NOTHING)) for kind, who in before if (kind, who) not in now]
+    return [(kind, Usage(name, 0, {})) for kind, name in before if (kind, name) not in now]
 
 
-def _events_missed(before: Place, account: Account, told_ns: int, now_ns: int) -> list[Gap]:
-    since_ns = told_ns or before.sampled_ns or now_ns
+def _events_missed(before: ReadPosition, account: Account, read_ns: int, now_ns: int) -> list[Gap]:
+    since_ns = read_ns or before.sampled_ns or now_ns
     if not account.tracked:
         if account.sample is None:
             return []
@@ -230,15 +226,15 @@ def _events_missed(before: Place, account: Account, told_ns: int, now_ns: int) -
         expected = before.next_event if account.instance == before.instance else 0
         if account.first == expected:
             return []
-        reason = "more happened than was read before the worker forgot it"
+        reason = "the worker overwrote events before they were read"
         return [Gap("events", since_ns, account.first_ns or now_ns, account.first - expected, reason)]
-    if account.first_ns and account.first_ns <= told_ns:
+    if account.first_ns and account.first_ns <= read_ns:
         return []  # it repeats known events, so nothing since is missing
-    return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition began anew")]
+    return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition restarted")]
 
 
-def _samples_missed(before: Place, account: Account, now_ns: int) -> list[Gap]:
+def _samples_missed(before: ReadPosition, account: Account, now_ns: int) -> list[Gap]:
     if account.sample is None or not before.sampled_ns or now_ns - before.sampled_ns <= MISSED_AFTER_NS:
         return []
     missed = (now_ns - before.sampled_ns) // SAMPLE_NS - 1
-    return [Gap("samples", before.sampled_ns, now_ns, missed, "nobody asked, or the partition did not answer")]
+    return [Gap("samples", before.sampled_ns, now_ns, missed, "the partition was not queried, or did not answer")]

@@ -1,4 +1,4 @@
-"""Reads the history: selects the rows that match a filter and that the viewer may see, page by page.
+"""Reads the history: selects the rows that match a filter and that the viewer may see, page by page, as JSON or CSV.
 
 Each query opens the file read-only, in one of a few threads, and is aborted when it takes too long. Queries do not wait
 for the recorder, nor it for them.
@@ -6,50 +6,151 @@ for the recorder, nor it for them.
 
 import asyncio
 import base64
+import csv
+import io
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from common.rest_records import ApplicationsAtView, ContainersAtView, PastRow
-from webservice.history.tables import FORMAT, LISTS, ListName, PastList
+from common import rest_records
+from common.rest_records import PastPageView, PastRow
+from common.rest_views import HistoryView, format_rfc3339
+from webservice.history.recorder import HistoryRecorder
+from webservice.history.store import FORMAT
 from webservice.views import RequestError
 
 SECONDS_MAX: Final = 5.0
-"""How long a question may take; who asks for more is told to ask for less time."""
+"""Seconds that a query may take."""
 
 STEPS: Final = 10_000
-"""Instructions of SQLite between two looks at the clock."""
+"""Instructions of SQLite between two checks of the time limit."""
 
 MINUTES_MAX: Final = 1440
-"""Entries of what ran each minute, as many as YuniKorn has."""
+"""Entries of a chart, as many as YuniKorn has."""
 
 
-class TooMuch(Exception):
-    """A question that takes too long."""
+# The lists ------------------------------------------------------------------------------------------------------------
+
+ListName = Literal["applications", "allocations", "queues", "users", "groups", "gaps"]
+
+_JSON: Final = frozenset(
+    {"groups", "resource", "resourceHistory", "allocatedResource", "pendingResource", "resourceUsage"}
+)
+"""Keys whose columns are JSON."""
+
+_COLUMNS: Final = {
+    "partition": "full_name",
+    "rmId": "rm",
+    "applicationID": "application",
+    "queueName": "queue",
+    "userName": "entry.name",
+    "groupName": "entry.name",
+    "applicationState": "state",
+    "submissionTime": "submitted",
+    "allocationCount": "allocations",
+    "resourceHistory": "used",
+    "allocationKey": "key",
+    "nodeId": "node",
+    "resource": "resources",
+    "terminationType": "how",
+    "timestamp": "at",
+    "runningApps": "running",
+    "allocatedResource": "allocated",
+    "pendingResource": "pending",
+    "resourceUsage": "allocated",
+    "since": "at",
+}
+"""The column of each key; any other key has the name of its column."""
+
+_FILTERS: Final = {
+    "queueName": "queue",
+    "user": "user",
+    "userName": "user",
+    "groupName": "group",
+    "applicationID": "application",
+}
+"""The filter that compares each key."""
 
 
-class Unreadable(Exception):
-    """A file that cannot be read; the text says why."""
+class PastList(NamedTuple):
+    """A list, which has the name of its table."""
+
+    summary: str
+    view: type[PastRow]
+    page: type[object]
+    """A page of such rows."""
+    states: tuple[str, ...]
+    """Possible values of the filter `state`; empty if the list has no such filter."""
+    columns: Mapping[str, str]
+    """By the key in the view."""
+    filters: Mapping[str, str]
+    """The column that each filter compares."""
+
+    def row(self, values: Sequence[object]) -> PastRow:
+        """The view of a row with these values of the columns.
+
+        Raises:
+            msgspec.MsgspecError: they are not as they were written.
+        """
+        shown = {
+            key: msgspec.json.decode(value) if key in _JSON and isinstance(value, str) else value
+            for key, value in zip(self.columns, values, strict=True)
+            if value is not None
+        }
+        return msgspec.convert(shown, self.view)
 
 
-class NoSuchPartition(LookupError):
-    """A partition of which the history knows nothing."""
+def _list(
+    summary: str, view: type[PastRow], page: type[object], *, states: tuple[str, ...] = (), **own_columns: str
+) -> PastList:
+    columns = {key: {**_COLUMNS, **own_columns}.get(key, key) for key in view.__struct_encode_fields__}
+    filters = {word: columns[key] for key, word in _FILTERS.items() if key in columns}
+    return PastList(summary, view, page, states, columns, filters)
 
 
-class BadCursor(ValueError):
-    """No cursor of ours."""
+LISTS: Final[Mapping[ListName, PastList]] = {
+    "applications": _list(
+        "Applications that have ended",
+        rest_records.PastApplicationView,
+        PastPageView[rest_records.PastApplicationView],
+        states=("completed", "failed", "removed", "rejected"),
+        startTime="started",
+        finishedTime="at",
+    ),
+    "allocations": _list(
+        "Allocations that ended or still run",
+        rest_records.PastAllocationView,
+        PastPageView[rest_records.PastAllocationView],
+        states=("running", "ended"),
+        startTime="began",
+        finishedTime="ended",
+    ),
+    "queues": _list(
+        "The usage of queues over time",
+        rest_records.PastQueueView,
+        PastPageView[rest_records.PastQueueView],
+        queueName="entry.name",
+    ),
+    "users": _list("The usage of users over time", rest_records.PastUserView, PastPageView[rest_records.PastUserView]),
+    "groups": _list(
+        "The usage of groups over time", rest_records.PastGroupView, PastPageView[rest_records.PastGroupView]
+    ),
+    "gaps": _list(
+        "Periods for which the history is incomplete", rest_records.GapView, PastPageView[rest_records.GapView]
+    ),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRights:
-    """What a viewer may see of a partition: the queues where a right begins that holds for all below."""
+class QueueRights(msgspec.Struct, frozen=True):
+    """The rights of a viewer in a partition: the queues at which each right begins, which holds for all below."""
 
     submit: frozenset[str]
     admin: frozenset[str]
@@ -57,8 +158,8 @@ class QueueRights:
 
 @dataclass(frozen=True, slots=True)
 class HistoryViewer:
-    """Who asks and does not see everything: what is theirs, and what their rights are, by full name of the partition.
-    Of a partition that is not mentioned they see nothing.
+    """A caller who may not see everything: they see their own rows, and those that their rights allow, by full name of
+    the partition. Of any other partition they see nothing.
     """
 
     user: str
@@ -68,105 +169,96 @@ class HistoryViewer:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Which rows; what is empty or None does not narrow them."""
+    """Selects rows; an empty field selects all."""
 
     partition: str = ""
-    """A full name, which means one partition; or `<name>` or `[<rm-id>]<name>`, which mean all that are called so."""
+    """A full name, which means one partition; or `<name>` or `[<rm-id>]<name>`, which mean all partitions so named."""
     rm: str = ""
     queue: str = ""
     subtree: bool = False
-    """Whether all below the queue are meant too."""
+    """Whether all queues below are included."""
     user: str = ""
     group: str = ""
     application: str = ""
     state: str = ""
-    """Of applications the one in which they ended, in lower case; of allocations `running` or `ended`."""
+    """The last state of an application, in lower case; of an allocation `running` or `ended`."""
     since_ns: int | None = None
     until_ns: int | None = None
-    """Up to here, without."""
+    """Exclusive."""
     viewer: HistoryViewer | None = None
-    """None for one who sees everything."""
+    """None for a caller who may see everything."""
 
 
 class Page(NamedTuple):
-    """Rows, and where the list goes on; an empty text at its end."""
+    """Rows, and the cursor of the next page; empty on the last one."""
 
     rows: list[PastRow]
     next: str
 
 
-def page(
+def read_page(
     path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str, seconds_max: float = SECONDS_MAX
 ) -> Page:
-    """So many rows after this cursor, the oldest first.
+    """The rows after this cursor, the oldest first.
 
     Raises:
-        BadCursor, NoSuchPartition, TooMuch, Unreadable: what is wrong.
+        RequestError: there is no such cursor or partition, the query takes too long, or the file cannot be read.
     """
-    with opened(path, seconds_max) as file:
-        sql, values = question(file, name, wanted, after=after)
+    with open_history(path, seconds_max) as file:
+        sql, values = page_query(file, name, wanted, after=after)
         found = file.execute(sql, (*values, limit + 1)).fetchall()
         rows = [LISTS[name].row(columns) for _, _, *columns in found[:limit]]
-    return Page(rows, _written(found[limit - 1][0], found[limit - 1][1]) if len(found) > limit else "")
+    if len(found) <= limit:
+        return Page(rows, "")
+    at, number, *_ = found[limit - 1]
+    return Page(rows, base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("="))
 
 
-def question(
+def page_query(
     file: sqlite3.Connection, name: ListName, wanted: HistoryFilter, *, after: str
 ) -> tuple[str, list[str | int]]:
-    """In SQL, with the values of its question marks but the last, which is how many rows.
+    """The SQL query, with the values of its question marks but the last, which is the number of rows.
 
     Raises:
-        BadCursor, NoSuchPartition: what is wrong.
+        RequestError: there is no such cursor or partition.
     """
     one = LISTS[name]
     conditions = _Conditions()
-    _narrow(conditions, one, wanted)
+    _filter_rows(conditions, one, wanted)
     if after:
-        at, number = _cursor(after)
+        at, number = _parse_cursor(after)
         conditions.add("at >= ? AND (at > ? OR entry.id > ?)", at, at, number)
-    _restrict(file, conditions, name, one, wanted.viewer)
-    _choose_partitions(file, conditions, wanted)
+    if wanted.viewer is not None:
+        _restrict_to_viewer(file, conditions, name, wanted.viewer)
+    _filter_partitions(file, conditions, wanted)
+    columns = ", ".join(one.columns.values())
     sql = (
-        f"SELECT at, entry.id, {one.selected} FROM {name} AS entry"  # noqa: S608 - names of ours
+        f"SELECT at, entry.id, {columns} FROM {name} AS entry"  # noqa: S608 - our own names
         f" CROSS JOIN partitions ON partitions.id = entry.partition WHERE {conditions.sql}"
         " ORDER BY at, entry.id LIMIT ?"
     )
     return sql, conditions.values
 
 
-def applications_at(path: Path, wanted: HistoryFilter) -> list[ApplicationsAtView]:
-    """How many applications ran, minute by minute.
+def read_minutes(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
+    """A chart: times, and the sum of an expression over `totals`, minute by minute.
 
     Raises:
-        NoSuchPartition, TooMuch, Unreadable: what is wrong.
+        RequestError: there is no such partition, the query takes too long, or the file cannot be read.
     """
-    return [ApplicationsAtView(timestamp=at, total_applications=str(n)) for at, n in _sums(path, wanted, "running")]
-
-
-def containers_at(path: Path, wanted: HistoryFilter) -> list[ContainersAtView]:
-    """How many allocations there were, minute by minute.
-
-    Raises:
-        NoSuchPartition, TooMuch, Unreadable: what is wrong.
-    """
-    found = _sums(path, wanted, "allocated - released")
-    return [ContainersAtView(timestamp=at, total_containers=str(n)) for at, n in found]
-
-
-def _sums(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
     conditions = _Conditions()
-    with opened(path) as file:
-        _choose_partitions(file, conditions, wanted)
+    with open_history(path) as file:
+        _filter_partitions(file, conditions, wanted)
         sql = f"SELECT at, sum({what}) FROM totals AS entry WHERE {conditions.sql} GROUP BY at ORDER BY at DESC LIMIT ?"  # noqa: S608
         found: list[tuple[int, int]] = file.execute(sql, (*conditions.values, MINUTES_MAX)).fetchall()
     return found[::-1]
 
 
-# Which rows -----------------------------------------------------------------------------------------------------------
+# Conditions -----------------------------------------------------------------------------------------------------------
 
 
 class _Conditions:
-    """What has to be true of a row, and the values that stand for its question marks."""
+    """The conditions of a query, and the values of their question marks."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -181,27 +273,28 @@ class _Conditions:
         return " AND ".join(self._texts) or "TRUE"
 
 
-def _narrow(conditions: _Conditions, one: PastList, wanted: HistoryFilter) -> None:
+def _filter_rows(conditions: _Conditions, one: PastList, wanted: HistoryFilter) -> None:
     if wanted.since_ns is not None:
         conditions.add("at >= ?", wanted.since_ns)
     if wanted.until_ns is not None:
         conditions.add("at < ?", wanted.until_ns)
     if wanted.queue and wanted.subtree:
-        below = f"{one.queue} >= ? AND {one.queue} < ?"
-        conditions.add(f"{one.queue} = ? OR ({below})", wanted.queue, wanted.queue + ".", wanted.queue + "/")
+        column = one.filters["queue"]
+        text = f"{column} = ? OR ({column} >= ? AND {column} < ?)"
+        conditions.add(text, wanted.queue, wanted.queue + ".", wanted.queue + "/")
     elif wanted.queue:
-        conditions.add(f"{one.queue} = ?", wanted.queue)
-    for column, value in ((one.user, wanted.user), (one.group, wanted.group), (one.application, wanted.application)):
+        conditions.add(f"{one.filters['queue']} = ?", wanted.queue)
+    for word, value in (("user", wanted.user), ("group", wanted.group), ("application", wanted.application)):
         if value:
-            conditions.add(f"{column} = ?", value)
+            conditions.add(f"{one.filters[word]} = ?", value)
     if wanted.state in ("running", "ended"):
         conditions.add(f"ended IS {'NOT ' if wanted.state == 'ended' else ''}NULL")
     elif wanted.state:
         conditions.add("lower(state) = ?", wanted.state)
 
 
-def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted: HistoryFilter) -> None:
-    """By name and RM; those that are gone too."""
+def _filter_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted: HistoryFilter) -> None:
+    """Select partitions by name and RM, including removed ones."""
     if wanted.partition:
         name = wanted.partition
         known = file.execute("SELECT id, full_name, name, rm FROM partitions").fetchall()
@@ -209,85 +302,77 @@ def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted
             str(number) for number, _, plain, rm in known if name in (plain, f"[{rm}]{plain}")
         ]
         if not chosen:
-            raise NoSuchPartition(name)
+            raise RequestError(404, "Partition not found")
         conditions.add(f"entry.partition IN ({', '.join(chosen)})")
     if wanted.rm:
         conditions.add("entry.partition IN (SELECT id FROM partitions WHERE rm = ?)", wanted.rm)
 
 
-def _restrict(
-    file: sqlite3.Connection, conditions: _Conditions, name: ListName, one: PastList, viewer: HistoryViewer | None
+def _restrict_to_viewer(
+    file: sqlite3.Connection, conditions: _Conditions, name: ListName, viewer: HistoryViewer
 ) -> None:
-    """Leave what the viewer may see."""
-    if viewer is None:
-        return
+    """Select the rows that the viewer may see."""
+    filters = LISTS[name].filters
     ids = dict(file.execute("SELECT full_name, id FROM partitions").fetchall())
     rights = {ids[partition]: right for partition, right in viewer.rights.items() if partition in ids}
 
     def administers(partition: int, queue: str) -> bool:
-        return _holds(rights[partition].admin, queue)
+        return _includes(rights[partition].admin, queue)
 
     def submits(partition: int, queue: str) -> bool:
-        return _holds(rights[partition].submit, queue)
+        return _includes(rights[partition].submit, queue)
 
     file.create_function("administers", 2, administers, deterministic=True)
     file.create_function("submits", 2, submits, deterministic=True)
     conditions.add(f"entry.partition IN ({', '.join(map(str, rights))})")
     match name:
         case "applications" | "allocations":
-            conditions.add(f"{one.user} = ? OR administers(entry.partition, {one.queue})", viewer.user)
+            conditions.add(f"user = ? OR administers(entry.partition, {filters['queue']})", viewer.user)
         case "queues":
-            conditions.add(f"submits(entry.partition, {one.queue})")
+            conditions.add(f"submits(entry.partition, {filters['queue']})")
         case "users":
-            conditions.add(f"{one.user} = ? OR administers(entry.partition, 'root')", viewer.user)
+            conditions.add(f"{filters['user']} = ? OR administers(entry.partition, 'root')", viewer.user)
         case "groups":
             marks = ", ".join("?" * len(viewer.groups))
-            conditions.add(f"{one.group} IN ({marks}) OR administers(entry.partition, 'root')", *viewer.groups)
+            conditions.add(f"{filters['group']} IN ({marks}) OR administers(entry.partition, 'root')", *viewer.groups)
         case "gaps":
-            pass  # they name nobody
+            pass  # they contain no names
 
 
-def _holds(beginnings: frozenset[str], queue: str) -> bool:
-    """Whether a right that begins at these queues holds for this one. Who has it at the root has it for what never was
-    a queue, too.
+def _includes(beginnings: frozenset[str], queue: str) -> bool:
+    """Whether a right that begins at these queues holds for this one. At the root it also holds for queues that never
+    existed.
     """
     if "root" in beginnings:
         return True
-    path = queue.lower()  # that of an application that was refused is as somebody wrote it
+    path = queue.lower()  # the queue of a rejected application is as the RM wrote it
     while path and path not in beginnings:
         path = path.rpartition(".")[0]
     return bool(path)
 
 
-# Cursors --------------------------------------------------------------------------------------------------------------
-
-
-def _written(at: int, number: int) -> str:
-    return base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("=")
-
-
-def _cursor(text: str) -> tuple[int, int]:
+def _parse_cursor(text: str) -> tuple[int, int]:
     """The time and number of a row."""
     try:
         padded = text + "=" * (-len(text) % 4)
         at, number = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii").split(".")
         found = int(at), int(number)
-    except ValueError as error:
-        raise BadCursor(text) from error
-    if max(map(abs, found)) >= 2**63:
-        raise BadCursor(text)
-    return found
+        if max(map(abs, found)) < 2**63:
+            return found
+    except ValueError:
+        pass
+    raise RequestError(400, "after must be the value of next in an earlier answer")
 
 
 # The file -------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def opened(path: Path, seconds_max: float = SECONDS_MAX) -> Iterator[sqlite3.Connection]:
-    """The file, for reading only and not for longer than this.
+def open_history(path: Path, seconds_max: float = SECONDS_MAX) -> Iterator[sqlite3.Connection]:
+    """The file, for reading, and not for longer than this.
 
     Raises:
-        TooMuch, Unreadable: what is wrong, also while it is open.
+        RequestError: it cannot be read, or the time is over, also while it is open.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
@@ -295,70 +380,107 @@ def opened(path: Path, seconds_max: float = SECONDS_MAX) -> Iterator[sqlite3.Con
             file.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
             version = file.execute("PRAGMA user_version").fetchone()[0]
             if version != FORMAT:
-                raise Unreadable(f"it has format {version}, and this release knows {FORMAT}")
+                raise sqlite3.DatabaseError(f"it has format {version}, and this release reads {FORMAT}")
             yield file
-    except sqlite3.Error as error:
+    except (sqlite3.Error, msgspec.MsgspecError) as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-            raise TooMuch from error
-        raise Unreadable(str(error)) from error
-    except msgspec.MsgspecError as error:
-        raise Unreadable(f"a row is not as it was written: {error}") from error
+            text = f"This takes longer than {SECONDS_MAX:g} s: ask for less time, with since and until"
+            raise RequestError(503, text) from error
+        raise RequestError(503, f"The history cannot be read: {error}") from error
 
 
 READERS_MAX: Final = 2
-"""Questions that are answered at once."""
+"""Concurrent queries."""
 
 WAITING_MAX: Final = 32
-"""Questions that wait for that; more are refused."""
+"""Queries that wait; more are refused."""
 
 _T = TypeVar("_T")
 
 
-class Kept(Protocol):
-    """Who keeps the history (`keeping.py`)."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def problem(self) -> str:
-        """Why it is not kept at present; empty while it is."""
-
-
 class HistoryReader:
-    """The history in one file, for reading."""
+    """Reads the file of a recorder."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
-        self._readers = ThreadPoolExecutor(max_workers=READERS_MAX, thread_name_prefix="past")
+    def __init__(self, recorder: HistoryRecorder) -> None:
+        self._recorder = recorder
+        self._readers = ThreadPoolExecutor(max_workers=READERS_MAX, thread_name_prefix="history-reader")
         self._open = 0
-        """Questions that are not answered yet."""
+        """Queries without an answer yet."""
 
-    async def read(self, question: Callable[[Path], _T]) -> _T:
-        """The answer to a question of `reading.py`.
+    async def read(self, query: Callable[[Path], _T]) -> _T:
+        """Call a function with the path of the file, in a thread.
 
         Raises:
-            RequestError: there is none.
+            RequestError: there is no history at present, or the function raised it.
         """
-        if self._kept.problem:
-            raise RequestError(503, f"There is no history: {self._kept.problem}")
+        if self._recorder.problem:
+            raise RequestError(503, f"There is no history: {self._recorder.problem}")
         if self._open >= READERS_MAX + WAITING_MAX:
-            raise RequestError(503, f"{self._open} questions about the history are waiting already, try again later")
+            raise RequestError(503, f"{self._open} queries about the history are waiting already, try again later")
         self._open += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._kept.path)
-        except NoSuchPartition:
-            raise RequestError(404, "Partition not found") from None
-        except BadCursor:
-            raise RequestError(400, "after must be what an earlier answer gave as next") from None
-        except TooMuch:
-            text = f"This takes longer than {SECONDS_MAX:g} s: ask for less time, with since and until"
-            raise RequestError(503, text) from None
-        except Unreadable as error:
-            raise RequestError(503, f"The history cannot be read: {error}") from None
+            return await asyncio.get_running_loop().run_in_executor(self._readers, query, self._recorder.path)
         finally:
             self._open -= 1
 
     def close(self) -> None:
-        """Answer nothing more."""
+        """Answer no further queries."""
         self._readers.shutdown(wait=False, cancel_futures=True)
+
+
+# CSV ------------------------------------------------------------------------------------------------------------------
+
+LINES: Final = 500
+"""Lines in one piece of the text."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""The first characters of a formula in a spreadsheet."""
+
+_TIMES: Final = frozenset({"submission_time", "start_time", "finished_time", "timestamp", "since", "until"})
+
+
+def csv_pieces(view: type[PastRow], rows: Sequence[PastRow]) -> Iterator[bytes]:
+    """The text, in pieces of several lines."""
+    names = view.__struct_fields__
+    yield _encode_lines([view.__struct_encode_fields__])
+    waiting = iter(rows)
+    while some := list(islice(waiting, LINES)):
+        yield _encode_lines([[_format_cell(name, getattr(row, name)) for name in names] for row in some])
+
+
+def _encode_lines(rows: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _format_cell(name: str, value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case int():
+            return (format_rfc3339(value) if value else "") if name in _TIMES else str(value)
+        case str():
+            return _escape_formula(value)
+        case list():
+            return _escape_formula(";".join(map(str, value)))
+        case dict():
+            return _escape_formula(_format_amounts(value))
+        case HistoryView():
+            return _escape_formula("; ".join(_format_uses(value)))
+    raise TypeError(f"{name} is {value!r}")
+
+
+def _escape_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _format_amounts(amounts: Mapping[str, int]) -> str:
+    return " ".join(f"{kind}={amounts[kind]}" for kind in sorted(amounts))
+
+
+def _format_uses(used: HistoryView) -> Iterator[str]:
+    """Amounts times seconds, by purpose and instance type."""
+    for key, by_type in msgspec.to_builtins(used).items():
+        for instance_type in sorted(by_type):
+            yield f"{key} {instance_type}: {_format_amounts(by_type[instance_type])}"

@@ -1,13 +1,26 @@
-"""The SQLite file of the history: writes batches of rows, each in one transaction, and deletes expired rows.
+"""The SQLite file of the history: its tables, and `Store`, which writes batches of rows and deletes expired ones.
+
+    partitions    the recorded partitions, with the read position of each
+    totals        a row for each partition and minute
+    queues, users, groups    their usage: a row when it changed, and one each hour
+    applications  a row for each ended application
+    allocations   a row for each, from its beginning on
+    gaps          periods for which the history is incomplete
+    reasons       why applications fail that have not ended yet
+
+All but the first have `at`, the time by which a row is found and deleted: of a sample, of the end of an application, of
+the beginning of an allocation (its end if the beginning is unknown), or of a gap. Times are Unix nanoseconds; columns
+for resources and lists are JSON.
 
 A power failure may lose the last transactions and nothing else: the read position of a partition is in the same
-transaction as its rows, so lost rows are read again and none is there twice.
+transaction as its rows, so lost rows are read again and no row is written twice.
 """
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +30,55 @@ from common.history_records import AllocationRecord, Began, Ended, EndedApplicat
 from common.messages import Resources
 from common.names import DISTINCT
 from common.query_messages import PartitionEntry
-from webservice.history.collector import KINDS, Gap, Kind, Named, Place, Portion
-from webservice.history.tables import FORMAT, SCHEMA, TIMED
+from webservice.history.collector import KINDS, Gap, ReadPosition, RowBatch, UsageByName
+
+FORMAT: Final = 1
+"""The format of the file, in its `user_version`; a change of the tables needs another one."""
+
+_USAGE: Final = """(
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL,
+    name TEXT NOT NULL, running INTEGER NOT NULL, allocated TEXT NOT NULL, pending TEXT NOT NULL
+) STRICT"""
+
+SCHEMA: Final = f"""
+CREATE TABLE partitions (
+    id INTEGER PRIMARY KEY, full_name TEXT NOT NULL UNIQUE, name TEXT NOT NULL, rm TEXT NOT NULL,
+    instance TEXT NOT NULL DEFAULT '', next_event INTEGER NOT NULL DEFAULT 0,
+    last_event_ns INTEGER NOT NULL DEFAULT 0, ended_ns INTEGER NOT NULL DEFAULT 0,
+    sampled_ns INTEGER NOT NULL DEFAULT 0, unsure INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE totals (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, running INTEGER NOT NULL,
+    allocated INTEGER NOT NULL, released INTEGER NOT NULL, capacity TEXT NOT NULL, used TEXT NOT NULL
+) STRICT;
+CREATE TABLE queues {_USAGE};
+CREATE TABLE users {_USAGE};
+CREATE TABLE groups {_USAGE};
+CREATE TABLE applications (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, application TEXT NOT NULL,
+    queue TEXT NOT NULL, user TEXT NOT NULL, groups TEXT NOT NULL, state TEXT NOT NULL,
+    submitted INTEGER NOT NULL, started INTEGER NOT NULL, allocations INTEGER NOT NULL,
+    message TEXT NOT NULL, used TEXT NOT NULL, UNIQUE (application, partition, at)
+) STRICT;
+CREATE TABLE allocations (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, key TEXT NOT NULL,
+    application TEXT NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, node TEXT NOT NULL,
+    resources TEXT NOT NULL, began INTEGER, ended INTEGER, how TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE UNIQUE INDEX running ON allocations (partition, key) WHERE ended IS NULL;
+CREATE INDEX allocations_of ON allocations (application, partition);
+CREATE TABLE gaps (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, what TEXT NOT NULL,
+    until INTEGER NOT NULL, missed INTEGER, reason TEXT NOT NULL
+) STRICT;
+CREATE TABLE reasons (
+    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, application TEXT NOT NULL,
+    message TEXT NOT NULL, UNIQUE (application, partition)
+) STRICT;
+"""
+
+TIMED: Final = ("totals", "queues", "users", "groups", "applications", "allocations", "gaps", "reasons")
+"""Tables whose rows have a time; each has an index on it."""
 
 PRIVATE: Final = 0o600
 """Only the owner may read the file."""
@@ -30,32 +90,35 @@ LOCK_MAX_S: Final = 5.0
 """Seconds to wait for another process that has locked the file, such as the `sqlite3` tool."""
 
 LATEST_NS: Final = 2 * 3600 * 10**9
-"""How far back to look for the latest usage: everybody's is noted once an hour."""
+"""How far back to look for the latest usage: all usage is recorded once an hour."""
 
 MERGED_NS: Final = 60 * 10**9
-"""Gaps of one kind that are not farther apart are one."""
+"""Gaps of one kind that are not farther apart are merged."""
 
 UNKNOWN: Final = "UNKNOWN"
 """How an allocation ended if the worker did not report its end."""
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
-"""What the contents of the file are to blame for, missing tables too. Everything else may work another time."""
+"""Error codes of a damaged file, missing tables included. After any other error the file may be usable later."""
+
+_POSITION: Final = ", ".join(ReadPosition._fields)
+"""The columns of a read position in `partitions`."""
 
 _encoder: Final = Encoder(order="deterministic")
 _amounts: Final = Decoder(Resources)
 
 
 class HistoryDamaged(Exception):
-    """A file that is no history, or no longer; the text says why."""
+    """The content of the file is damaged or no history; the text is the reason."""
 
 
 class HistoryUnusable(OSError):
-    """A file that must not be written, or cannot be at present; the text says why."""
+    """The file must not be written, or cannot be at present; the text is the reason."""
 
 
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
-    """What SQLite complains about, as HistoryDamaged or HistoryUnusable."""
+    """Raise errors of SQLite as HistoryDamaged or HistoryUnusable."""
     try:
         yield
     except sqlite3.Error as error:
@@ -65,49 +128,63 @@ def sqlite_errors() -> Iterator[None]:
         raise HistoryUnusable(str(error)) from error
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """A file that belongs to the history in `path`."""
+    return path.with_name(path.name + suffix)
+
+
 def json_text(value: Mapping[str, object] | list[str]) -> str:
-    """As columns have what is no number and no text."""
+    """The text of a JSON column."""
     return _encoder.encode(value).decode()
 
 
-def _row(partition: int, one: AllocationRecord) -> tuple[object, ...]:
-    """What a row of `allocations` begins with, from `at` to `resources`."""
-    resources = json_text(one.resources)
-    return one.at_ns, partition, one.key, one.application_id, one.queue, one.user, one.node_id, resources
-
-
-def _used(one: EndedApplication) -> dict[str, object]:
-    """With the keys of the REST API, without what is empty."""
-    found = {"resourceUsage": one.used, "preemptedResource": one.preempted, "placeholderResource": one.placeholders}
-    return {key: by_type for key, by_type in found.items() if by_type}
+def _allocation(one: AllocationRecord) -> dict[str, str | int]:
+    """The columns of `allocations` that the beginning and the end of an allocation both have."""
+    return {
+        "at": one.at_ns,
+        "key": one.key,
+        "application": one.application_id,
+        "queue": one.queue,
+        "user": one.user,
+        "node": one.node_id,
+        "resources": json_text(one.resources),
+    }
 
 
 class Store:
-    """The file, open for writing, by one thread at a time.
+    """The file, open for writing, by one thread at a time. Only the process that holds the lock file writes.
 
     Raises:
-        HistoryDamaged: it cannot be understood.
-        HistoryUnusable: a later release wrote it, or the disk does not let us.
+        HistoryDamaged: its content is damaged.
+        HistoryUnusable: another process or a later release writes it, or the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        with sqlite_errors():
-            self.file: Final = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False)
-        try:
+        with ExitStack() as opened:
+            lock = os.open(beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+            opened.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HistoryUnusable("another process writes it") from None
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             with sqlite_errors():
-                self._open(path)
-        except BaseException:
-            self.file.close()
-            raise
+                self.file: Final = sqlite3.connect(
+                    path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False
+                )
+                opened.callback(self.file.close)
+                self._prepare()
+            self._opened = opened.pop_all()
         self._ids: dict[tuple[str, str], int] = {}
         """Number of each partition, by full name and RM."""
 
-    def _open(self, path: Path) -> None:
-        version = self.file.execute("PRAGMA user_version").fetchone()[0]
+    def _prepare(self) -> None:
+        version = self._pragma("user_version")
         empty = not self.file.execute("SELECT 1 FROM sqlite_schema").fetchone()
         if version > FORMAT:
-            raise HistoryUnusable(f"a later release wrote it: it has format {version}, this release knows {FORMAT}")
+            raise HistoryUnusable(
+                f"a later release wrote it: it has format {version}, this release supports up to {FORMAT}"
+            )
         if version < FORMAT and not empty:
             raise HistoryDamaged(f"it has format {version}, and there never was one")
         if empty:
@@ -116,17 +193,15 @@ class Store:
         self.file.execute("PRAGMA synchronous=NORMAL")
         self.file.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
         if empty:
-            with self.transaction():
-                for statement in filter(str.strip, SCHEMA.split(";")):
+            indexes = [f"CREATE INDEX {table}_at ON {table} (at)" for table in TIMED]
+            with self._transaction():
+                for statement in (*filter(str.strip, SCHEMA.split(";")), *indexes, f"PRAGMA user_version={FORMAT}"):
                     self.file.execute(statement)
-                for table in TIMED:
-                    self.file.execute(f"CREATE INDEX {table}_at ON {table} (at)")
-                self.file.execute(f"PRAGMA user_version={FORMAT}")
         elif (found := self.file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise HistoryDamaged(str(found).splitlines()[-1])
 
     def close(self) -> None:
-        self.file.close()
+        self._opened.close()
 
     def used_bytes(self) -> int:
         """Bytes of all rows and indexes, without the free pages of the file."""
@@ -137,45 +212,35 @@ class Store:
         return self._pragma("page_count") * self._pragma("page_size")
 
     def _pragma(self, name: str) -> int:
-        with sqlite_errors():
-            value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
+        value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
         return value
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All that is done within, or nothing."""
-        self.file.execute("BEGIN IMMEDIATE")
-        try:
+    def _transaction(self) -> Iterator[None]:
+        """All statements within take effect, or none."""
+        with self.file:  # commits, or rolls back
+            self.file.execute("BEGIN IMMEDIATE")
             yield
-            self.file.execute("COMMIT")
-        except BaseException:
-            if self.file.in_transaction:  # some errors have ended it already
-                self.file.execute("ROLLBACK")
-            raise
 
-    # Where to go on ---------------------------------------------------------------------------------------------------
+    # Reading on -------------------------------------------------------------------------------------------------------
 
-    def places(self) -> dict[str, Place]:
-        """Up to where each partition has been read, by full name."""
-        columns = "full_name, instance, next_event, last_event_ns, ended_ns, sampled_ns, unsure"
-        with sqlite_errors():
-            rows = self.file.execute(f"SELECT {columns} FROM partitions").fetchall()  # noqa: S608
-        return {
-            name: Place(instance, next_event, last_event_ns, ended_ns, sampled_ns, bool(unsure))
-            for name, instance, next_event, last_event_ns, ended_ns, sampled_ns, unsure in rows
-        }
+    @sqlite_errors()
+    def positions(self) -> dict[str, ReadPosition]:
+        """The read position of each partition, by full name."""
+        rows = self.file.execute(f"SELECT full_name, {_POSITION} FROM partitions")  # noqa: S608 - our own names
+        return {name: ReadPosition(*position) for name, *position in rows}
 
-    def latest(self) -> dict[str, Named]:
-        """The latest usage of everybody who has some, by full name of the partition."""
-        found: dict[str, Named] = {}
+    @sqlite_errors()
+    def latest(self) -> dict[str, UsageByName]:
+        """The latest non-zero usage, by full name of the partition."""
+        found: dict[str, UsageByName] = {}
         for kind in KINDS:
-            with sqlite_errors():
-                rows = self.file.execute(
-                    f"SELECT full_name, usage.name, max(at), running, allocated, pending FROM {kind} AS usage"  # noqa: S608
-                    " JOIN partitions ON partitions.id = usage.partition WHERE at >= sampled_ns - ?"
-                    " GROUP BY full_name, usage.name",
-                    (LATEST_NS,),
-                ).fetchall()
+            rows = self.file.execute(
+                f"SELECT full_name, usage.name, max(at), running, allocated, pending FROM {kind} AS usage"  # noqa: S608
+                " JOIN partitions ON partitions.id = usage.partition WHERE at >= sampled_ns - ?"
+                " GROUP BY full_name, usage.name",
+                (LATEST_NS,),
+            )
             for full_name, name, _, running, allocated, pending in rows:
                 usage = Usage(name, running, _amounts.decode(allocated), _amounts.decode(pending))
                 if running or usage.allocated or usage.pending:
@@ -184,114 +249,100 @@ class Store:
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
-    def write(self, portions: Iterable[Portion]) -> None:
-        """Keep these, all or none.
+    @sqlite_errors()
+    def write(self, batches: Iterable[RowBatch]) -> None:
+        """Write these, all or none.
 
         Raises:
-            HistoryDamaged, HistoryUnusable: none of them is kept.
+            HistoryDamaged, HistoryUnusable: none of them is written.
         """
-        self._ids.clear()  # some may be of a transaction that was taken back
-        with sqlite_errors(), self.transaction():
-            for portion in portions:
-                self._write(portion)
+        self._ids.clear()  # some may be of a transaction that was rolled back
+        with self._transaction():
+            for batch in batches:
+                self._write(batch)
 
-    def _write(self, portion: Portion) -> None:
-        number = self._number(portion.partition, portion.at_ns)
-        for happened in portion.happened:
+    def _write(self, batch: RowBatch) -> None:
+        number = self._number(batch.partition, batch.at_ns)
+        for happened in batch.happened:
             match happened:
-                case Began():
-                    self._began(number, happened)
+                case Began():  # a running allocation is unchanged if an RM that resumes reports it again
+                    row = _allocation(happened)
+                    self._insert("allocations", "OR IGNORE", partition=number, **row, began=happened.at_ns)
                 case Ended():
-                    self._ended(number, happened)
-                case Failing():
-                    self._failing(number, happened)
-        for application in portion.ended:
-            self._application(number, application)
-        self._sample(number, portion)
-        for kind, one in portion.usage:
-            self._usage(number, portion.at_ns, kind, one)
-        if portion.keys is not None:
-            self._settle(number, portion.at_ns, portion.keys)
-        for gap in portion.gaps:
-            self._gap(number, gap)
-        place = portion.place
+                    self._write_end(number, happened)
+                case Failing(at_ns, application_id, message):
+                    row = {"at": at_ns, "application": application_id, "message": message}
+                    self._insert("reasons", "OR REPLACE", partition=number, **row)
+        for application in batch.ended:
+            self._write_application(number, application)
+        if batch.sample is not None:
+            sample = batch.sample
+            self._insert(
+                "totals",
+                at=batch.at_ns,
+                partition=number,
+                running=sample.running,
+                allocated=sample.allocated,
+                released=sample.released,
+                capacity=json_text(sample.capacity),
+                used=json_text(sample.used),
+            )
+        for kind, one in batch.usage:
+            amounts = {"allocated": json_text(one.allocated), "pending": json_text(one.pending)}
+            self._insert(kind, at=batch.at_ns, partition=number, name=one.name, running=one.running, **amounts)
+        if batch.keys is not None:
+            self._end_all_but(number, batch.at_ns, batch.keys)
+        for gap in batch.gaps:
+            self._write_gap(number, gap)
+        marks = ", ".join("?" * len(batch.position))
         self.file.execute(
-            "UPDATE partitions SET instance = ?, next_event = ?, last_event_ns = ?, ended_ns = ?, sampled_ns = ?,"
-            " unsure = ? WHERE id = ?",
-            (
-                place.instance,
-                place.next_event,
-                place.last_event_ns,
-                place.ended_ns,
-                place.sampled_ns,
-                int(place.unsure),
-                number,
-            ),
+            f"UPDATE partitions SET ({_POSITION}) = ({marks}) WHERE id = ?",  # noqa: S608 - our own names
+            (*batch.position, number),
         )
 
+    def _insert(self, table: str, conflict: str = "", /, **columns: str | int | None) -> int | None:
+        """Insert a row. Returns its number."""
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        statement = f"INSERT {conflict} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
+        return self.file.execute(statement, tuple(columns.values())).lastrowid
+
     def _number(self, partition: PartitionEntry, at_ns: int) -> int:
-        """The number of a partition; one that has ended is known by its full name only, without its RM."""
+        """The number of a partition; a removed one is known by its full name only, without its RM."""
         name, rm = partition.full_name, partition.rm_id
         if (name, rm) not in self._ids:
             known = self.file.execute("SELECT id, rm FROM partitions WHERE full_name = ?", (name,)).fetchone()
             if known is not None and rm not in ("", known[1]):
-                self._set_aside(known[0], known[1], at_ns)
+                self._rename(known[0], known[1], at_ns)
                 known = None
             self._ids = {key: number for key, number in self._ids.items() if key[0] != name}
-            self._ids[name, rm] = known[0] if known is not None else self._added(partition)
+            number = known[0] if known else self._insert("partitions", full_name=name, name=partition.name, rm=rm)
+            assert number is not None
+            self._ids[name, rm] = number
         return self._ids[name, rm]
 
-    def _added(self, partition: PartitionEntry) -> int:
-        done = self.file.execute(
-            "INSERT INTO partitions (full_name, name, rm) VALUES (?, ?, ?)",
-            (partition.full_name, partition.name, partition.rm_id),
-        )
-        assert done.lastrowid is not None
-        return done.lastrowid
-
-    def _set_aside(self, number: int, rm: str, at_ns: int) -> None:
-        """A partition of another RM has the full name now: what was kept of the one that had it before stays its own,
-        under a name that no partition has.
-        """
-        self._settle(number, at_ns, [])
+    def _rename(self, number: int, rm: str, at_ns: int) -> None:
+        """Give a removed partition a name that no partition has: a partition of another RM has its full name now."""
+        self._end_all_but(number, at_ns, [])
         suffix = f"{DISTINCT}{len(rm)}.{number}"
         self.file.execute("UPDATE partitions SET full_name = full_name || ? WHERE id = ?", (suffix, number))
 
-    def _began(self, partition: int, one: Began) -> None:
-        """One that is known to run goes on: an RM that reports everything anew reports it again."""
-        self.file.execute(
-            "INSERT OR IGNORE INTO allocations (at, partition, key, application, queue, user, node, resources, began)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_row(partition, one), one.at_ns),
-        )
-
-    def _ended(self, partition: int, one: Ended) -> None:
+    def _write_end(self, partition: int, one: Ended) -> None:
         done = self.file.execute(
             "UPDATE allocations SET ended = ?, how = ? WHERE partition = ? AND key = ? AND ended IS NULL",
             (one.at_ns, one.how, partition, one.key),
         )
-        if done.rowcount:
-            return
-        self.file.execute(
-            "INSERT INTO allocations (at, partition, key, application, queue, user, node, resources, ended, how)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_row(partition, one), one.at_ns, one.how),
-        )
+        if not done.rowcount:
+            self._insert("allocations", partition=partition, **_allocation(one), ended=one.at_ns, how=one.how)
 
-    def _settle(self, partition: int, at_ns: int, keys: list[str]) -> None:
+    def _end_all_but(self, partition: int, at_ns: int, keys: list[str]) -> None:
+        """End all running allocations except those with these keys."""
         self.file.execute(
             "UPDATE allocations SET ended = ?, how = ? WHERE partition = ? AND ended IS NULL"
             " AND key NOT IN (SELECT value FROM json_each(?))",
             (at_ns, UNKNOWN, partition, json_text(keys)),
         )
 
-    def _failing(self, partition: int, one: Failing) -> None:
-        self.file.execute(
-            "INSERT OR REPLACE INTO reasons (at, partition, application, message) VALUES (?, ?, ?, ?)",
-            (one.at_ns, partition, one.application_id, one.message),
-        )
-
-    def _application(self, partition: int, one: EndedApplication) -> None:
+    def _write_application(self, partition: int, one: EndedApplication) -> None:
         reasons = self.file.execute(
             "DELETE FROM reasons WHERE partition = ? AND application = ? AND at >= ? RETURNING message",
             (partition, one.application_id, one.submitted_ns),
@@ -300,113 +351,84 @@ class Store:
             "SELECT count(*) FROM allocations WHERE partition = ? AND application = ? AND at BETWEEN ? AND ?",
             (partition, one.application_id, one.submitted_ns, one.finished_ns),
         ).fetchone()
-        self.file.execute(
-            "INSERT OR IGNORE INTO applications (at, partition, application, queue, user, groups, state, submitted,"
-            " started, allocations, message, used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                one.finished_ns,
-                partition,
-                one.application_id,
-                one.queue,
-                one.user,
-                json_text(one.groups),
-                one.state,
-                one.submitted_ns,
-                one.started_ns,
-                allocations,
-                one.message or (reasons[0][0] if reasons else ""),
-                json_text(_used(one)),
-            ),
+        used = {"resourceUsage": one.used, "preemptedResource": one.preempted, "placeholderResource": one.placeholders}
+        self._insert(
+            "applications",
+            "OR IGNORE",
+            at=one.finished_ns,
+            partition=partition,
+            application=one.application_id,
+            queue=one.queue,
+            user=one.user,
+            groups=json_text(one.groups),
+            state=one.state,
+            submitted=one.submitted_ns,
+            started=one.started_ns,
+            allocations=allocations,
+            message=one.message or (reasons[0][0] if reasons else ""),
+            used=json_text({key: by_type for key, by_type in used.items() if by_type}),
         )
 
-    def _sample(self, partition: int, portion: Portion) -> None:
-        sample = portion.sample
-        if sample is None:
-            return
-        self.file.execute(
-            "INSERT INTO totals (at, partition, running, allocated, released, capacity, used)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                portion.at_ns,
-                partition,
-                sample.running,
-                sample.allocated,
-                sample.released,
-                json_text(sample.capacity),
-                json_text(sample.used),
-            ),
-        )
-
-    def _usage(self, partition: int, at_ns: int, kind: Kind, one: Usage) -> None:
-        self.file.execute(
-            f"INSERT INTO {kind} (at, partition, name, running, allocated, pending) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (at_ns, partition, one.name, one.running, json_text(one.allocated), json_text(one.pending)),
-        )
-
-    def _gap(self, partition: int, gap: Gap) -> None:
-        """One that follows another of its kind makes that longer: where gaps are many, they are told as one."""
+    def _write_gap(self, partition: int, gap: Gap) -> None:
+        """Write a gap, or extend the previous one of its kind: many gaps are shown as one."""
         done = self.file.execute(
             "UPDATE gaps SET until = ?, missed = missed + ? WHERE until >= ? AND reason = ?"
             " AND id = (SELECT max(id) FROM gaps WHERE partition = ? AND what = ?)",
             (gap.until_ns, gap.missed, gap.since_ns - MERGED_NS, gap.reason, partition, gap.what),
         )
         if not done.rowcount:
-            self.file.execute(
-                "INSERT INTO gaps (at, partition, what, until, missed, reason) VALUES (?, ?, ?, ?, ?, ?)",
-                (gap.since_ns, partition, gap.what, gap.until_ns, gap.missed, gap.reason),
-            )
+            row = {"what": gap.what, "until": gap.until_ns, "missed": gap.missed, "reason": gap.reason}
+            self._insert("gaps", at=gap.since_ns, partition=partition, **row)
 
 
 SLICE_ROWS: Final = 2_000
-"""Deleted by one statement: some ten milliseconds."""
+"""Rows deleted by one statement: some ten milliseconds."""
 
 SLICES_MAX: Final = 25
-"""At a time, which is after each writing: more than comes in, so the bounds hold under a flood as well."""
+"""Statements after each write: they delete more rows than are written, so the bounds hold under a flood as well."""
 
 FREE_PAGES_MAX: Final = 2_000
-"""Pages of 4 KiB that are given back to the disk at a time."""
+"""Pages of 4 KiB that are returned to the disk at a time."""
 
 PARTS: Final = 64
-"""Where there is too much, what is in the oldest one of so many equal parts of the whole time goes first."""
+"""If the file is too large, the oldest one of so many equal parts of the recorded time is deleted first."""
 
 PART_MIN_NS: Final = 60 * 10**9
 
 
+@sqlite_errors()
 def delete_expired(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int) -> None:
-    """Forget what is due, as much as may be done at a time.
+    """Delete rows that are too old, then the oldest rows of a file that is too large, up to the limit of one call.
 
     Raises:
-        HistoryDamaged, HistoryUnusable: as the store says.
+        HistoryDamaged, HistoryUnusable: as the store.
     """
-    left = _forget(store, now_ns - age_max_ns, SLICES_MAX)
+    left = _delete(store, now_ns - age_max_ns, SLICES_MAX)
     while left and store.used_bytes() > bytes_max and (oldest := _oldest(store)) is not None:
         part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
-        left = _forget(store, oldest + part_ns, left, bytes_max=bytes_max)
+        left = _delete(store, oldest + part_ns, left, bytes_max=bytes_max)
     if store.file_bytes() > bytes_max:
-        with sqlite_errors():
-            store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
+        store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
 
 
 def _oldest(store: Store) -> int | None:
-    """The time of the oldest row of all."""
-    with sqlite_errors():
-        times = [store.file.execute(f"SELECT min(at) FROM {table}").fetchone()[0] for table in TIMED]  # noqa: S608
+    """The time of the oldest row of all tables."""
+    times = [store.file.execute(f"SELECT min(at) FROM {table}").fetchone()[0] for table in TIMED]  # noqa: S608
     return min((at for at in times if at is not None), default=None)
 
 
-def _forget(store: Store, before_ns: int, slices: int, *, bytes_max: int = 0) -> int:
-    """Delete what is older than this, in so many slices at most, and no more than is needed for so few bytes; how many
-    slices are left.
+def _delete(store: Store, before_ns: int, slices: int, *, bytes_max: int = 0) -> int:
+    """Delete older rows, by at most this number of statements, until the rows have no more bytes than this. Returns the
+    number of statements that are left.
     """
     for table in TIMED:
         deleted = SLICE_ROWS
         while deleted == SLICE_ROWS and slices:
             if bytes_max and store.used_bytes() <= bytes_max:
                 return slices
-            with sqlite_errors():
-                deleted = store.file.execute(
-                    f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT ?)",  # noqa: S608
-                    (before_ns, SLICE_ROWS),
-                ).rowcount
+            deleted = store.file.execute(
+                f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT ?)",  # noqa: S608
+                (before_ns, SLICE_ROWS),
+            ).rowcount
             slices -= deleted > 0
     return slices

@@ -3,7 +3,7 @@
 from common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from common.messages import Resources
 from common.query_messages import PartitionEntry
-from webservice.history.collector import Place, Portion
+from webservice.history.collector import ReadPosition, RowBatch
 
 S = 10**9
 MINUTE = 60 * S
@@ -85,6 +85,6 @@ def portion(
     next_event: int = 0,
     keys: list[str] | None = None,
     at_ns: int = NOW,
-) -> Portion:
-    place = Place(instance="one", next_event=next_event)
-    return Portion(partition, place, list(happened), ended or [], at_ns=at_ns, keys=keys)
+) -> RowBatch:
+    place = ReadPosition(instance="one", next_event=next_event)
+    return RowBatch(partition, place, list(happened), ended or [], at_ns=at_ns, keys=keys)

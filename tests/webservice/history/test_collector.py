@@ -1,6 +1,5 @@
 """What is asked when, what of the answers is kept, and what is a gap."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 from common.history_records import Account, Usage
@@ -18,10 +17,10 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector, Gap, Place, Portion
+from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector, Gap, ReadPosition, RowBatch
 
 
-def collector(place: Place | None = None, *usages: Usage) -> Collector:
+def collector(place: ReadPosition | None = None, *usages: Usage) -> Collector:
     """Made a minute before NOW, so that a sample is due then."""
     places = {DEFAULT.full_name: place} if place is not None else {}
     queues = {("queues", one.name): one for one in usages}
@@ -29,10 +28,10 @@ def collector(place: Place | None = None, *usages: Usage) -> Collector:
 
 
 def args(one: Collector, now_ns: int, *partitions: PartitionEntry) -> list[dict[str, str]]:
-    return [query.args for _, query in one.questions(partitions or [DEFAULT], now_ns)]
+    return [query.args for _, query in one.plan_queries(partitions or [DEFAULT], now_ns)]
 
 
-def heard(one: Collector, said: Account, now_ns: int = NOW + S) -> Portion:
+def heard(one: Collector, said: Account, now_ns: int = NOW + S) -> RowBatch:
     found = one.process_answer(DEFAULT, said, now_ns)
     assert found is not None
     return found
@@ -42,7 +41,7 @@ def heard(one: Collector, said: Account, now_ns: int = NOW + S) -> Portion:
 
 
 def test_every_partition_is_asked_what_happened_since_the_place_it_was_read_to() -> None:
-    one = collector(Place("one", 7, NOW - S, NOW - 2 * S, NOW - S))
+    one = collector(ReadPosition("one", 7, NOW - S, NOW - 2 * S, NOW - S))
     assert args(one, NOW - 1, DEFAULT, GPU) == [
         {"instance": "one", "start": "7", "since": str(NOW - 2 * S)},
         {"instance": "", "start": "0", "since": "0"},
@@ -61,7 +60,7 @@ def test_those_in_which_nothing_happens_are_asked_less_often_and_not_all_at_once
     for partition in (DEFAULT, GPU):
         one.process_answer(partition, account(), NOW - MINUTE)
     asked = [
-        [partition for partition, _ in one.questions([DEFAULT, GPU], NOW - MINUTE + index * S)]
+        [partition for partition, _ in one.plan_queries([DEFAULT, GPU], NOW - MINUTE + index * S)]
         for index in range(1, 1 + 2 * IDLE_ROUNDS)
     ]
     for partition in (DEFAULT, GPU):
@@ -101,15 +100,15 @@ def test_a_clock_that_is_put_back_does_not_end_the_samples() -> None:
 
 
 def test_what_runs_is_asked_for_with_a_sample_after_something_was_missed() -> None:
-    one = collector(Place("one", 7, unsure=True))
+    one = collector(ReadPosition("one", 7, unsure=True))
     assert "keys" not in args(one, NOW - S)[0]
     assert "keys" in args(one, NOW)[0]
-    assert not heard(one, account(following=7, first=7, keys=["a"])).place.unsure
+    assert not heard(one, account(following=7, first=7, keys=["a"])).position.unsure
     assert "keys" not in args(one, NOW + MINUTE)[0]
 
 
 def test_a_place_in_the_future_is_one_of_a_wrong_clock_and_not_believed() -> None:
-    one = collector(Place("one", 7, last_event_ns=NOW * 2, ended_ns=NOW * 2))
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW * 2, ended_ns=NOW * 2))
     assert args(one, NOW)[0]["since"] == "0"
     assert heard(one, account(began("a"), first=7)).happened == [began("a")]
 
@@ -122,23 +121,23 @@ def test_what_happened_goes_with_the_place_to_go_on_from() -> None:
     events, ended = [began("a"), gone("a")], [application(at_ns=NOW)]
     found = heard(one, account(*events, ended=ended))
     assert (found.happened, found.ended, found.gaps) == (events, ended, [])
-    assert found.place == Place("one", 2, NOW + S, NOW)
+    assert found.position == ReadPosition("one", 2, NOW + S, NOW)
     assert args(one, NOW + S) == [{"instance": "one", "start": "2", "since": str(NOW), "sample": "true"}]
 
 
 def test_an_answer_without_news_adds_nothing() -> None:
-    one = collector(Place("one", 7))
+    one = collector(ReadPosition("one", 7))
     assert one.process_answer(DEFAULT, account(first=7), NOW) is None
 
 
 def test_an_answer_without_events_does_not_take_the_place_back() -> None:
-    one = collector(Place("one", 7, last_event_ns=NOW, ended_ns=NOW))
-    place = heard(one, account(first=7, sample=sample())).place
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW, ended_ns=NOW))
+    place = heard(one, account(first=7, sample=sample())).position
     assert (place.next_event, place.last_event_ns, place.ended_ns) == (7, NOW, NOW)
 
 
 def test_only_usage_that_is_another_than_before_is_kept() -> None:
-    one = collector(Place("one", 7, sampled_ns=NOW), usage("root", 5), usage("root.a", 3), usage("root.b", 2))
+    one = collector(ReadPosition("one", 7, sampled_ns=NOW), usage("root", 5), usage("root.a", 3), usage("root.b", 2))
     told = sample(usage("root", 5), usage("root.a", 4), usage("root.c", 1))
     found = heard(one, account(first=7, sample=told))
     assert found.usage == [
@@ -150,7 +149,7 @@ def test_only_usage_that_is_another_than_before_is_kept() -> None:
 
 
 def test_once_an_hour_everybody_is_noted_who_has_something() -> None:
-    one = collector(Place("one", 7, sampled_ns=NOW - S), usage("root", 5))
+    one = collector(ReadPosition("one", 7, sampled_ns=NOW - S), usage("root", 5))
     found = heard(one, account(first=7, sample=sample(usage("root", 5), users=[usage("bob")], groups=[usage("dev")])))
     assert found.usage == [("queues", usage("root", 5)), ("users", usage("bob")), ("groups", usage("dev"))]
 
@@ -159,10 +158,10 @@ def test_once_an_hour_everybody_is_noted_who_has_something() -> None:
 
 
 def test_events_that_the_worker_has_forgotten_are_a_gap_with_their_number() -> None:
-    one = collector(Place("one", 7, last_event_ns=NOW - S))
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW - S))
     found = heard(one, account(began("a"), first=10))
-    assert found.gaps == [Gap("events", NOW - S, NOW, 3, "more happened than was read before the worker forgot it")]
-    assert found.place.unsure
+    assert found.gaps == [Gap("events", NOW - S, NOW, 3, "the worker overwrote events before they were read")]
+    assert found.position.unsure
 
 
 def test_those_before_the_first_look_are_one_too() -> None:
@@ -171,28 +170,28 @@ def test_those_before_the_first_look_are_one_too() -> None:
 
 
 def test_another_instance_that_tells_again_what_is_known_is_no_gap_and_nothing_is_there_twice() -> None:
-    one = collector(Place("one", 7, last_event_ns=NOW + S))
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW + S))
     found = heard(one, account(began("a"), gone("a"), began("b", NOW + 2 * S), instance="two"))
     assert (found.happened, found.gaps) == ([began("b", NOW + 2 * S)], [])
-    assert found.place == Place("two", 3, NOW + 2 * S)
+    assert found.position == ReadPosition("two", 3, NOW + 2 * S)
 
 
 def test_another_instance_that_begins_later_leaves_a_gap_of_which_nobody_knows_how_much_it_was() -> None:
-    one = collector(Place("one", 7, last_event_ns=NOW - S))
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW - S))
     found = heard(one, account(began("a"), instance="two"))
     assert [(gap.since_ns, gap.until_ns, gap.missed) for gap in found.gaps] == [(NOW - S, NOW, None)]
-    assert found.place.unsure
+    assert found.position.unsure
 
 
 def test_while_events_are_not_tracked_each_sample_says_so() -> None:
-    one = collector(Place("one", 7, sampled_ns=NOW))
+    one = collector(ReadPosition("one", 7, sampled_ns=NOW))
     assert one.process_answer(DEFAULT, account(first=7, tracked=False), NOW + S) is None
     found = heard(one, account(first=7, tracked=False, sample=sample()), NOW + MINUTE)
     assert [(gap.what, gap.since_ns, gap.until_ns) for gap in found.gaps] == [("events", NOW, NOW + MINUTE)]
 
 
 def test_minutes_in_which_nobody_answered_are_a_gap() -> None:
-    one = collector(Place("one", 7, sampled_ns=NOW))
+    one = collector(ReadPosition("one", 7, sampled_ns=NOW))
     assert heard(one, account(first=7, sample=sample()), NOW + 85 * S).gaps == []
     found = heard(one, account(first=7, sample=sample()), NOW + 85 * S + 5 * MINUTE)
     assert [(gap.what, gap.missed) for gap in found.gaps] == [("samples", 4)]
@@ -202,17 +201,17 @@ def test_minutes_in_which_nobody_answered_are_a_gap() -> None:
 
 
 def test_a_partition_that_is_gone_for_long_has_nothing_any_more() -> None:
-    place = Place("one", 7, sampled_ns=NOW - GONE_AFTER_NS - S)
+    place = ReadPosition("one", 7, sampled_ns=NOW - GONE_AFTER_NS - S)
     one = collector(place, usage("root"))
-    one.questions([GPU], NOW)
-    [left] = one.gone([GPU], NOW)
+    one.plan_queries([GPU], NOW)
+    [left] = one.end_removed([GPU], NOW)
     assert (left.usage, left.keys) == ([("queues", Usage("root", 0, {}))], [])
-    assert left.place == replace(place, instance="", next_event=0)
-    assert one.gone([GPU], NOW) == [], "once is enough"
+    assert left.position == place._replace(instance="", next_event=0)
+    assert one.end_removed([GPU], NOW) == [], "once is enough"
 
 
 def test_one_that_is_not_there_for_a_moment_is_not_gone() -> None:
-    for place in (Place("one", 7, sampled_ns=NOW - MINUTE), Place("one", 7, last_event_ns=NOW - MINUTE)):
+    for place in (ReadPosition("one", 7, sampled_ns=NOW - MINUTE), ReadPosition("one", 7, last_event_ns=NOW - MINUTE)):
         one = collector(place, usage("root"))
-        one.questions([], NOW)
-        assert one.gone([], NOW) == []
+        one.plan_queries([], NOW)
+        assert one.end_removed([], NOW) == []

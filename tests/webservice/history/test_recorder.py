@@ -15,9 +15,8 @@ from common.history_records import Account
 from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
-from webservice.calls import HistoryFile
-from webservice.history.recorder import HistoryRecorder
-from webservice.history.tables import FORMAT
+from webservice.history.recorder import HistoryFile, HistoryRecorder
+from webservice.history.store import FORMAT
 
 AMPLE = 1 << 30
 
@@ -152,7 +151,7 @@ def test_a_file_of_a_later_release_is_left_alone_and_told_once(path: Path, caplo
         file.execute(f"PRAGMA user_version={FORMAT + 1}")
     keeper = World(path).run(0, lambda one: "a later release wrote it" in one.problem)
     assert "cannot be used: a later release wrote it" in keeper.problem
-    assert len([record for record in caplog.records if "no history is kept" in record.message]) == 1
+    assert len([record for record in caplog.records if "no history is recorded" in record.message]) == 1
 
 
 def test_only_one_process_writes(path: Path) -> None:
@@ -173,7 +172,7 @@ def test_once_the_file_can_be_used_it_is_and_that_is_told(path: Path, caplog: py
         if "cannot be used" in keeper.problem and path.is_dir():
             seen.append(keeper.problem)
             path.rmdir()
-        return "the history is kept again" in caplog.text
+        return "the history is recorded again" in caplog.text
 
     keeper = world.run(0, mended)
     assert (keeper.problem, len(seen)) == ("", 1)

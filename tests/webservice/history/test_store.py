@@ -27,9 +27,16 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import Gap, Place, Portion
-from webservice.history.store import SLICE_ROWS, SLICES_MAX, HistoryDamaged, HistoryUnusable, Store, delete_expired
-from webservice.history.tables import TIMED
+from webservice.history.collector import Gap, ReadPosition, RowBatch
+from webservice.history.store import (
+    SLICE_ROWS,
+    SLICES_MAX,
+    TIMED,
+    HistoryDamaged,
+    HistoryUnusable,
+    Store,
+    delete_expired,
+)
 
 Rows = list[tuple[object, ...]]
 
@@ -39,7 +46,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def write(path: Path, *portions: Portion) -> None:
+def write(path: Path, *portions: RowBatch) -> None:
     store = Store(path)
     store.write(portions)
     store.close()
@@ -162,8 +169,8 @@ def test_a_sample_is_a_row_and_so_is_each_usage(path: Path) -> None:
 
 
 def test_the_latest_usage_is_found_again_without_that_of_those_who_have_none(path: Path) -> None:
-    sampled = replace(portion().place, sampled_ns=NOW + S)
-    earlier = replace(portion(), place=sampled, usage=[("queues", usage("root", 1)), ("queues", usage("root.a", 1))])
+    sampled = portion().position._replace(sampled_ns=NOW + S)
+    earlier = replace(portion(), position=sampled, usage=[("queues", usage("root", 1)), ("queues", usage("root.a", 1))])
     later = replace(earlier, at_ns=NOW + S, usage=[("queues", usage("root", 2)), ("queues", Usage("root.a", 0, {}))])
     write(path, earlier, later)
     store = Store(path)
@@ -188,10 +195,10 @@ def test_gaps_of_one_kind_that_follow_each_other_are_one(path: Path) -> None:
 
 
 def test_the_place_is_there_after_a_restart(path: Path) -> None:
-    place = Place("one", 7, NOW, NOW + 1, NOW + 2, unsure=True)
-    write(path, replace(portion(), place=place))
+    place = ReadPosition("one", 7, NOW, NOW + 1, NOW + 2, unsure=True)
+    write(path, replace(portion(), position=place))
     store = Store(path)
-    assert store.places() == {DEFAULT.full_name: place}
+    assert store.positions() == {DEFAULT.full_name: place}
     store.close()
 
 
@@ -215,7 +222,7 @@ from tests.webservice.history.accounts import application, began, gone, portion
 from webservice.history.store import Store
 
 store = Store(Path(sys.argv[1]))
-number = store.places()["rm-1_default"].next_event if store.places() else 0
+number = store.positions()["rm-1_default"].next_event if store.positions() else 0
 while True:
     number += 1
     events = [began(f"k{number}", number), gone(f"k{number}", number + 1)]
@@ -259,7 +266,7 @@ def test_a_file_of_a_later_release_is_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA user_version=99")
     before = path.read_bytes()
-    with pytest.raises(HistoryUnusable, match="it has format 99, this release knows 1"):
+    with pytest.raises(HistoryUnusable, match="it has format 99, this release supports up to 1"):
         Store(path)
     assert path.read_bytes() == before
 

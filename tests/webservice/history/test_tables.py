@@ -5,12 +5,12 @@ import io
 
 from common.rest_records import GapView, PastAllocationView, PastApplicationView, PastRow
 from common.rest_views import HistoryView
-from webservice.history import tables
-from webservice.history.tables import LISTS
+from webservice.history import queries
+from webservice.history.queries import LISTS
 
 
 def table(*rows: PastRow) -> list[list[str]]:
-    text = b"".join(tables.csv_pieces(type(rows[0]), rows)).decode()
+    text = b"".join(queries.csv_pieces(type(rows[0]), rows)).decode()
     assert text.count("\r\n") == len(rows) + 1
     return list(csv.reader(io.StringIO(text, newline="")))
 
@@ -40,7 +40,7 @@ def test_what_users_chose_never_is_a_formula() -> None:
 
 
 def table_of(keys: list[str]) -> list[str]:
-    text = b"".join(tables.csv_pieces(PastAllocationView, [allocation(key) for key in keys])).decode()
+    text = b"".join(queries.csv_pieces(PastAllocationView, [allocation(key) for key in keys])).decode()
     return [row[2] for row in csv.reader(io.StringIO(text, newline=""))]
 
 
@@ -69,10 +69,10 @@ def test_numbers_stay_numbers() -> None:
 
 
 def test_many_rows_come_in_pieces() -> None:
-    assert len(list(tables.csv_pieces(PastAllocationView, [allocation("a")] * (tables.LINES * 2 + 1)))) == 4
+    assert len(list(queries.csv_pieces(PastAllocationView, [allocation("a")] * (queries.LINES * 2 + 1)))) == 4
 
 
 def test_every_list_can_be_shown_without_rows() -> None:
     for one in LISTS.values():
-        [head] = tables.csv_pieces(one.view, [])
+        [head] = queries.csv_pieces(one.view, [])
         assert head.startswith(b"partition,rmId,")
