@@ -29,12 +29,12 @@ from partition_worker.snapshot import SnapshotInvalid
 from partition_worker.worker import Worker
 
 REPLAYS_MAX: Final = 4
-"""Times that a step or the snapshot may end the worker while it is played again; then the journal is put aside. More
-than for a message, as a large snapshot takes many seconds, in which others may end the worker.
+"""Times that the replay of a step, or of the snapshot, may end the worker; then the journal is moved aside. More than
+for a message, as a large snapshot takes many seconds, during which other causes may end the worker.
 """
 
 HEAD_BYTES: Final = 4096
-"""Bytes of a snapshot by which it is recognised, besides its number and size."""
+"""Bytes of a snapshot that identify it, together with its number and size."""
 
 _log = logging.getLogger("core.scheduler.journal")
 
@@ -45,31 +45,36 @@ class StartedWorker:
 
     worker: Worker
     journal: Journal | None
-    """None where nothing is kept."""
+    """None if the system keeps no journal."""
     replayed: int = 0
-    """Steps that were played again."""
+    """Number of replayed steps."""
     took_s: float = 0.0
-    """How long it took to go on from the journal."""
+    """Duration of the recovery."""
 
 
 class _ReplayFailed(Exception):
-    """Playing the steps again raised what it never should."""
+    """The replay raised an unexpected error, or has ended the worker too often."""
 
 
 async def recover_or_start_empty(
     new_worker: Callable[[], Worker],
     new_journal: Callable[[Worker], Journal],
     files: Files,
-    attempts: poison_messages.Attempts = poison_messages.UNTRACKED,
+    attempts: poison_messages.Attempts,
 ) -> StartedWorker:
-    """A worker that goes on where the last one was, or one with nothing and a `problem`.
+    """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 
     Raises:
-        OSError: the disk does not let us; a later start may succeed.
+        OSError: the disk fails; a later start may succeed.
     """
     worker = new_worker()
     try:
-        return await _open_and_replay(worker, new_journal, attempts)
+        journal = new_journal(worker)
+        try:  # in a thread, so that the process can send heartbeats
+            return await asyncio.to_thread(_replay_journal, worker, journal, attempts)
+        except BaseException:
+            journal.close()
+            raise
     except (JournalDamaged, ReplayDiverged, SnapshotInvalid, _ReplayFailed) as error:
         aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
@@ -80,85 +85,60 @@ async def recover_or_start_empty(
     return StartedWorker(worker, new_journal(worker))
 
 
-async def _open_and_replay(
-    worker: Worker, new_journal: Callable[[Worker], Journal], attempts: poison_messages.Attempts
-) -> StartedWorker:
-    journal = new_journal(worker)
-    try:  # in a thread, so that the process can say that it is alive
-        return await asyncio.to_thread(_replay_journal, worker, journal, attempts)
-    except BaseException:
-        journal.close()
-        raise
-
-
 def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.Attempts) -> StartedWorker:
     started_s = time.monotonic()
+    replayed = 0
     with journal.open_recovery() as found:
-        steps = _CountedSteps(found.steps, attempts)
+
+        def count_steps() -> Iterator[Step]:
+            nonlocal replayed
+            for step in found.steps:
+                replayed += 1
+                attempts.end()
+                _begin_attempt(attempts, f"step {step.number}", f"{step.number} {step.at}".encode())
+                yield step
+
         if found.snapshot is not None:
             what = f"the snapshot after step {found.snapshot_number}"
-            _begin_attempt(
-                attempts, what, f"{what}, {len(found.snapshot)} bytes".encode() + found.snapshot[:HEAD_BYTES]
-            )
-        _recover(worker, found.snapshot, steps)
+            head = f"{what}, {len(found.snapshot)} bytes".encode() + found.snapshot[:HEAD_BYTES]
+            _begin_attempt(attempts, what, head)
+        try:
+            with garbage.none_expected():  # the collector would take a tenth of the time
+                worker.recover(found.snapshot, count_steps())
+        except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
+            raise
+        except Exception as error:  # a defect, or a journal of another release: it would fail at each start
+            _log.exception("%s: the replay failed, in step %d after the snapshot", worker.name, replayed)
+            raise _ReplayFailed(f"its replay failed: {type(error).__name__}: {error}") from error
         attempts.end()
     took_s = time.monotonic() - started_s
-    if steps.taken or found.snapshot is not None:
+    if replayed or found.snapshot is not None:
         size = len(found.snapshot or b"")
         base = f"a snapshot of {format_count(size, 'byte')} at step {found.snapshot_number}" if size else "no snapshot"
-        _log.info(
-            "%s: recovered %s (%s) in %.2f s", worker.name, format_count(steps.taken, "journal step"), base, took_s
-        )
-    return StartedWorker(worker, journal, steps.taken, took_s)
-
-
-class _CountedSteps:
-    """How many steps were taken."""
-
-    def __init__(self, steps: Iterator[Step], attempts: poison_messages.Attempts) -> None:
-        self._steps = steps
-        self._attempts = attempts
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[Step]:
-        for step in self._steps:
-            self.taken += 1
-            self._attempts.end()
-            _begin_attempt(self._attempts, f"step {step.number}", f"{step.number} {step.at}".encode())
-            yield step
+        _log.info("%s: recovered %s (%s) in %.2f s", worker.name, format_count(replayed, "journal step"), base, took_s)
+    return StartedWorker(worker, journal, replayed, took_s)
 
 
 def _begin_attempt(attempts: poison_messages.Attempts, what: str, content: bytes) -> None:
-    """Mark what is played next. Raises _ReplayFailed if that has ended the worker too often."""
+    """Mark what is replayed next. Raises _ReplayFailed if its replay has ended the worker too often."""
     identity = poison_messages.identity("replay", content)
     if attempts.deaths(identity) >= REPLAYS_MAX:
-        raise _ReplayFailed(f"{what} ended the worker {REPLAYS_MAX} times while it was played again")
+        raise _ReplayFailed(f"the replay of {what} ended the worker {REPLAYS_MAX} times")
     attempts.begin(identity)
-
-
-def _recover(worker: Worker, snapshot: bytes | None, steps: _CountedSteps) -> None:
-    try:
-        with garbage.none_expected():  # to look for it takes a tenth of the time
-            worker.recover(snapshot, steps)
-    except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
-        raise
-    except Exception as error:  # the same would happen at each start: a defect, or a journal of another release
-        _log.exception("%s: playing again broke, in step %d after the snapshot", worker.name, steps.taken)
-        raise _ReplayFailed(f"playing it again broke: {type(error).__name__}: {error}") from error
 
 
 # Plug-ins -------------------------------------------------------------------------------------------------------------
 
 
 class PluginError(OSError):
-    """A plug-in that cannot be used: the worker does not start, rather than place asks where they must not run."""
+    """A plug-in that cannot be used. The worker does not start, as it would place asks where they must not run."""
 
 
 def load_plugins(names: Sequence[str], installed: Iterable[EntryPoint]) -> list[Predicate]:
-    """The predicates of these names, in this order, loaded.
+    """Load the predicates of these names, in this order.
 
     Raises:
-        PluginError: one line with the name, and what is wrong.
+        PluginError: one line with the name and the reason.
     """
     found = {point.name: point for point in installed if point.group == PREDICATE_PLUGINS}
     predicates = [_load_plugin(name, found) for name in dict.fromkeys(names)]
@@ -180,7 +160,7 @@ def _load_plugin(name: str, found: dict[str, EntryPoint]) -> Predicate:
         predicate = point.load()
         if isinstance(predicate, type):
             predicate = predicate()
-    except Exception as error:  # of the plug-in, whatever it is
+    except Exception as error:  # the plug-in may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise PluginError(f"predicates: {name} ({point.value}) cannot be loaded: {reason}") from error
     if not isinstance(predicate, Predicate) or not isinstance(predicate.name, str):
@@ -192,7 +172,7 @@ def _load_plugin(name: str, found: dict[str, EntryPoint]) -> Predicate:
 
 
 async def wait_for_assignment(life: Life) -> Assignment | None:
-    """Wait until the supervisor assigns a partition; None when it is time to stop first."""
+    """Wait until the supervisor assigns a partition; None if the process has to stop first."""
     life.ready()
     line = await life.read_line()
     return msgspec.json.decode(line, type=Assignment) if line is not None else None

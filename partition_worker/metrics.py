@@ -394,7 +394,7 @@ def _single(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
 
 
 def worker_families(
-    host: PartitionHost, partition: Partition, cycles: Histogram, barrier: OutboxBarrier | None, now: float
+    host: PartitionHost, partition: Partition, cycles: Histogram, barrier: OutboxBarrier, now: float
 ) -> Iterator[Family]:
     """Return the families of the worker; `now` is in Unix seconds."""
     outbox, preemptions, verdicts = host.channel.outbox, partition.preemptions, partition.nodes.predicates.verdicts
@@ -442,8 +442,8 @@ def worker_families(
         ("partition", "queue"),
         [((host.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
-    yield journal_stuck(host.name, stuck=barrier is not None and bool(barrier.problem))
-    if barrier is not None:
+    yield journal_stuck(host.name, stuck=bool(barrier.problem))
+    if barrier.journalled:
         steps = {
             "journal_steps_total": barrier.last,
             "journal_unkept_bytes": barrier.pending_bytes,

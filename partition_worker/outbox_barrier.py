@@ -16,92 +16,86 @@ from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
 from common.wire import Outgoing, encode_body, make_outgoing
-from partition_worker.partition_host import SentMessage
+from partition_worker.rm_channel import SentMessage
 
 LAZY_STEPS_MAX: Final = 256
-"""Steps that nobody heard of and that are not handed over yet."""
+"""Steps without an outgoing message that are not appended yet."""
 
 PATIENT_BYTES: Final = 64 << 10
-"""Steps that wait for the decisions that follow at once, if nobody hears more of them than that they have come. More
-than that takes the disk longer than to decide takes us, so it begins."""
+"""Bytes of steps that wait for the decisions that follow at once, if their only messages are acknowledgements. Writing
+more takes the disk longer than the decisions take, so it starts.
+"""
 
 NEWS_BYTES: Final = 4 << 10
-"""The same where somebody hears more of them, as of the first ask of an application, which starts it. What follows from
-so little is decided soon."""
+"""The same for steps with other messages, such as the first ask of an application, which starts it. The decisions that
+follow from so little take little time.
+"""
 
 UNKEPT_BYTES_MAX: Final = 16 << 20
-"""Steps on their way to the disk. Beyond it the partition decides nothing until the disk has caught up; what its RM may
-still send is bounded by its window."""
+"""Bytes on their way to the disk, beyond which the partition does not schedule. The window of its RM bounds the
+commands that it still receives.
+"""
 
 SNAPSHOT_BYTES: Final = 16 << 20
 """Steps since the last snapshot, after which the next one is due: about 80,000 allocations in large commands, which are
-played again in about three seconds.
+replayed in about three seconds.
 """
 
 SNAPSHOT_STEPS: Final = 20_000
-"""The same as a number of steps: small ones cost about a tenth of a millisecond each."""
+"""The same as a number of steps: small ones take about a tenth of a millisecond each."""
 
 REST: Final = 9
-"""How many times longer than a snapshot took the next one has to wait, so that they take a tenth of a processor. A
-partition in which more happens than that takes longer to recover."""
+"""Pause before the next snapshot, as a multiple of the last one's duration, so that snapshots use a tenth of a
+processor. A partition with more changes takes longer to recover.
+"""
 
 BYPASS: Final = frozenset({"Heartbeat"})
-"""What may be said at any time."""
+"""Kinds that are never held."""
 
 
 class ReplayDiverged(Exception):
-    """Steps that were played again did not lead to the words that were said the first time."""
+    """The replay of steps did not lead to the messages that were sent the first time."""
 
 
 class OutboxBarrier:
     """Steps on their way to the journal, and messages that wait for them.
 
-    `last` is the number of the latest step, `kept` that of the latest durable one; everything held waits for a number
-    between them. `problem` says why nothing becomes durable, while that is so.
+    `last` is the number of the latest step, `kept` that of the latest durable one; each held message waits for a step
+    after `kept`. `problem` is the reason while nothing becomes durable. If not `journalled`, nothing is ever held.
     """
 
-    def __init__(self, last: int = 0) -> None:
+    def __init__(self, last: int = 0, *, journalled: bool = True) -> None:
+        self.journalled = journalled
         self.last = last
         self.kept = last
         self.problem = ""
-        self._handed = last
-        """The number of the latest step that was handed over."""
+        self.urgent = False
+        """Whether steps have to be appended now, unless more follow at once."""
+        self.pending_bytes = 0
+        """Bytes of steps that were appended and are not durable."""
+        self._appended = last
+        """The number of the latest step that was appended."""
         self._lazy: list[bytes] = []
         self._fresh = False
-        """Whether the first of these begins from an empty partition."""
-        self._urgent = False
-        """Whether somebody waits for what is not handed over."""
+        """Whether the first of these starts with an empty partition."""
         self._news = False
-        """Whether for more than an acknowledgement."""
+        """Whether messages other than acknowledgements wait for these."""
         self._held: deque[tuple[int, Outgoing]] = deque()
-        self._unkept: deque[tuple[int, int]] = deque()
-        """(last number, bytes) of what was handed over and is not durable."""
-        self._unkept_bytes = 0
-        self._since_snapshot = 0
-        """Bytes of steps that were handed over since the last snapshot was begun."""
-        self._steps_since_snapshot = 0
-        self._snapping = False
-        self._snapping_since = self._snapshot_after = 0.0
-        """When the last snapshot was begun, and before when the next one is not."""
+        self._pending: deque[tuple[int, int]] = deque()
+        """Last number and bytes of each append that is not durable."""
+        self._bytes_since_snapshot = self._steps_since_snapshot = 0
+        self._taking_snapshot = False
+        self._snapshot_started = self._snapshot_after = 0.0
+        """When the last snapshot was started, and when the next one may."""
 
     @property
     def disk_behind(self) -> bool:
-        """Whether the disk has to catch up before anything more is decided."""
-        return self._unkept_bytes >= UNKEPT_BYTES_MAX
-
-    @property
-    def pending_bytes(self) -> int:
-        """Of steps that were handed over and are not durable."""
-        return self._unkept_bytes
-
-    @property
-    def urgent(self) -> bool:
-        """Whether steps have to be handed over now, unless there is more to come at once."""
-        return self._urgent
+        """Whether the partition must not schedule until the disk has caught up."""
+        return self.pending_bytes >= UNKEPT_BYTES_MAX
 
     @property
     def held_messages(self) -> int:
-        """How many messages wait to be said."""
+        """The number of held messages."""
         return len(self._held)
 
     def record_step(
@@ -116,7 +110,9 @@ class OutboxBarrier:
         acknowledged: int = 0,
         fresh: bool = False,
     ) -> None:
-        """Something changed the partition: a message of this header, or time that passed."""
+        """Record an input that changed the partition: a message with a header, or a tick without one."""
+        if not self.journalled:
+            return
         self.last += 1
         step = Step(
             number=self.last,
@@ -129,13 +125,14 @@ class OutboxBarrier:
             acknowledged=acknowledged,
         )
         if fresh:
-            self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
+            self._lazy, self._fresh, self._bytes_since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(encode_body(step))
 
     def hold_or_send(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
-        """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
-        that has to wait for them. If there is `more` to come at once, a few steps wait for it: what is decided because
-        of an ask becomes durable with it, in one transaction.
+        """Return what is sent now: appends to the journal, then the messages that need not wait for them.
+
+        If `more` follows at once, a few steps wait for it: the decision about an ask becomes durable with the ask, in
+        one transaction.
         """
         out: list[Outgoing] = []
         for one in sends:
@@ -143,81 +140,72 @@ class OutboxBarrier:
                 self._hold(one)
             else:
                 out.append(one)
-        self._urgent = self._urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
-        if not self._urgent or (more and self._patient):
+        self.urgent = self.urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
+        patient = not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
+        if not self.urgent or (more and patient):
             return out
         steps = self.flush()
-        if self._snapshot_due(now):
+        enough = self._bytes_since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
+        if enough and now >= self._snapshot_after:
             steps += self.request_snapshot(now)
         return [*steps, *out]
 
-    @property
-    def _patient(self) -> bool:
-        """Whether nobody minds if what is not handed over waits for a few decisions."""
-        return not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
-
     def _hold(self, one: Outgoing) -> None:
-        """Until it is durable. A mere acknowledgement goes where news follow in the same transaction: they have it."""
+        """Hold a message. An acknowledgement is dropped if another message in the same transaction repeats it."""
         if self._lazy:
-            self._urgent, self._news = True, self._news or not _only_acknowledges(one.header)
-            if self._held and self._held[-1][0] > self._handed and _superseded(self._held[-1][1].header, one.header):
+            self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
+            if self._held and self._held[-1][0] > self._appended and _supersedes(one.header, self._held[-1][1].header):
                 self._held.pop()
         self._held.append((self.last, one))
 
     def flush(self) -> list[Outgoing]:
-        """Hand over what is not handed over yet."""
+        """Append the steps that are not appended yet."""
         if not self._lazy:
             return []
         steps, first = self._lazy, self.last - len(self._lazy) + 1
         size = sum(map(len, steps))
         append = Append(steps=steps, first=first, fresh=self._fresh)
-        self._lazy, self._handed = [], self.last
-        self._fresh = self._urgent = self._news = False
-        self._unkept.append((self.last, size))
-        self._unkept_bytes += size
-        self._since_snapshot += size
+        self._lazy, self._appended = [], self.last
+        self._fresh = self.urgent = self._news = False
+        self._pending.append((self.last, size))
+        self.pending_bytes += size
+        self._bytes_since_snapshot += size
         self._steps_since_snapshot += len(steps)
         return [make_outgoing(JOURNAL, append)]
 
     def request_snapshot(self, now: float) -> list[Outgoing]:
-        """Have one taken of the partition as it is now, after the last step; nothing if one is being taken."""
-        if self._snapping:
+        """Request a snapshot of the partition after the last step, unless one is being taken."""
+        if self._taking_snapshot:
             return []
         steps = self.flush()
-        self._snapping, self._snapping_since = True, now
-        self._since_snapshot = self._steps_since_snapshot = 0
+        self._taking_snapshot, self._snapshot_started = True, now
+        self._bytes_since_snapshot = self._steps_since_snapshot = 0
         return [*steps, make_outgoing(JOURNAL, TakeSnapshot(number=self.last))]
 
-    def _snapshot_due(self, now: float) -> bool:
-        enough = self._since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
-        return enough and not self._snapping and now >= self._snapshot_after
-
     def drop_superseded(self) -> None:
-        """The RM is about to be told everything again that it has not acknowledged. What waits to be told to it goes
-        with that: in order, and once however often the RM asks while the disk stands still.
+        """Drop held messages to the RM, as it is about to receive everything again that it has not acknowledged. So it
+        receives them in order, and once, however often it resumes while the disk stands still.
         """
         self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
 
     def is_holding(self, kind: str) -> bool:
-        """Whether something of this kind waits to be said."""
+        """Whether a message of this kind is held."""
         return any(one.header.kind == kind for _, one in self._held)
 
     # From the journal -----------------------------------------------------------------------------------------------
 
     def handle_kept(self, message: Kept) -> list[Outgoing]:
-        """What may be said now."""
+        """Return the messages whose steps are durable now."""
         self.kept, self.problem = max(self.kept, message.number), ""
-        while self._unkept and self._unkept[0][0] <= self.kept:
-            self._unkept_bytes -= self._unkept.popleft()[1]
+        while self._pending and self._pending[0][0] <= self.kept:
+            self.pending_bytes -= self._pending.popleft()[1]
         out: list[Outgoing] = []
         while self._held and self._held[0][0] <= self.kept:
             out.append(self._held.popleft()[1])
         return out
 
     def handle_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
-        """Nothing is durable for now, and a snapshot may make room; or never again, and then nothing of it may ever be
-        said.
-        """
+        """Request a snapshot, which may free room on the disk; if another worker has the partition, drop everything."""
         self.problem = message.problem
         if message.fenced:
             self._held.clear()
@@ -225,17 +213,16 @@ class OutboxBarrier:
         return self.request_snapshot(now)
 
     def handle_snapshot_taken(self, now: float) -> None:
-        """The next one may be taken after a while."""
-        self._snapping = False
-        self._snapshot_after = now + REST * (now - self._snapping_since)
+        self._taking_snapshot = False
+        self._snapshot_after = now + REST * (now - self._snapshot_started)
 
 
 def _only_acknowledges(header: Header) -> bool:
     return header.kind == Received.__name__ and not header.ref
 
 
-def _superseded(earlier: Header, later: Header) -> bool:
-    """Whether the earlier one only acknowledges, and the later one does so too, in the same conversation."""
+def _supersedes(later: Header, earlier: Header) -> bool:
+    """Whether the earlier message only acknowledges, and the later one does so too, in the same session."""
     acknowledges = later.seq > 0 or later.kind == Received.__name__
     same = (earlier.session, earlier.life) == (later.session, later.life)
     return acknowledges and same and _only_acknowledges(earlier)

@@ -11,7 +11,7 @@ one, in numbered messages. Every other quarantined message is answered with the 
 
 import struct
 import zlib
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -52,32 +52,18 @@ class Poison(NamedTuple):
     reason: str
 
 
-class Attempts(Protocol):
-    """Which message is being handled, in a place that outlives the process."""
+class Attempts:
+    """Counts how many workers ended while they handled a message; this class counts nothing, as without a journal."""
 
     def begin(self, identity: bytes) -> None:
-        """This is handled from now on."""
+        """Mark the message as being handled."""
 
     def end(self) -> None:
-        """It was, and the process lives."""
+        """Remove the mark."""
 
     def deaths(self, identity: bytes) -> int:
-        """How many workers ended while they handled it."""
-
-
-class Untracked:
-    """No attempts are counted, as in a system that keeps no journal."""
-
-    def begin(self, identity: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def deaths(self, identity: bytes) -> int:
-        """None that is known of."""
+        """Return how many workers ended while they handled the message."""
         return 0
-
-
-UNTRACKED: Final = Untracked()
 
 
 def identity(kind: str, body: bytes) -> bytes:

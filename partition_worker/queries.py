@@ -8,26 +8,23 @@ pages: each entry that exists all the time is on exactly one page. A page that w
 complete list that would is refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.json import encode
 from msgspec.structs import asdict, replace
 
 from common.history_records import EVENT_LINES
-from common.metrics import Family, Histogram, encode_families
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
 from common.wire import BODY_BYTES_MAX
-from partition_worker import events, metrics, redaction, views
+from partition_worker import events, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.usage_trackers import Tracker
-from partition_worker.metrics import SampleCache
-from partition_worker.outbox_barrier import OutboxBarrier
+from partition_worker.engine.usage_trackers import Tracker, Trackers
 from partition_worker.partition_host import PartitionHost
 from partition_worker.redaction import Right, Visibility
 
@@ -36,7 +33,7 @@ _T = TypeVar("_T")
 OK: Final = 200
 
 ANSWER_BYTES_MAX: Final = BODY_BYTES_MAX - 1024
-"""The document in an answer, so that the message stays within its limit."""
+"""Upper limit of the document in an answer, so that the message stays within its own."""
 
 
 def answer_query(
@@ -44,35 +41,33 @@ def answer_query(
     query: Query,
     now: float,
     *,
-    cycles: Histogram,
-    barrier: OutboxBarrier | None = None,
-    around: Callable[[], list[Family]] = list,
-    memo: SampleCache | None = None,
+    journal_problem: str = "",
+    encode_metrics: Callable[[Partition], bytes],
 ) -> Answer:
-    """The answer, or why there is none; nothing changes. `around` tells the figures of the process and its journal."""
-    if host.partition is None:
+    """Answer a query. `journal_problem` is the reason while nothing becomes durable."""
+    partition = host.partition
+    if partition is None:
         return Answer(status=503, body=b"the partition is starting")
-    if query.what not in REDACTED and not Visibility(host.partition, query.viewer).everything:
+    if query.what not in REDACTED and not Visibility(partition, query.viewer).everything:
         return Answer(status=403, body=f"who may not see everything may not ask for {query.what}".encode())
-    if query.what == "events":
-        return events.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-    if query.what == EVENT_LINES:
-        return events.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-    problem = barrier.problem if barrier is not None else ""
-    if query.what == "metrics":
-        told = metrics.yunikorn_families(host.partition, cycles, memo)
-        own = metrics.worker_families(host, host.partition, cycles, barrier, now)
-        found = Answer(status=200, body=encode_families([*told, *own, *around()]))
-    elif query.what == "account":
-        found = events.answer_account(host.partition, host.events, query.args)
-    else:
-        version = _version(host, query)
-        if version and query.known == version:
-            return Answer(status=NOT_MODIFIED, body=b"", version=version)
-        found = answer_partition_query(
-            host.partition, host.channel.rm, query, journal_problem=problem, poison=host.recent_poison(now)
-        )
-        found = replace(found, version=version if found.status in (OK, TOO_LONG) else "")
+    match query.what:
+        case "events":
+            return events.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+        case what if what == EVENT_LINES:
+            return events.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+        case "metrics":
+            found = Answer(status=200, body=encode_metrics(partition))
+        case "account":
+            found = events.answer_account(partition, host.events, query.args)
+        case _:
+            version = _version(host, query)
+            if version and query.known == version:
+                return Answer(status=NOT_MODIFIED, body=b"", version=version)
+            poison = host.recent_poison(now)
+            found = answer_partition_query(
+                partition, host.channel.rm, query, journal_problem=journal_problem, poison=poison
+            )
+            found = replace(found, version=version if found.status in (OK, TOO_LONG) else "")
     if len(found.body) > ANSWER_BYTES_MAX:
         text = f"the answer has {len(found.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"
         return Answer(status=503, body=f"{text}, a list with limit".encode())
@@ -80,27 +75,28 @@ def answer_query(
 
 
 def _version(host: PartitionHost, query: Query) -> str:
-    """What the answer to this question is the answer of, or nothing for one that changes with time as well.
+    """Identify the state and the query that an answer depends on; empty if the answer also depends on the time.
 
-    With the time of the last change, as another process under the same lease counts its changes from 0 again.
+    It contains the time of the last change, as each process counts its changes from 0.
     """
     if query.what not in CACHEABLE:
         return ""
     who = query.viewer
-    asked = (query.what, query.name, sorted(query.args.items()), who and (who.user, who.groups, who.scheduler_admin))
-    digest = blake2b(repr(asked).encode(), digest_size=8).hexdigest()
+    key = (query.what, query.name, sorted(query.args.items()), who and (who.user, who.groups, who.scheduler_admin))
+    digest = blake2b(repr(key).encode(), digest_size=8).hexdigest()
     return f"{host.epoch:x}-{host.changes:x}-{int(host.changed_at * 1e6):x}-{digest}"
 
 
 # Pagination -----------------------------------------------------------------------------------------------------------
 
 WEIGHT_MAX: Final = 10_000
-"""Objects in one answer that has several entries, asks and allocations in them too. It takes a tenth of a second to
-list them, in which the partition does nothing else."""
+"""Upper limit of objects in one answer with several entries, including asks and allocations in the entries. Encoding
+them takes a tenth of a second, during which the worker does not schedule.
+"""
 
 
 class ListTooLong(Exception):
-    """A list that has to be asked for page by page."""
+    """A list that the caller has to request page by page."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -109,75 +105,51 @@ class ListTooLong(Exception):
         )
 
 
-class PageRequest(NamedTuple):
-    """The part that is asked for."""
+def select_page(
+    entries: Mapping[str, _T],
+    args: Mapping[str, str],
+    *,
+    shows: Callable[[_T], bool] = lambda _: True,
+    weigh: Callable[[_T], int] = lambda _: 1,
+) -> tuple[list[_T], str]:
+    """Return the visible entries of a page, and the key to continue after; the key is empty if there are no more.
 
-    limit: int | None
-    """At most so many entries; None is all there are."""
-    after: str
-    """The key after which it begins; empty for the first."""
-
-
-def parse_page(args: Mapping[str, str]) -> PageRequest:
-    """What the arguments of a question ask for."""
-    return PageRequest(int(args["limit"]) if "limit" in args else None, args.get("after", ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[_T]):
-    """What is listed."""
-
-    entries: Mapping[str, _T]
-    """By key."""
-    shows: Callable[[_T], bool] = lambda _: True
-    """Whether an entry is in the list."""
-    weight: Callable[[_T], int] = lambda _: 1
-    """Objects in an entry."""
-
-
-def select_page(listing: Listing[_T], part: PageRequest) -> tuple[list[_T], str]:
-    """The entries of the part that are shown, and the key to go on after; empty if there are no more.
-
-    Entries come in the order of their keys, which are at most some ten thousand and mostly in order. Of a part it looks
-    at no more entries than it takes until that is full.
+    `entries` are by key. The arguments of the query are `limit` (default: all entries) and `after` (the last key of the
+    page before). `weigh` counts the objects in an entry. No more entries are read than the page needs.
 
     Raises:
-        ListTooLong: everything is wanted, and that is too much.
+        ListTooLong: all entries are wanted, and these are too many.
     """
-    entries, shows = listing.entries, listing.shows
-    if part.limit is None:
+    if "limit" not in args:
         everything = {key: entry for key, entry in entries.items() if shows(entry)}
-        if len(everything) > 1 and sum(map(listing.weight, everything.values())) > WEIGHT_MAX:
+        if len(everything) > 1 and sum(map(weigh, everything.values())) > WEIGHT_MAX:
             raise ListTooLong
         return [everything[key] for key in sorted(everything)], ""
+    limit, after = int(args["limit"]), args.get("after", "")
     found: list[_T] = []
     last, weight = "", 0
-    for key in sorted(key for key in entries if key > part.after):
+    for key in sorted(key for key in entries if key > after):
         entry = entries[key]
         if not shows(entry):
             continue
-        weight += listing.weight(entry)
-        if len(found) == part.limit or (found and weight > WEIGHT_MAX):
+        weight += weigh(entry)
+        if len(found) == limit or (found and weight > WEIGHT_MAX):
             return found, last
         found.append(entry)
         last = key
     return found, ""
 
 
-def index_by(key: Callable[[_T], str], entries: Iterable[_T]) -> dict[str, _T]:
-    """The entries by their keys."""
-    return {key(entry): entry for entry in entries}
-
-
 # Queries about the partition ------------------------------------------------------------------------------------------
 
 LISTED_MAX: Final = 200_000
-"""Asks and allocations of one application in an answer. It takes a second to list them, in which the partition does
-nothing else; who asks for more is told to look at the sums."""
+"""Upper limit of asks and allocations of one application in an answer. Encoding them takes a second, during which the
+worker does not schedule; the caller is referred to the sums of the queue.
+"""
 
 
 class _QueryFailed(Exception):
-    """A question that has no answer: HTTP status and text."""
+    """A query without an answer: HTTP status and text."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -186,7 +158,7 @@ class _QueryFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A question about a partition, and what whoever asks may see of it."""
+    """A query about a partition, and what its viewer may see."""
 
     partition: Partition
     shown: views.Shown
@@ -197,216 +169,217 @@ class _Request:
 def answer_partition_query(
     partition: Partition, rm: str, query: Query, *, journal_problem: str = "", poison: str = ""
 ) -> Answer:
-    """The answer to a question: status 200 and a JSON document, or an error status and a text.
+    """Answer a query: status 200 and a JSON document, or an error status and a text.
 
-    `journal_problem`, why nothing becomes durable at present, and `poison`, why a message was set aside lately, are not
-    the partition's to know.
+    `journal_problem` and `poison` (the reason of a recently quarantined message) are part of the health.
     """
-    visible = Visibility(partition, query.viewer)
     if query.what == "health":
-        return Answer(status=200, body=_health(partition, journal_problem, poison))
-    ask = _QUESTIONS.get(query.what)
-    if ask is None:
+        now = {"syncing": partition.report is not None, "journal_problem": journal_problem, "poison": poison}
+        return Answer(status=200, body=encode({**asdict(partition.auditor.health), **now}))
+    answer = _QUERIES.get(query.what)
+    if answer is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
+    visible = Visibility(partition, query.viewer)
     try:
-        return ask(_Request(partition, views.Shown(rm=rm, name=query.name), query.args, visible))
+        return answer(_Request(partition, views.Shown(rm=rm, name=query.name), query.args, visible))
     except _QueryFailed as error:
         return Answer(status=error.status, body=str(error).encode())
     except ListTooLong as error:
         return Answer(status=TOO_LONG, body=str(error).encode())
 
 
-def _json_answer(view: View | Sequence[View], more: str = "") -> Answer:
+def _encode(view: View | Sequence[View], more: str = "") -> Answer:
     return Answer(status=200, body=encode_view(view), next=more)
 
 
-def _page_answer(asked: _Request, listing: Listing[_T], show: Callable[[_T], View]) -> Answer:
-    found, more = select_page(listing, parse_page(asked.args))
-    return _json_answer([show(one) for one in found], more)
+def _encode_page(
+    request: _Request,
+    entries: Mapping[str, _T],
+    render: Callable[[_T], View],
+    shows: Callable[[_T], bool] = lambda _: True,
+    weigh: Callable[[_T], int] = lambda _: 1,
+) -> Answer:
+    found, more = select_page(entries, request.args, shows=shows, weigh=weigh)
+    return _encode([render(one) for one in found], more)
 
 
-# The partition as a whole -------------------------------------------------------------------------------------------
+def _answer_partition(request: _Request) -> Answer:
+    return _encode(views.partition_view(request.partition, request.shown))
 
 
-def _partition(asked: _Request) -> Answer:
-    return _json_answer(views.partition_view(asked.partition, asked.shown))
+def _answer_rules(request: _Request) -> Answer:
+    return _encode([views.rule_view(one) for one in request.partition.placement.describe()])
 
 
-def _rules(asked: _Request) -> Answer:
-    return _json_answer([views.rule_view(one) for one in asked.partition.placement.describe()])
+def _answer_preemptions(request: _Request) -> Answer:
+    entries = views.index_preemptions(redaction.redact_preemptions(request.partition, request.visible))
+    return _encode_page(request, entries, views.preemption_view)
 
 
-def _preemptions(asked: _Request) -> Answer:
-    entries = views.index_preemptions(redaction.redact_preemptions(asked.partition, asked.visible))
-    return _page_answer(asked, Listing(entries), views.preemption_view)
-
-
-def _visible(asked: _Request) -> Answer:
-    """Where the rights of the viewer begin: by that others can filter what they keep about queues and applications."""
-    highest = {name: sorted(asked.visible.highest(right)) for name, right in _RIGHTS.items()}
+def _answer_visible(request: _Request) -> Answer:
+    """The highest queues in which the viewer has each right; the web service filters stored histories by them."""
+    rights = {"submit": Right.SUBMIT, "admin": Right.ADMINISTER}
+    highest = {name: sorted(request.visible.highest(right)) for name, right in rights.items()}
     return Answer(status=200, body=encode(highest))
-
-
-def _health(partition: Partition, journal_problem: str, poison: str) -> bytes:
-    """What the latest round found, and what is so now."""
-    now = {"syncing": partition.report is not None, "journal_problem": journal_problem, "poison": poison}
-    return encode({**asdict(partition.auditor.health), **now})
 
 
 # Queues and applications --------------------------------------------------------------------------------------------
 
 
-def _queues(asked: _Request) -> Answer:
-    root = asked.partition.tree.root
-    return _json_answer(redaction.redact_queue(root, asked.visible, subtree=True, partition=asked.shown.name))
+def _answer_queues(request: _Request) -> Answer:
+    root = request.partition.tree.root
+    return _encode(redaction.redact_queue(root, request.visible, subtree=True, partition=request.shown.name))
 
 
-def _queue(asked: _Request) -> Answer:
-    return _json_answer(
-        redaction.redact_queue(_queue_named(asked), asked.visible, subtree="subtree" in asked.args, partition="")
-    )
+def _answer_queue(request: _Request) -> Answer:
+    queue, subtree = _find_queue(request), "subtree" in request.args
+    return _encode(redaction.redact_queue(queue, request.visible, subtree=subtree, partition=""))
 
 
-def _queue_applications(asked: _Request) -> Answer:
-    return _list_applications(asked, _applications_in(asked))
-
-
-def _applications_in(asked: _Request) -> Mapping[str, Application]:
-    """The applications of the queue that the query names."""
-    alive = asked.partition.applications
-    return {name: alive[name] for name in _queue_named(asked).applications}
-
-
-def _queue_named(asked: _Request) -> Queue:
-    found = asked.partition.tree.find(asked.args.get("queue", ""))
-    if found is None or not asked.visible.shows(found):
+def _find_queue(request: _Request) -> Queue:
+    found = request.partition.tree.find(request.args.get("queue", ""))
+    if found is None or not request.visible.shows(found):
         raise _QueryFailed(404, "Queue not found")
     return found
 
 
-def _applications(asked: _Request) -> Answer:
-    state, status = asked.args.get("state"), asked.args.get("status", "")
+def _find_in_queue(request: _Request) -> Mapping[str, Application]:
+    """The applications of the queue that the query names."""
+    alive = request.partition.applications
+    return {name: alive[name] for name in _find_queue(request).applications}
+
+
+def _answer_queue_applications(request: _Request) -> Answer:
+    return _list_applications(request, _find_in_queue(request))
+
+
+def _answer_applications(request: _Request) -> Answer:
+    state = request.args.get("state")
     if state == "completed":
-        return _list_applications(asked, asked.partition.ended)
+        return _list_applications(request, request.partition.ended)
     if state == "rejected":
-        refused = Listing(asked.partition.rejections, asked.visible.rejection)
-        return _page_answer(asked, refused, lambda one: views.rejection_view(one, asked.shown))
+        return _encode_page(
+            request,
+            request.partition.rejections,
+            lambda one: views.rejection_view(one, request.shown),
+            request.visible.rejection,
+        )
     if state != "active":
         raise _QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
-    among = _applications_in(asked) if "queue" in asked.args else asked.partition.applications
-    return _list_applications(asked, among, status)
+    among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
+    return _list_applications(request, among, request.args.get("status", ""))
 
 
-def _list_applications(asked: _Request, among: Mapping[str, Application], status: str = "") -> Answer:
-    """Those that have the status, if one is wanted."""
+def _list_applications(request: _Request, among: Mapping[str, Application], status: str = "") -> Answer:
+    """List applications; with a status, only those that have it."""
 
-    def wanted(one: Application) -> bool:
-        return (not status or one.state.lower() == status) and asked.visible.application(one)
+    def shows(one: Application) -> bool:
+        return (not status or one.state.lower() == status) and request.visible.application(one)
 
-    def show(one: Application) -> View:
-        return _application_view(one, asked.shown)
+    def render(one: Application) -> View:
+        return _application_view(one, request.shown)
 
-    return _page_answer(asked, Listing(among, wanted, lambda one: 1 + _length(one)), show)
+    return _encode_page(request, among, render, shows, lambda one: 1 + _count(one))
 
 
 def _application_view(one: Application, shown: views.Shown) -> View:
-    """An application with all it has, if that may be listed: that is what takes time."""
-    found = _length(one)
+    found = _count(one)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
         raise _QueryFailed(503, f"{text}, which has the sums")
     return views.application_view(one, shown)
 
 
-def _length(one: Application) -> int:
+def _count(one: Application) -> int:
     return len(one.requests) + len(one.allocations)
 
 
-def _application(asked: _Request) -> Answer:
-    among = _applications_in(asked) if "queue" in asked.args else asked.partition.applications
-    found = among.get(asked.args.get("application", ""))
-    if found is None or not asked.visible.application(found):
+def _answer_application(request: _Request) -> Answer:
+    among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
+    found = among.get(request.args.get("application", ""))
+    if found is None or not request.visible.application(found):
         raise _QueryFailed(404, "Application not found")
-    return _json_answer(_application_view(found, asked.shown))
+    return _encode(_application_view(found, request.shown))
 
 
-# Nodes --------------------------------------------------------------------------------------------------------------
+# Nodes, users and groups --------------------------------------------------------------------------------------------
 
 
-def _nodes(asked: _Request) -> Answer:
-    nodes = index_by(lambda node: node.node_id, asked.partition.nodes)
-    listing = Listing(nodes, weight=lambda node: 1 + len(node.allocations) + len(node.foreign))
-    return _page_answer(asked, listing, lambda node: redaction.redact_node(node, asked.visible))
+def _answer_nodes(request: _Request) -> Answer:
+    return _encode_page(
+        request,
+        {node.node_id: node for node in request.partition.nodes},
+        lambda node: redaction.redact_node(node, request.visible),
+        weigh=lambda node: 1 + len(node.allocations) + len(node.foreign),
+    )
 
 
-def _node(asked: _Request) -> Answer:
-    found = asked.partition.nodes.get(asked.args.get("node", ""))
+def _answer_node(request: _Request) -> Answer:
+    found = request.partition.nodes.get(request.args.get("node", ""))
     if found is None:
         raise _QueryFailed(404, "Node not found")
-    return _json_answer(redaction.redact_node(found, asked.visible))
+    return _encode(redaction.redact_node(found, request.visible))
 
 
-def _utilisation(asked: _Request) -> Answer:
-    shown = asked.shown
-    return _json_answer(views.utilisation_view(asked.partition.nodes, rm=shown.rm, partition=shown.name))
+def _answer_utilisation(request: _Request) -> Answer:
+    shown = request.shown
+    return _encode(views.utilisation_view(request.partition.nodes, rm=shown.rm, partition=shown.name))
 
 
-# Users and groups ---------------------------------------------------------------------------------------------------
+def _answer_users(request: _Request) -> Answer:
+    visible = request.visible
+    users = {one.name: one for one in request.partition.usage.users}
+    return _encode_page(
+        request, users, lambda one: redaction.redact_user(one, visible), lambda one: visible.user(one.name)
+    )
 
 
-def _users(asked: _Request) -> Answer:
-    users = index_by(_name, asked.partition.usage.users)
-    listing = Listing(users, lambda one: asked.visible.user(one.name))
-    return _page_answer(asked, listing, lambda one: redaction.redact_user(one, asked.visible))
+def _answer_groups(request: _Request) -> Answer:
+    visible = request.visible
+    groups = {one.name: one for one in request.partition.usage.groups}
+    return _encode_page(
+        request, groups, lambda one: redaction.redact_group(one, visible), lambda one: visible.group(one.name)
+    )
 
 
-def _user(asked: _Request) -> Answer:
-    found = asked.partition.usage.users.find(asked.args.get("user", ""))
-    if found is None or not asked.visible.user(found.name):
-        raise _QueryFailed(404, "User not found")
-    return _json_answer(redaction.redact_user(found, asked.visible))
+def _answer_user(request: _Request) -> Answer:
+    found = _find_tracker(request, "user", request.partition.usage.users, request.visible.user)
+    return _encode(redaction.redact_user(found, request.visible))
 
 
-def _groups(asked: _Request) -> Answer:
-    groups = index_by(_name, asked.partition.usage.groups)
-    listing = Listing(groups, lambda one: asked.visible.group(one.name))
-    return _page_answer(asked, listing, lambda one: redaction.redact_group(one, asked.visible))
+def _answer_group(request: _Request) -> Answer:
+    found = _find_tracker(request, "group", request.partition.usage.groups, request.visible.group)
+    return _encode(redaction.redact_group(found, request.visible))
 
 
-def _group(asked: _Request) -> Answer:
-    found = asked.partition.usage.groups.find(asked.args.get("group", ""))
-    if found is None or not asked.visible.group(found.name):
-        raise _QueryFailed(404, "Group not found")
-    return _json_answer(redaction.redact_group(found, asked.visible))
+def _find_tracker(request: _Request, what: str, trackers: Trackers, shows: Callable[[str], bool]) -> Tracker:
+    found = trackers.find(request.args.get(what, ""))
+    if found is None or not shows(found.name):
+        raise _QueryFailed(404, f"{what.capitalize()} not found")
+    return found
 
 
-def _name(tracker: Tracker) -> str:
-    return tracker.name
-
-
-_RIGHTS: Final = {"submit": Right.SUBMIT, "admin": Right.ADMINISTER}
-
-_QUESTIONS: Final[dict[str, Callable[[_Request], Answer]]] = {
-    "partition": _partition,
-    "queues": _queues,
-    "queue": _queue,
-    "queue-applications": _queue_applications,
-    "applications": _applications,
-    "application": _application,
-    "nodes": _nodes,
-    "node": _node,
-    "utilisation": _utilisation,
-    "users": _users,
-    "user": _user,
-    "groups": _groups,
-    "group": _group,
-    "rules": _rules,
-    "preemptions": _preemptions,
-    "visible": _visible,
+_QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
+    "partition": _answer_partition,
+    "queues": _answer_queues,
+    "queue": _answer_queue,
+    "queue-applications": _answer_queue_applications,
+    "applications": _answer_applications,
+    "application": _answer_application,
+    "nodes": _answer_nodes,
+    "node": _answer_node,
+    "utilisation": _answer_utilisation,
+    "users": _answer_users,
+    "user": _answer_user,
+    "groups": _answer_groups,
+    "group": _answer_group,
+    "rules": _answer_rules,
+    "preemptions": _answer_preemptions,
+    "visible": _answer_visible,
 }
 
-CACHEABLE: Final = frozenset(_QUESTIONS)
-"""Questions whose answers stay the same until something changes."""
+CACHEABLE: Final = frozenset(_QUERIES)
+"""Queries whose answers stay the same until something changes."""
 
 REDACTED: Final = CACHEABLE | {"health"}
-"""Questions whose answers are made for whoever asks."""
+"""Queries whose answers are redacted for their viewer."""

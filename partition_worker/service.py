@@ -4,8 +4,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,7 @@ from common.process_figures import ProcessFigures
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.transport import BrokerConnection
-from common.wire import Incoming, Outgoing, make_outgoing
+from common.wire import make_outgoing
 from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, load_plugins, recover_or_start_empty
 from partition_worker.engine.bounds import tuned
@@ -33,48 +32,27 @@ from partition_worker.partition_host import GROUPS
 from partition_worker.worker import Worker
 
 SWITCH_S: Final = 0.0005
-"""How long a thread that works in Python may keep the others waiting: the one that writes the journal needs a turn a
-few times for each transaction, and what is told waits for it.
+"""Switch interval of Python's threads: the journal thread needs a turn a few times for each transaction, and outgoing
+messages wait for it.
 """
 
 _log = logging.getLogger("core.scheduler.partition")
 
 
-class _Timed:
-    """A worker that is told how long its ticks take."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    @property
-    def deadline(self) -> float:
-        return self._worker.deadline
-
-    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        return self._worker.handle(incoming, now)
-
-    def tick(self, now: float) -> list[Outgoing]:
-        started_s = time.perf_counter()
-        sends = self._worker.tick(now)
-        self._worker.took(time.perf_counter() - started_s)
-        return sends
-
-
 async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
-    """Run the worker of one partition until told to stop."""
+    """Run the worker of one partition until the process has to stop."""
     sys.setswitchinterval(SWITCH_S)
     wire = Transport()
-    link = BrokerConnection(
-        arguments.broker, peer=BROKER, name=worker_name(lease.partition, lease.epoch), wake=wire.arrived
-    )
-    signs = asyncio.create_task(_signs_of_life(lease, link, arguments.settings.heartbeat_s))
+    name, settings = worker_name(lease.partition, lease.epoch), arguments.settings
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wire.arrived)
+    heartbeats = asyncio.create_task(_send_heartbeats(lease, link, settings.heartbeat_s))
     try:
-        start = await _begun(arguments.settings, lease, wire)
+        start = await _start_worker(settings, lease, wire)
     except BaseException:
         link.close()
         raise
     finally:
-        signs.cancel()
+        heartbeats.cancel()
     worker, journal = start.worker, start.journal
     wire.add(BROKER, link)
     wire.add(GROUPS, GroupLookup(wake=wire.wake))
@@ -85,18 +63,18 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     life.on_stop(wire.wake)
     levels = LogLevels()
     process = ProcessFigures(WORKER, lease.partition, wire=wire)
-    worker.around = partial(_around, start, process)
-    worker.stopwatch = time.thread_time  # not that of the clock: a busy machine makes no answer expensive
+    worker.process_families = lambda: [*process.families(), *_journal_families(start)]
+    worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
 
     def write_notes() -> None:
-        levels.follow(worker.host.settings)
-        _write_notes(worker)
-        _keep_poisons(worker, journal)
+        levels.apply(worker.host.settings)
+        _write_log(worker)
+        _write_poisons(worker, journal)
         if worker.fatal_error:
             life.stop()
 
     try:
-        await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
+        await drive(worker, wire, life.stopping, write_notes=write_notes)
         for message in worker.stop(clock()):
             wire.send(message)
     finally:
@@ -108,21 +86,17 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
         raise OSError(worker.fatal_error)
 
 
-async def _signs_of_life(lease: Assignment, link: BrokerConnection, heartbeat_s: float) -> None:
-    """To read a long journal takes longer than a lease lasts: say that somebody does."""
+async def _send_heartbeats(lease: Assignment, link: BrokerConnection, heartbeat_s: float) -> None:
+    """Send heartbeats during the recovery, which may take longer than a lease."""
     while True:
         await asyncio.sleep(heartbeat_s)
-        link.send(
-            make_outgoing(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=lease.partition, epoch=lease.epoch))
-        )
+        header = Header(kind="Heartbeat", partition=lease.partition, epoch=lease.epoch)
+        link.send(make_outgoing(BROKER, Heartbeat(), header))
 
 
-async def _begun(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
-    """From the journal, where one is kept."""
+async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
     plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
-
-    files = _files(settings.journals, lease.partition) if settings.journals else None
-    attempts = poison_messages.UNTRACKED if files is None else _attempts(files)
+    attempts = poison_messages.Attempts()
 
     def new_worker() -> Worker:
         return Worker(
@@ -136,13 +110,18 @@ async def _begun(settings: Settings, lease: Assignment, wire: Transport) -> Star
                 preemption_threshold_percent=settings.preemption_threshold_percent,
                 asks_max=settings.asks_max,
             ),
-            journalled=files is not None,
+            journalled=settings.journals is not None,
             heartbeat_s=settings.heartbeat_s,
             attempts=attempts,
         )
 
-    if files is None:
+    if settings.journals is None:
         return StartedWorker(new_worker(), None)
+    files = _create_folder(settings.journals, lease.partition)
+    try:
+        attempts = AttemptsFile(files, identify_parent_process())
+    except OSError as error:
+        _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
 
     def new_journal(worker: Worker) -> Journal:
         bytes_max = settings.journal_max_bytes
@@ -151,50 +130,39 @@ async def _begun(settings: Settings, lease: Assignment, wire: Transport) -> Star
     return await recover_or_start_empty(new_worker, new_journal, files, attempts)
 
 
-def _around(start: StartedWorker, process: ProcessFigures) -> list[Family]:
-    """The figures of the process and its journal."""
-    if start.journal is None:
-        return process.families()
+def _create_folder(folder: Path, partition: str) -> Files:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Files(folder, partition)
+
+
+def _journal_families(start: StartedWorker) -> Iterable[Family]:
     journal = start.journal
-    kept = metrics.journal_families(
+    if journal is None:
+        return ()
+    return metrics.journal_families(
         start.worker.name,
-        size_bytes=journal.size_bytes(),
+        size_bytes=journal.files.size_bytes(),
         commits=journal.commits,
         snapshot_age_s=time.monotonic() - journal.snapshot_at,
         snapshot_s=journal.snapshot_took_s,
         replayed_steps=start.replayed,
         recovery_s=start.took_s,
     )
-    return [*process.families(), *kept]
 
 
-def _attempts(files: Files) -> poison_messages.Attempts:
-    """Where the messages that ended a worker are counted; nowhere if there is no room for that."""
-    try:
-        return AttemptsFile(files, identify_parent_process())
-    except OSError as error:
-        _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
-        return poison_messages.UNTRACKED
-
-
-def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
-    """Write down what was set aside, for people to look at."""
+def _write_poisons(worker: Worker, journal: Journal | None) -> None:
+    """Write quarantined messages to files for inspection."""
     while worker.poisons:
-        one = worker.poisons.pop()
-        assert journal is not None, "nothing is counted where nothing is kept"
+        poison = worker.poisons.pop()
+        assert journal is not None, "without a journal no attempts are counted"
         try:
-            path = poison_files.write_poison(journal.files, one)
-            _log.error("%s: %s; it is kept in %s", worker.name, one.reason, path)
+            path = poison_files.write_poison(journal.files, poison)
+            _log.error("%s: %s; it is kept in %s", worker.name, poison.reason, path)
         except OSError as error:
-            _log.error("%s: %s; it cannot be kept: %s", worker.name, one.reason, error)
+            _log.error("%s: %s; it cannot be kept: %s", worker.name, poison.reason, error)
 
 
-def _files(folder: Path, partition: str) -> Files:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Files(folder, partition)
-
-
-def _write_notes(worker: Worker) -> None:
+def _write_log(worker: Worker) -> None:
     levels = (
         (logging.DEBUG, worker.host.notes),
         (logging.INFO, worker.host.announcements),
@@ -209,20 +177,20 @@ def _write_notes(worker: Worker) -> None:
 # Log levels -----------------------------------------------------------------------------------------------------------
 
 CORE: Final = "core"
-"""The logger above all of ours."""
+"""The parent of all loggers of the project."""
 
 LOGGERS_MAX: Final = 100
-"""Loggers that a worker knows by name from settings, for as long as it lives; there are about ten."""
+"""Maximum of loggers that settings may name while a worker lives; there are about ten."""
 
 NAME_LENGTH_MAX: Final = 100
-"""Characters of such a name: Python keeps a placeholder for each part of it."""
+"""Maximum length of such a name: Python keeps a placeholder for each part of it."""
 
 _PYTHON_LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-"""From -1 on; what is more severe comes last."""
+"""From level -1 on; higher levels are critical."""
 
 
 class LogLevels:
-    """What the settings have set, so that it can be taken back when they no longer say it."""
+    """The levels that the RM's settings have set; they are reset when the settings change."""
 
     def __init__(self) -> None:
         self._settings: Mapping[str, str] = {}
@@ -230,8 +198,8 @@ class LogLevels:
         self._known: set[str] = set()
         """Every logger that was ever set; at most LOGGERS_MAX."""
 
-    def follow(self, settings: Mapping[str, str]) -> None:
-        """Let these settings count; costs nothing while they are the same map."""
+    def apply(self, settings: Mapping[str, str]) -> None:
+        """Apply the levels in these settings; does nothing while they are the same object."""
         if settings is self._settings:
             return
         self._settings = settings
@@ -241,7 +209,8 @@ class LogLevels:
         for name in self._set.keys() - wanted.keys():
             logging.getLogger(name).setLevel(logging.NOTSET)
         for name, level in wanted.items():
-            logging.getLogger(name).setLevel(_python_level(level))
+            python_level = _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL
+            logging.getLogger(name).setLevel(python_level)
         self._set = wanted
 
     def _may_set(self, name: str) -> bool:
@@ -249,7 +218,3 @@ class LogLevels:
         if ours and len(self._known) < LOGGERS_MAX:
             self._known.add(name)
         return name in self._known
-
-
-def _python_level(level: int) -> int:
-    return _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL

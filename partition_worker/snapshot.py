@@ -18,21 +18,22 @@ from common.wire import Incoming
 from partition_worker.engine.snapshot import codec
 from partition_worker.events import EventRingBuffer
 from partition_worker.outbox_barrier import ReplayDiverged
-from partition_worker.partition_host import PartitionHost, RMChannel, SentMessage
+from partition_worker.partition_host import PartitionHost
+from partition_worker.rm_channel import RMChannel, SentMessage
 
 FORMAT: Final = 1
 
 
 class SnapshotInvalid(ValueError):
-    """Data that is no snapshot of this release."""
+    """Data that is not a snapshot of this release."""
 
 
 class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """All of it, in this order."""
+    """The whole state, in this order."""
 
     format: int
     last: int
-    """Number of the step after which this was so."""
+    """The number of the latest step in it."""
     rm: str
     session: str
     life: int
@@ -42,19 +43,19 @@ class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     settings: dict[str, str]
     capabilities: list[str]
     received: int
-    """Number of the last command that was taken."""
+    """The number of the last command of the RM."""
     told: int
-    """Number of the last news."""
+    """The number of the last message to the RM."""
     unacknowledged: list[SentMessage]
     partition: bytes
-    """As `engine/memory` writes it; empty where nothing runs."""
+    """Encoded by `engine/snapshot`; empty while nothing runs."""
 
 
 _decoder = msgspec.msgpack.Decoder(_WorkerSnapshot)
 
 
 def encode_snapshot(host: PartitionHost, last: int) -> bytes:
-    """The host as it is after the step of this number."""
+    """Encode the host as it is after the step of this number."""
     channel, partition = host.channel, host.partition
     return msgspec.msgpack.encode(
         _WorkerSnapshot(
@@ -77,7 +78,7 @@ def encode_snapshot(host: PartitionHost, last: int) -> bytes:
 
 
 def restore_snapshot(host: PartitionHost, data: bytes) -> int:
-    """Let a host that knows nothing be as the one that was written; the number of the step after which that was.
+    """Restore an empty host; returns the number of the latest step in the snapshot.
 
     Raises:
         SnapshotInvalid: the data is damaged, or of another release.
@@ -106,11 +107,11 @@ def restore_snapshot(host: PartitionHost, data: bytes) -> int:
 
 
 def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
-    """Let an empty host be as the one was that wrote this; the number of the last step, 0 if there was nothing.
+    """Restore an empty host from a snapshot and steps; returns the number of the last step, 0 if there is none.
 
     Raises:
-        ReplayDiverged: the steps do not follow each other, or did not lead to what they say was told.
-        remembered.SnapshotInvalid: the snapshot cannot be read.
+        ReplayDiverged: the steps are not consecutive, or lead to other messages than they did.
+        SnapshotInvalid: the snapshot cannot be read.
     """
     last = 0 if snapshot is None else restore_snapshot(host, snapshot)
     for step in steps:
@@ -123,16 +124,15 @@ def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) 
 
 
 def _replay_step(host: PartitionHost, step: Step) -> None:
-    """Let a step have its effect once more."""
     host.channel.outbox.acknowledge(step.acknowledged)
     if step.header.kind != TICK:
         host.apply(Incoming(step.source, step.header, step.body), step.at)
     elif host.partition is None:
-        raise ReplayDiverged(f"in step {step.number} time passes in a partition that has not begun")
+        raise ReplayDiverged(f"step {step.number} is a tick of a partition that has not started")
     else:
         host.advance(step.at, step.budget)
     if host.channel.drain_sent() != step.told:
         raise ReplayDiverged(
-            f"step {step.number} ({step.header.kind}) leads to other words than it did: "
+            f"step {step.number} ({step.header.kind}) leads to other messages than it did: "
             "another release or other settings wrote it, or it is damaged"
         )

@@ -28,7 +28,7 @@ import msgspec
 from common.journal_messages import Step
 from common.text_formats import format_count
 from partition_worker.journal.files import PRIVATE, Files, JournalDamaged
-from partition_worker.poison_messages import Poison
+from partition_worker.poison_messages import Attempts, Poison
 
 KEPT_MAX: Final = 8
 """Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""
@@ -108,7 +108,7 @@ class _Deaths(NamedTuple):
     """Unix seconds of the last time."""
 
 
-class AttemptsFile:
+class AttemptsFile(Attempts):
     """The attempts file of a worker. `supervisor` identifies the process that started the worker, in 16 bytes.
 
     Raises:

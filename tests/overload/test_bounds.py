@@ -84,7 +84,7 @@ def test_applications_nodes_and_queues_of_placement_have_an_end(monkeypatch: pyt
 def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("partition_worker.partition_host.UPDATE_ITEMS_MAX", 2)
+    monkeypatch.setattr("common.rm_messages.UPDATE_ITEMS_MAX", 2)
     bench = Bench()
     bench.furnish()
     need = {"vcore": 1}

@@ -22,7 +22,7 @@ from common.rm_messages import (
 )
 from common.session import WINDOW_MESSAGES
 from common.wire import Outgoing
-from partition_worker import partition_host
+from partition_worker import rm_channel
 from partition_worker.admin_actions import _describe
 from partition_worker.engine.effects import Effect, Preempt
 from partition_worker.worker import BUDGET_DECISIONS
@@ -172,7 +172,7 @@ def test_an_rm_that_acknowledges_nothing_is_not_told_more_and_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, back = (MoveApplication(application_id="a", queue=f"root.{name}", actor=OP) for name in ("other", "batch"))
-    monkeypatch.setattr(partition_host, "BACKLOG_MAX_MESSAGES", 6)
+    monkeypatch.setattr(rm_channel, "BACKLOG_MAX_MESSAGES", 6)
     while len(bench.hear(Repeat())) < 1 + 6:
         bench.hear(there)
         bench.hear(back)
@@ -211,7 +211,7 @@ def refusal(manual: Bench) -> tuple[int, str]:
 
 def test_what_is_decided_is_timed(manual: Bench) -> None:
     seconds = iter((10.0, 12.5))
-    manual.worker.stopwatch = lambda: next(seconds)
+    manual.worker.timer = lambda: next(seconds)
     steps(manual, 2)
     assert (sum(manual.worker.cycles.counts), manual.worker.cycles.sum_s) == (1, 2.5)
 

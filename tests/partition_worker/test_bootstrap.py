@@ -97,8 +97,8 @@ def nothing(number: int) -> Step:
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        (tick, "in step 1 time passes in a partition that has not begun"),
-        (strange, "playing it again broke: TypeError: Strange"),
+        (tick, "step 1 is a tick of a partition that has not started"),
+        (strange, "its replay failed: TypeError: Strange"),
         (nothing, "step 1 holds the number 2"),
     ],
 )
@@ -173,9 +173,7 @@ def test_a_step_that_ends_the_worker_again_and_again_while_it_is_played_costs_th
         last = Start(tmp_path, 9)
         last.attempts = AttemptsFile(last.files)
         start = await last.begins()
-        assert hello_of(start).problem == (
-            "its journal cannot be used: step 4 ended the worker 4 times while it was played again"
-        )
+        assert hello_of(start).problem == ("its journal cannot be used: the replay of step 4 ended the worker 4 times")
         assert (last.files.damaged / last.files.database.name).exists()
         closed(start)
 

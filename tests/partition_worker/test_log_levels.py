@@ -12,7 +12,7 @@ PARTITION = "core.scheduler.partition"
 def levels() -> Iterator[LogLevels]:
     followed = LogLevels()
     yield followed
-    followed.follow({})
+    followed.apply({})
 
 
 def level_of(name: str) -> int:
@@ -20,48 +20,48 @@ def level_of(name: str) -> int:
 
 
 def test_a_level_covers_the_logger_and_all_below_it_and_the_longest_name_wins(levels: LogLevels) -> None:
-    levels.follow({"log.level": "ERROR", "log.core.scheduler.level": "debug", "log.core.rpc.level": "5"})
+    levels.apply({"log.level": "ERROR", "log.core.scheduler.level": "debug", "log.core.rpc.level": "5"})
     assert level_of("core.config") == logging.ERROR
     assert level_of(PARTITION) == logging.DEBUG
     assert level_of("core.rpc") == logging.CRITICAL
-    levels.follow({"log.core.scheduler.level": "debug", f"log.{PARTITION}.level": "warn"})
+    levels.apply({"log.core.scheduler.level": "debug", f"log.{PARTITION}.level": "warn"})
     assert level_of(PARTITION) == logging.WARNING
 
 
 def test_what_is_no_longer_said_no_longer_counts(levels: LogLevels) -> None:
     before = level_of(PARTITION), level_of("core.rpc")
-    levels.follow({"log.level": "fatal", f"log.{PARTITION}.level": "debug"})
-    levels.follow({})
+    levels.apply({"log.level": "fatal", f"log.{PARTITION}.level": "debug"})
+    levels.apply({})
     assert (level_of(PARTITION), level_of("core.rpc")) == before
     assert logging.getLogger(CORE).level == logging.NOTSET
 
 
 def test_a_level_that_is_none_changes_nothing(levels: LogLevels) -> None:
     before = level_of(PARTITION)
-    levels.follow({"log.level": "loud", "log.core..rpc.level": "debug", "log.core rpc.level": "debug"})
+    levels.apply({"log.level": "loud", "log.core..rpc.level": "debug", "log.core rpc.level": "debug"})
     assert level_of(PARTITION) == before
 
 
 @pytest.mark.parametrize("name", ["asyncio", "root", "corex", "zmq.core"])
 def test_loggers_that_are_not_ours_cannot_be_set(levels: LogLevels, name: str) -> None:
     before = level_of(name)
-    levels.follow({f"log.{name}.level": "fatal"})
+    levels.apply({f"log.{name}.level": "fatal"})
     assert level_of(name) == before
 
 
 def test_the_logger_above_all_of_ours_can_be_set_by_its_name(levels: LogLevels) -> None:
-    levels.follow({"log.level": "debug", "log.core.level": "fatal"})
+    levels.apply({"log.level": "debug", "log.core.level": "fatal"})
     assert level_of("core.rpc") == logging.CRITICAL
 
 
 def test_settings_set_only_so_many_loggers_however_often_they_change(levels: LogLevels) -> None:
     for start in (0, LOGGERS_MAX):
-        levels.follow({f"log.core.x{number}.level": "fatal" for number in range(start, start + LOGGERS_MAX + 1)})
+        levels.apply({f"log.core.x{number}.level": "fatal" for number in range(start, start + LOGGERS_MAX + 1)})
     made = [name for name in logging.Logger.manager.loggerDict if name.startswith("core.x")]
     assert len(made) == LOGGERS_MAX
 
 
 def test_a_logger_has_no_long_name(levels: LogLevels) -> None:
     long = f"{CORE}.y" + ".y" * NAME_LENGTH_MAX
-    levels.follow({f"log.{long}.level": "fatal"})
+    levels.apply({f"log.{long}.level": "fatal"})
     assert not [name for name in logging.Logger.manager.loggerDict if name.startswith("core.y")]

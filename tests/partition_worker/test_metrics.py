@@ -381,10 +381,8 @@ def test_a_worker_counts_the_ticks_that_decide() -> None:
     bench.tell(ask("a1"))
     assert cycles() == 0
     bench.worker.tick(NOW)
-    bench.worker.took(0.002)
     assert cycles() == 1
     bench.worker.tick(NOW)
-    bench.worker.took(0.002)
     assert cycles() == 1, "nothing was left to decide, only timers could have gone off"
 
 
@@ -434,7 +432,7 @@ def told(bench: Bench) -> list[Family]:
 def of(trial: Trial, name: str) -> dict[tuple[str, ...], float]:
     replica = PartitionHost(partition=PARTITION, epoch=1)
     replica.partition = trial.partition
-    found = metrics.worker_families(replica, trial.partition, Histogram(), None, trial.now)
+    found = metrics.worker_families(replica, trial.partition, Histogram(), OutboxBarrier(journalled=False), trial.now)
     return worker_samples(list(found), name)
 
 
@@ -455,7 +453,7 @@ def test_decisions_what_waits_and_what_is_not_acknowledged_are_told() -> None:
 
 def test_what_the_shell_tells_of_the_process_is_among_it() -> None:
     bench = Bench()
-    bench.worker.around = lambda: [Family("own", "gauge", "Own.", (), [((), 1)])]
+    bench.worker.process_families = lambda: [Family("own", "gauge", "Own.", (), [((), 1)])]
     assert [family.help for family in told(bench) if family.name == "own"] == ["Own."]
 
 

@@ -25,7 +25,7 @@ from common.rm_messages import (
     SyncEnd,
 )
 from common.wire import Incoming, Outgoing, decode_body
-from partition_worker import outgoing_messages, partition_host, poison_messages, queries
+from partition_worker import partition_host, poison_messages, queries, rm_channel
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
 from partition_worker.worker import Worker
@@ -187,7 +187,7 @@ def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
 
 
 def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
-    keys = [f"k{number}" for number in range(outgoing_messages.ITEMS_MAX)]
+    keys = [f"k{number}" for number in range(rm_channel.ITEMS_MAX)]
     told = lives.tell(ask(*keys, DEADLY))
     assert [len(one.rejected_allocations) for one in told if isinstance(one, AllocationResponse)] == [len(keys), 1]
 

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.metrics import Histogram
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from common.rm_messages import NodeInfo, NodeRequest
 from common.wire import decode_body
 from partition_worker import queries
 from partition_worker.partition_host import PartitionHost
-from partition_worker.queries import Listing, ListTooLong, PageRequest, parse_page, select_page
+from partition_worker.queries import ListTooLong, select_page
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import NOW, Bench, ask
 from tests.trial import Trial
@@ -247,8 +246,8 @@ def test_each_question_and_each_viewer_has_versions_of_its_own(bench: Bench) -> 
 def test_a_successor_has_other_versions(bench: Bench) -> None:
     other = PartitionHost(partition=bench.worker.name, epoch=bench.worker.epoch + 1)
     other.partition, other.changes = bench.worker.partition, bench.worker.host.changes
-    first = queries.answer_query(bench.worker.host, NODES_ASKED, NOW, cycles=Histogram())
-    assert queries.answer_query(other, NODES_ASKED, NOW, cycles=Histogram()).version != first.version
+    first = queries.answer_query(bench.worker.host, NODES_ASKED, NOW, encode_metrics=lambda _: b"")
+    assert queries.answer_query(other, NODES_ASKED, NOW, encode_metrics=lambda _: b"").version != first.version
 
 
 def test_another_process_under_the_same_lease_has_other_versions_however_often_it_changed(bench: Bench) -> None:
@@ -298,13 +297,13 @@ def test_an_answer_that_is_larger_than_a_message_is_refused_with_advice(
 def test_the_shell_says_how_long_it_took(bench: Bench) -> None:
     assert answer_of(bench, asked("nodes")).took_micro_seconds == 0, "without a stopwatch"
     times = iter((7.0, 7.25))
-    bench.worker.stopwatch = lambda: next(times)
+    bench.worker.cpu_timer = lambda: next(times)
     assert answer_of(bench, asked("nodes")).took_micro_seconds == 250_000
 
 
 def test_a_partition_that_has_not_begun_says_so() -> None:
     replica = PartitionHost(partition="rm-1_default", epoch=1)
-    assert queries.answer_query(replica, NODES_ASKED, NOW, cycles=Histogram()).status == 503
+    assert queries.answer_query(replica, NODES_ASKED, NOW, encode_metrics=lambda _: b"").status == 503
 
 
 KEYS = ["b", "d", "a", "c"]
@@ -312,37 +311,40 @@ ENTRIES = {key: key.upper() for key in KEYS}
 
 
 def test_without_a_limit_everything_comes_in_the_order_of_keys() -> None:
-    assert select_page(Listing(ENTRIES), parse_page({})) == (["A", "B", "C", "D"], "")
+    assert select_page(ENTRIES, {}) == (["A", "B", "C", "D"], "")
 
 
 def test_a_page_is_in_order_and_says_after_what_to_go_on() -> None:
-    assert select_page(Listing(ENTRIES), parse_page({"limit": "2"})) == (["A", "B"], "b")
-    assert select_page(Listing(ENTRIES), parse_page({"limit": "2", "after": "b"})) == (["C", "D"], "")
+    assert select_page(ENTRIES, {"limit": "2"}) == (["A", "B"], "b")
+    assert select_page(ENTRIES, {"limit": "2", "after": "b"}) == (["C", "D"], "")
 
 
 def test_it_begins_behind_a_key_that_has_gone() -> None:
-    assert select_page(Listing(ENTRIES), PageRequest(limit=1, after="bb")) == (["C"], "c")
+    assert select_page(ENTRIES, {"limit": "1", "after": "bb"}) == (["C"], "c")
 
 
 def test_what_is_not_shown_takes_no_place_and_is_not_named() -> None:
-    assert select_page(Listing(ENTRIES, lambda one: one in "AD"), PageRequest(limit=2, after="")) == (["A", "D"], "")
-    assert select_page(Listing(ENTRIES, lambda one: one in "AD"), PageRequest(limit=1, after="")) == (["A"], "a")
+    assert select_page(ENTRIES, {"limit": "2", "after": ""}, shows=lambda one: one in "AD") == (["A", "D"], "")
+    assert select_page(ENTRIES, {"limit": "1", "after": ""}, shows=lambda one: one in "AD") == (["A"], "a")
 
 
 def test_a_page_ends_where_it_would_take_long_but_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "WEIGHT_MAX", 5)
-    heavy = Listing(ENTRIES, weight=lambda one: 9 if one == "C" else 2)
-    assert select_page(heavy, PageRequest(limit=4, after="")) == (["A", "B"], "b")
-    assert select_page(heavy, PageRequest(limit=4, after="b")) == (["C"], "c")
-    assert select_page(heavy, PageRequest(limit=4, after="c")) == (["D"], "")
+
+    def weigh(one: str) -> int:
+        return 9 if one == "C" else 2
+
+    assert select_page(ENTRIES, {"limit": "4", "after": ""}, weigh=weigh) == (["A", "B"], "b")
+    assert select_page(ENTRIES, {"limit": "4", "after": "b"}, weigh=weigh) == (["C"], "c")
+    assert select_page(ENTRIES, {"limit": "4", "after": "c"}, weigh=weigh) == (["D"], "")
 
 
 def test_a_whole_list_that_would_take_long_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "WEIGHT_MAX", 5)
-    assert select_page(Listing(ENTRIES), parse_page({})) == (["A", "B", "C", "D"], "")
-    assert select_page(Listing({"a": 9}, weight=lambda one: one), parse_page({})) == ([9], ""), "one entry has no pages"
+    assert select_page(ENTRIES, {}) == (["A", "B", "C", "D"], "")
+    assert select_page({"a": 9}, {}, weigh=lambda one: one) == ([9], ""), "one entry has no pages"
     with pytest.raises(ListTooLong, match="ask for pages of it with limit"):
-        select_page(Listing(ENTRIES, weight=lambda _: 2), parse_page({}))
+        select_page(ENTRIES, {}, weigh=lambda _: 2)
 
 
 @given(st.sets(st.text(min_size=1, max_size=3)), st.integers(1, 4))
@@ -351,6 +353,6 @@ def test_all_pages_together_are_the_list(keys: set[str], limit: int) -> None:
     found: list[str] = []
     after, more = "", True
     while more:
-        some, after = select_page(Listing(entries), PageRequest(limit, after))
+        some, after = select_page(entries, {"limit": str(limit), "after": after})
         found, more = found + some, bool(after)
     assert found == sorted(keys)

@@ -345,7 +345,7 @@ def test_other_words_than_were_told_are_not_accepted(desk: Desk) -> None:
     told = next(index for index, step in enumerate(desk.disk.steps) if step.told)
     seq, kind, body = desk.disk.steps[told].told[0]
     desk.disk.steps[told] = replace(desk.disk.steps[told], told=[(seq, kind, body + b"x")])
-    with pytest.raises(ReplayDiverged, match="other words"):
+    with pytest.raises(ReplayDiverged, match="other messages"):
         desk.recovered()
 
 

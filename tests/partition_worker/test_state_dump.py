@@ -11,7 +11,7 @@ from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
 from common.wire import NEVER, Incoming, Outgoing
-from partition_worker.state_dump import ANSWER_MAX_S, WAITING_MAX
+from partition_worker.rm_channel import ANSWER_MAX_S, WAITING_MAX
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import EPOCH, NOW, Bench

@@ -33,7 +33,7 @@ from common.rm_messages import (
     ReleasesIgnored,
 )
 from common.wire import NEVER, Incoming, decode_body
-from partition_worker import partition_host
+from partition_worker import rm_channel
 from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
@@ -413,7 +413,7 @@ def test_an_unknown_question_is_answered_too() -> None:
 
 
 def test_an_rm_that_only_talks_and_never_acknowledges_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_host, "BACKLOG_MAX_MESSAGES", 5)
+    monkeypatch.setattr(rm_channel, "BACKLOG_MAX_MESSAGES", 5)
     bench = Bench()
     for _ in range(5):
         assert bench.tell(NODES)[0].header.seq

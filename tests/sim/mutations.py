@@ -22,7 +22,7 @@ from common.wire import NEVER, Incoming, Outgoing
 from partition_worker import poison_messages, worker
 from partition_worker.engine.partition import Partition
 from partition_worker.outbox_barrier import OutboxBarrier
-from partition_worker.partition_host import RMChannel
+from partition_worker.rm_channel import RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.disk import Writer
@@ -100,7 +100,7 @@ def forget_time() -> Iterator[None]:
     def write_time(worker: Worker, now: float, budget: int) -> None:
         worker.host.channel.drain_sent()
 
-    return _replaced(Worker, "_write_time", write_time)
+    return _replaced(Worker, "_record_tick", write_time)
 
 
 def drop_resume_wanted() -> Iterator[None]:
@@ -168,12 +168,12 @@ def place_while_reporting() -> Iterator[None]:
 
 def place_while_away() -> Iterator[None]:
     """A worker does not heed that its RM is away."""
-    before = Worker._aside
+    before = Worker._handle_control
 
     def aside(worker: Worker, incoming: Incoming) -> list[Outgoing]:
         return [] if incoming.header.kind == "Pause" else before(worker, incoming)
 
-    return _replaced(Worker, "_aside", aside)
+    return _replaced(Worker, "_handle_control", aside)
 
 
 def keep_the_life() -> Iterator[None]:

@@ -149,7 +149,7 @@ def test_a_journal_that_leads_to_other_words_is_damage(state: Path, capsys: pyte
     file.close()
     assert run(state, "verify") == 0
     assert run(state, "verify", "--replay") == 1
-    assert "step 7 (tick) leads to other words" in capsys.readouterr().err
+    assert "step 7 (tick) leads to other messages" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["nobody", "./nobody.sqlite"])
