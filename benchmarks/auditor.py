@@ -52,7 +52,7 @@ def measure(allocations: int) -> Row:
     """One round over a partition of this size."""
     partition = filled(allocations)
     partition.auditor.every_s = 1.0
-    partition.auditor.expect(partition)
+    partition.auditor.schedule_round(partition)
     now, spent = NOW_S, []
     while (due := partition.auditor.deadline) < NOW_S + 1e6:
         now = max(now, due)

@@ -30,8 +30,8 @@ from common.rm_messages import (
 from common.wire import NEVER
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
+from partition_worker.engine.auditor import check
 from partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
-from partition_worker.engine.invariants import check
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate

@@ -17,9 +17,9 @@ from common.messages import Command
 from common.query_messages import Actor
 from common.rm_messages import PredicatesAnswered
 from partition_worker.engine.administration import NotDone
+from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
-from partition_worker.engine.invariants import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
 from tests.likeness import differences

@@ -35,7 +35,7 @@ from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
-from partition_worker.engine.invariants import check
+from partition_worker.engine.auditor import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy

@@ -14,11 +14,10 @@ from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.bounds import Work, application_objection
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
 from partition_worker.engine.placement_rules import PlacementRejected
-from partition_worker.engine.queues.configuration import apply_namespace_quota, read_namespace_quota
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import QueueError
+from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota, read_namespace_quota
 from partition_worker.engine.state import PartitionState, Rejection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,

@@ -115,7 +115,7 @@ class Partition(PartitionState):
                 resync.end(self, command)
             case _:
                 raise TypeError(command)
-        self.auditor.expect(self)
+        self.auditor.schedule_round(self)
         self.idle = False
         return self.drain_effects()
 
@@ -172,12 +172,12 @@ class Partition(PartitionState):
         self.decided += made
         self.idle = made < budget
         self.outstanding.expect(self)
-        self.auditor.expect(self)
+        self.auditor.schedule_round(self)
 
     def audit(self, now: float) -> list[Effect]:
         """Verify the next objects. It changes nothing and is not a step."""
         self.now = max(now, self.now)
-        self.auditor.go_on(self)
+        self.auditor.check_slice(self)
         return self.drain_effects()
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:

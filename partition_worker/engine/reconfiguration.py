@@ -26,18 +26,17 @@ from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
-from partition_worker.engine.queues.configuration import (
+from partition_worker.engine.queues.headroom import QuotaTerms, quota_preemption_time
+from partition_worker.engine.queues.queue import ApplicationSort, Queue, priority_settings_changed
+from partition_worker.engine.queues.tree import (
     Heritage,
     Settings,
+    Tree,
     configure,
     heritage_of,
     read_settings,
     settings_of,
 )
-from partition_worker.engine.queues.headroom import QuotaTerms, quota_preemption_time
-from partition_worker.engine.queues.policies import ApplicationSort
-from partition_worker.engine.queues.queue import Queue, priority_settings_changed
-from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.state import PartitionState
 
 

@@ -31,7 +31,7 @@ from benchmarks.shapes import SHAPES, Workload, nearly_full
 from benchmarks.svg import Curve, Panel, chart
 from common.config.validation import find_build_problems, load
 from common.garbage import YOUNG_OBJECTS
-from partition_worker.engine.invariants import check
+from partition_worker.engine.auditor import check
 from partition_worker.journal.files import Files
 from partition_worker.journal.reader import open_recovery
 from partition_worker.worker import Worker

@@ -8,9 +8,9 @@ import pytest
 from common.messages import Command
 from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
 from common.wire import NEVER
+from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Allocate, Effect, Preempt, Release, Replace, Reserve
-from partition_worker.engine.invariants import check
 from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, apps, config
 from tests.properties.plain_scheduler import Decision, PlainScheduler

@@ -14,10 +14,10 @@ from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
 from common.resources import Limit
-from partition_worker.engine.invariants import check
+from partition_worker.engine.auditor import check
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.configuration import Settings, settings_of
-from partition_worker.engine.queues.configuration import wanted as wanted_of
+from partition_worker.engine.queues.tree import Settings, settings_of
+from partition_worker.engine.queues.tree import wanted as wanted_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.properties.configurations import configurations, pairs_of_configurations
 

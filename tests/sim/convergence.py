@@ -15,7 +15,7 @@ from common.resources import drop_zeros, fits
 from common.wire import decode_body
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppState
-from partition_worker.engine.invariants import violations
+from partition_worker.engine.auditor import violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.worker import Worker

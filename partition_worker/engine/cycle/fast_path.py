@@ -26,8 +26,7 @@ from partition_worker.engine.effects import Allocate
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues import headroom
 from partition_worker.engine.queues.headroom import has_room
-from partition_worker.engine.queues.policies import ALLOCATION_BATCH
-from partition_worker.engine.queues.queue import exchange_priority
+from partition_worker.engine.queues.queue import ALLOCATION_BATCH, exchange_priority
 from partition_worker.engine.state import PartitionState
 
 

@@ -20,7 +20,7 @@ from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.nodes.secondary_indexes import ConstraintIndexes, PackIndex, ReservationCandidates
 from partition_worker.engine.nodes.sort_policies import SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.queues.policies import NODE_SORT
+from partition_worker.engine.queues.queue import NODE_SORT
 
 if TYPE_CHECKING:
     from partition_worker.engine.application import Application

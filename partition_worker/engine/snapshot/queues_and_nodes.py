@@ -18,8 +18,7 @@ from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.policies import Policies, policies
-from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue, Template, Tried
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Queue, Template, Tried, parse_policies
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
@@ -121,7 +120,7 @@ def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: Reference
         queue = lookup.queues[memory.rank] = _decode_queue(memory, lookup)
         like = queue.leaf, tuple(queue.properties.items())
         if like not in known:
-            known[like] = policies(queue.properties, leaf=queue.leaf)
+            known[like] = parse_policies(queue.properties, leaf=queue.leaf)
         queue.policies = known[like]
         for amounts, required_node, tags, asked, priority, at in memory.preemption_tried:
             constraint = None if tags is None else Constraint(predicates.demanded(tags), asked)

@@ -3,7 +3,7 @@
 import pytest
 
 from common.config.properties import PROPERTIES, delay_s, find_similar_property, priority_offset
-from partition_worker.engine.queues.policies import policies
+from partition_worker.engine.queues.queue import parse_policies
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_a_value_that_says_the_default_is_not_misread(name: str, value: str) -> 
 @pytest.mark.parametrize("name", PROPERTIES)
 @pytest.mark.parametrize("leaf", [True, False])
 def test_queues_read_the_named_default_and_what_is_not_taken_alike(name: str, *, leaf: bool) -> None:
-    assert policies({name: PROPERTIES[name].default}, leaf=leaf) == policies({}, leaf=leaf)
-    assert policies({name: "nonsense"}, leaf=leaf) == policies({}, leaf=leaf)
+    assert parse_policies({name: PROPERTIES[name].default}, leaf=leaf) == parse_policies({}, leaf=leaf)
+    assert parse_policies({name: "nonsense"}, leaf=leaf) == parse_policies({}, leaf=leaf)
 
 
 @pytest.mark.parametrize("text", ["", "1" * 21, "٣", "1_000", " 1"])

@@ -1,8 +1,8 @@
 """The end of a partition that left the configuration."""
 
 from common.rm_messages import NodeRequest, RejectedNode
+from partition_worker.engine.auditor import check
 from partition_worker.engine.effects import Effect
-from partition_worker.engine.invariants import check
 from tests.builders import PARTITION, apps, asks, config, foreign, nodes, released
 from tests.trial import Trial, line
 

@@ -1,7 +1,6 @@
 """What the checks of a partition find (spec 11)."""
 
-from partition_worker.engine import auditor
-from partition_worker.engine.auditor import Health
+from partition_worker.engine.auditor import LISTED_MAX, Health
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 
@@ -13,13 +12,13 @@ def trial() -> Trial:
 
 
 def found(one: Trial) -> Health:
-    auditor = Health()
+    health = Health()
     for application in one.partition.applications.values():
-        auditor.look_at_application(one.partition, application)
+        health.check_application(one.partition, application)
     for node in one.partition.nodes:
-        auditor.look_at_node(one.partition, node)
-    auditor.look_at_partition(one.partition)
-    return auditor
+        health.check_node(one.partition, node)
+    health.check_partition(one.partition)
+    return health
 
 
 def test_of_a_sound_partition_only_sizes_are_told() -> None:
@@ -77,6 +76,7 @@ def test_an_allocation_that_its_node_does_not_know_is_an_orphan() -> None:
 
 
 def test_no_more_is_listed_than_the_bound_allows() -> None:
-    listed = Health()
-    listed.note_drift(f"sum {number}" for number in range(auditor.LISTED_MAX + 1))
-    assert len(listed.drift) == auditor.LISTED_MAX
+    one = trial().does(nodes(f"n2 memory={LISTED_MAX + 1}"))
+    one.does(asks(*(f"app-1 b{number} memory=1" for number in range(LISTED_MAX + 1))))
+    one.app("app-1").allocations.clear()
+    assert len(found(one).orphans_on_nodes) == LISTED_MAX

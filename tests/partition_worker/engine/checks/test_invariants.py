@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.invariants import check, violations
+from partition_worker.engine.auditor import check, find_violations
 from partition_worker.engine.queues.queue import Template
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
@@ -18,8 +18,8 @@ def trial() -> Trial:
     return one.does(asks("app-1 a1 memory=4", "app-1 a2 memory=40 priority=3"), foreign("f1 n1 memory=1"))
 
 
-def test_a_sound_partition_has_no_violations() -> None:
-    assert list(violations(trial().partition)) == []
+def test_a_sound_partition_has_no_find_violations() -> None:
+    assert find_violations(trial().partition) == []
 
 
 DEFECTS: dict[str, Callable[[Trial], object]] = {
@@ -75,7 +75,7 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
 def test_a_defect_is_found_and_named(problem: str) -> None:
     one = trial()
     DEFECTS[problem](one)
-    assert any(found.startswith(problem) for found in violations(one.partition)), list(violations(one.partition))
+    assert any(found.startswith(problem) for found in find_violations(one.partition)), find_violations(one.partition)
     with pytest.raises(AssertionError, match=f"partition {one.partition.name}: "):
         check(one.partition)
 
@@ -112,4 +112,4 @@ def test_a_defect_of_a_gang_is_found_and_named(problem: str) -> None:
     one.does(asks("app-2 r1 memory=3 group=g"), asks("app-2 r2 memory=3 group=g tag.yunishard/forbiddenNodes=n1,n2"))
     check(one.partition)
     GANG_DEFECTS[problem](one)
-    assert any(problem in text for text in violations(one.partition)), list(violations(one.partition))
+    assert any(problem in text for text in find_violations(one.partition)), find_violations(one.partition)

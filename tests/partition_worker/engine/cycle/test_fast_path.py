@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from common.messages import Command
+from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import fast_path
 from partition_worker.engine.effects import Effect
-from partition_worker.engine.invariants import check
 from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, apps, asks, config, nodes, released
 from tests.likeness import differences

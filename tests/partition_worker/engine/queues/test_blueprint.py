@@ -2,22 +2,14 @@
 
 import pytest
 
-from partition_worker.engine.queues.configuration import build, from_template, settings_of, wanted
 from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.queues.tree import build_queues, from_template, read_all_settings, settings_of
 from partition_worker.engine.user_resolution import User
 from tests.builders import config
 
 
 def built(text: str) -> dict[str, Queue]:
-    found: dict[str, Queue] = {}
-
-    def walk(queue: Queue) -> None:
-        found[queue.path] = queue
-        for child in queue.children.values():
-            walk(child)
-
-    walk(build(config(text).root))
-    return found
+    return build_queues(config(text).root)
 
 
 def test_paths_are_lower_case_and_ranks_follow_the_file() -> None:
@@ -116,11 +108,11 @@ def test_the_recovery_queue_is_fifo_whatever_the_template_says() -> None:
 
 def test_a_queue_shows_the_settings_it_was_given() -> None:
     text = "root maxapps=9; root.p template.max=memory:3 guaranteed=memory:1 adminacl=ann; root.p.q parent; root.p.a"
-    settings = wanted(config(text).root)
+    settings = read_all_settings(config(text).root)
     assert {path: settings_of(queue) for path, queue in built(text).items()} == settings
     assert settings["root.p"].admin_text == "ann"
 
 
 def test_the_settings_of_the_root_have_no_resources() -> None:
-    root = wanted(config("root max=memory:4 guaranteed=memory:4").root)["root"]
+    root = read_all_settings(config("root max=memory:4 guaranteed=memory:4").root)["root"]
     assert (root.maximum, root.guaranteed) == (None, None)

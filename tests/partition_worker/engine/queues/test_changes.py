@@ -2,8 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.queues.configuration import wanted
-from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.queues.tree import Tree, read_all_settings
 from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs
 from partition_worker.engine.user_resolution import User
 from tests.builders import PROVIDED_CREATE, apps, config
@@ -26,7 +25,7 @@ def test_the_same_configuration_is_no_change() -> None:
 
 def test_only_what_differs_is_planned() -> None:
     before, after = "root.a; root.b max=memory:3; root.c", "root.a; root.b max=memory:4; root.d.e"
-    found, settings = plan(before, after), wanted(config(after).root)
+    found, settings = plan(before, after), read_all_settings(config(after).root)
     assert list(found.wanted.items()) == [(path, settings[path]) for path in ("root.b", "root.d", "root.d.e")]
     assert found.unwanted == {"root.c"}
 
@@ -38,7 +37,7 @@ def test_what_is_inherited_differs_too() -> None:
 def test_a_dynamic_queue_in_the_configuration_is_set_even_if_its_settings_are_the_same() -> None:
     queues = Tree(config("root.p parent"))
     queues.create("root.p.new", BOB)
-    settings = wanted(config("root.p.new").root)["root.p.new"]
+    settings = read_all_settings(config("root.p.new").root)["root.p.new"]
     assert plan("root.p parent", "root.p.new", queues).wanted["root.p.new"] == settings
 
 
@@ -52,7 +51,7 @@ def test_a_queue_that_drains_is_set_if_it_is_wanted_and_else_left_draining() -> 
 def test_dynamic_parents_pass_on_what_is_above_them() -> None:
     trial = Trial("root.p parent template.maxapps=2", rules=(PROVIDED_CREATE,)).does(apps("app-1 root.p.x.y.leaf"))
     trial.reconfigures("root.p parent template.maxapps=3")
-    template = wanted(trial.partition.config.root)["root.p"].template
+    template = read_all_settings(trial.partition.config.root)["root.p"].template
     assert template is not None
     assert template.max_applications == 3
     assert [trial.queue(path).template for path in ("root.p", "root.p.x", "root.p.x.y")] == [template] * 3

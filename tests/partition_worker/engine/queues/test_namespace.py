@@ -1,13 +1,13 @@
 import pytest
 
-from partition_worker.engine.queues.configuration import (
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.tree import (
     GUARANTEED_TAG,
     MAX_APPLICATIONS_TAG,
     QUOTA_TAG,
     apply_namespace_quota,
     read_namespace_quota,
 )
-from partition_worker.engine.queues.queue import Queue
 
 FIVE = '{"resources": {"memory": {"value": 5}}}'
 

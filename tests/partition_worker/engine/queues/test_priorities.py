@@ -1,7 +1,6 @@
 """The highest priority travels up, as far as it changes anything."""
 
-from partition_worker.engine.queues.policies import Policies
-from partition_worker.engine.queues.queue import NOTHING_PENDING, priority_settings_changed
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, priority_settings_changed
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 
