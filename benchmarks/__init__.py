@@ -1,1 +1,1 @@
-"""Measurements of what has to be fast: `python -m benchmarks` runs them, and says what has become worse."""
+"""Benchmarks of speed and memory: `python -m benchmarks` runs them and reports regressions."""

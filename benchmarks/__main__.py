@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: measure, compare, and say so.
+"""`python -m benchmarks`: run benchmarks, compare the figures, and report.
 
-What is measured is in the modules that `catalogue.py` lists; here are the options, and what goes where: a table to
-stdout, how far it is to stderr, and everything to a file if one is named.
+`catalogue.py` lists the benchmarks. This module has the options. It writes a table to stdout, the progress to stderr,
+and all figures to a file if `--json` names one.
 """
 
 import argparse
@@ -15,21 +15,32 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import must
+from benchmarks import must, systems
 from benchmarks.catalogue import BENCHMARKS
-from benchmarks.checking import checked, told
-from benchmarks.paths import systems
-from benchmarks.paths.systems import NoReference
-from benchmarks.results import COMMITTED, ROUNDS, Benchmark, Plan, Results, merged, read, table, this_machine, write
+from benchmarks.results import (
+    COMMITTED,
+    ROUNDS,
+    Benchmark,
+    Plan,
+    Results,
+    checked,
+    measure_reporting,
+    merged,
+    read,
+    table,
+    this_machine,
+    write,
+)
+from benchmarks.systems import NoReference
 
 BUSY: Final = 0.75
-"""Load for each core, from which on it is said that figures will suffer."""
+"""Load for each core above which a warning is printed: rates will be too low."""
 
 QUICK: Final = 0.1
 """The share of the full sizes in a quick run."""
 
 NETWORK: Final = "--own-network"
-"""How this program tells itself that it runs in a network of its own."""
+"""Option of the second run of this program, in its own network namespace."""
 
 ABOUT: Final = """\
 Measure what has to be fast. Without names, everything; a table goes to stdout, with the difference from what is
@@ -39,7 +50,7 @@ Say = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the options say; 1 if something is slower than it may be, 2 if that cannot be found out."""
+    """Run the program. Exit status 1: a limit is exceeded; 2: it could not be measured."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     options = parser.parse_args(given)
@@ -74,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=ABOUT)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; --list says what there is")
-    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; --list shows them")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes: to see whether it works")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="of each (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -102,7 +113,7 @@ def _run(options: argparse.Namespace, chosen: list[Benchmark], plan: Plan) -> in
     comparable = committed if plan.share == 1 else Results(found.machine, [])
     for benchmark in chosen or BENCHMARKS:
         with _progress() as say:
-            figures = list(told(benchmark, plan, say))
+            figures = list(measure_reporting(benchmark, plan, say))
         sys.stdout.write(table(figures, comparable))
         sys.stdout.flush()
         found.figures.extend(figures)
@@ -114,7 +125,7 @@ def _run(options: argparse.Namespace, chosen: list[Benchmark], plan: Plan) -> in
 
 
 def _check(chosen: list[Benchmark], committed: Results, plan: Plan) -> int:
-    """Whether anything has become worse."""
+    """Compare with the committed figures; 1 if there is a regression."""
     judged = [one for one in chosen or BENCHMARKS if one.judged]
     with _progress() as say:
         found, complaints = checked(judged, committed, plan, say)
@@ -133,7 +144,7 @@ def _where(results: Results) -> str:
 
 
 def _must(plan: Plan) -> int:
-    """Whether everything holds that has to."""
+    """Print a verdict for each requirement; 1 if one fails."""
     if plan.reference is None:
         sys.stderr.write("without the reference (--reference, --reference-dir) only growth is looked at\n")
     failed = 0
@@ -146,7 +157,7 @@ def _must(plan: Plan) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Say]:
-    """How far it is: one line that changes on a terminal, or a line each."""
+    """Show the progress: one changing line on a terminal, otherwise a line for each figure."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: console.print(text, highlight=False)

@@ -1,8 +1,8 @@
-"""What the auditor costs: the time of a slice, as a share of the time between two.
+"""Cost of the auditor: the processor time of its slices as a share of the elapsed time.
 
     python -m benchmarks.auditor --allocations 50000
 
-The partition is large and at rest, so that a round meets as much as it can. What is measured is processor work.
+The partition is large and idle, so that a round examines as much as possible.
 """
 
 import argparse
@@ -32,20 +32,20 @@ PER_NODE: Final = 50
 NOW_S: Final = 1_700_000_000.0
 
 TARGET: Final = 0.02
-"""The share of the time that auditing may take."""
+"""Maximum share."""
 
 
 class Row(NamedTuple):
-    """What one round took."""
+    """Measurements of one round."""
 
     allocations: int
     slices: int
     round_s: float
-    """How long the round is, most of which is waiting."""
+    """Duration of the round, most of which is waiting."""
     share: float
-    """Of that time, how much is work."""
+    """The processor time as a share of that duration."""
     longest_ms: float
-    """The slowest slice: for so long nothing else is done."""
+    """The slowest slice, during which the worker does nothing else."""
 
 
 def measure(allocations: int) -> Row:
@@ -100,8 +100,8 @@ def filled(allocations: int) -> Partition:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line of JSON; the exit status says whether the share is within its target."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.auditor", description="What the auditor costs.")
+    """Print a line of JSON; the exit status is 1 if the share exceeds its target."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.auditor", description="Cost of the auditor.")
     parser.add_argument("--allocations", type=int, default=50_000, metavar="N")
     row = measure(parser.parse_args(arguments).allocations)
     sys.stdout.write(json.dumps(row._asdict()) + "\n")

@@ -1,8 +1,8 @@
-"""How fast this machine is just now: a fixed piece of plain Python that does the kind of work the engine does.
+"""Calibration loop: measures the present speed of the machine with fixed Python code that resembles the engine's work.
 
-What a measurement costs is divided by what this costs right before and after it. That makes figures of
-other machines and of busier moments comparable, as far as they can be: memory, caches and the version of Python matter
-to both, but not in equal parts. The loop must never change, or no committed figure means anything.
+A measurement is divided by the duration of this loop right before and after it. This makes figures of
+other machines and of busy moments roughly comparable: memory, caches and the version of Python affect
+both, though not equally. The loop must never change, because committed figures are multiples of it.
 """
 
 import gc
@@ -16,10 +16,10 @@ from typing import Final
 from common import garbage
 
 OBJECTS: Final = 20_000
-"""As large in memory as a partition, so that both suffer alike from whoever else uses the caches."""
+"""As large in memory as a partition, so that other users of the caches slow down both alike."""
 
 STRIDE: Final = 7_919
-"""From one object to the next: a prime number, so that each has its turn."""
+"""Distance between visited objects: a prime number, so that every object is visited."""
 
 ORDER: Final = 256
 STEPS: Final = 40_000
@@ -27,7 +27,7 @@ STEPS: Final = 40_000
 
 
 class _Thing:
-    """Something with a few fields, as nodes and asks are."""
+    """An object with a few fields, like a node or an ask."""
 
     __slots__ = ("key", "name", "room", "used")
 
@@ -42,22 +42,22 @@ class _Thing:
 
 
 @cache
-def _made() -> dict[str, _Thing]:
-    """What the loop works on."""
+def _make_things() -> dict[str, _Thing]:
+    """The objects of the loop."""
     return {thing.name: thing for thing in map(_Thing, range(OBJECTS))}
 
 
-def _unused() -> dict[str, _Thing]:
-    """The same, with nothing charged."""
-    for number, thing in enumerate(_made().values()):
+def _reset_things() -> dict[str, _Thing]:
+    """The same objects with nothing charged."""
+    for number, thing in enumerate(_make_things().values()):
         thing.used["memory"] = thing.used["vcore"] = 0
         thing.key = (0.0, number)
-    return _made()
+    return _make_things()
 
 
 def loop(steps: int = STEPS) -> int:
-    """Charge one thing after the other, and keep the latest in order of their shares. A number that depends on all."""
-    return _loop(_unused(), steps)
+    """Charge one object after the other, and keep the latest in order of their shares. Returns a checksum."""
+    return _loop(_reset_things(), steps)
 
 
 def _loop(things: dict[str, _Thing], steps: int) -> int:
@@ -77,8 +77,8 @@ def _loop(things: dict[str, _Thing], steps: int) -> int:
 
 
 def unit_s() -> float:
-    """Seconds of processor time that one step takes now."""
-    things = _unused()
+    """Measure the processor time of one step, in seconds."""
+    things = _reset_things()
     began = process_time()
     _loop(things, STEPS)
     return (process_time() - began) / STEPS
@@ -86,7 +86,7 @@ def unit_s() -> float:
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Let garbage be collected as seldom as a worker does, and nothing of what is there already."""
+    """Use the garbage collection settings of a worker, and exclude existing objects."""
     before = gc.get_threshold()
     gc.collect()
     garbage.seldom()

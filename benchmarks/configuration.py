@@ -1,9 +1,9 @@
-"""How long a large configuration takes: to be checked, to be begun with, and to be taken by a partition that runs.
+"""Time to validate a large configuration, to start with it, and to apply it to a running partition.
 
     python -m benchmarks.configuration --queues 10000
 
-The partition is a busy one: every tenth leaf has an application that runs. What is measured is processor work in one
-process; sending a configuration to the workers of other partitions is not in it.
+The partition is busy: every tenth leaf has a running application. All work is in one
+process; sending a configuration to the workers of other partitions is not included.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from partition_worker.engine.partition import Partition
 LEAVES_PER_PARENT: Final = 99
 NODES: Final = 100
 TARGET_S: Final = 2.0
-"""What checking a configuration with 10,000 queues and applying the largest change may take together."""
+"""Maximum time to validate a configuration with 10,000 queues and apply the largest change."""
 
 NOW_S: Final = 1_700_000_000.0
 
@@ -77,11 +77,11 @@ def measured(queues: int, rounds: int) -> list[Row]:
     rows = [
         _row("checksum", rounds, lambda: compute_checksum(before)),
         _row("validate", rounds, lambda: load(before)),
-        _row("begin with it", rounds, lambda: Partition(config, name="rm_default", now=NOW_S)),
+        _row("start with it", rounds, lambda: Partition(config, name="rm_default", now=NOW_S)),
     ]
     for step, text in changes.items():
         wanted = load(text).partitions[0]
-        rows.append(Row(step, median(_taken(busy(config), wanted) for _ in range(rounds))))
+        rows.append(Row(step, median(_apply_s(busy(config), wanted) for _ in range(rounds))))
     return rows
 
 
@@ -117,8 +117,8 @@ def _timed(work: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-def _taken(partition: Partition, wanted: PartitionConfig) -> float:
-    """Until it has voted, taken it, and made the decisions that follow."""
+def _apply_s(partition: Partition, wanted: PartitionConfig) -> float:
+    """Return the seconds for the vote, the change, and the decisions that follow."""
     start = perf_counter()
     assert not partition.objections(wanted)
     partition.reconfigure(wanted, NOW_S + 1)

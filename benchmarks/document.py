@@ -1,9 +1,9 @@
-"""The figures in `docs/performance.md`, written from those that are committed, so that the two never differ.
+"""Writes the committed figures into `docs/performance.md`.
 
     python -m benchmarks.document
 
-What stands between `<!-- figures NAME -->` and `<!-- end -->` is written anew, and so are the growth curves. Everything
-else in the document, above all why a figure is what it is, is a person's.
+It replaces the text between `<!-- figures NAME -->` and `<!-- end -->`, and the growth curves. All other text of the
+document is written by hand.
 """
 
 import re
@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import must, plots
-from benchmarks.budget import CORES, ROLES
+from benchmarks import charts, must
 from benchmarks.growth import points
+from benchmarks.processor_time import CORES, MORE, PARTITIONS, ROLES
 from benchmarks.results import COMMITTED, Figure, Results, read
-from benchmarks.scaling import MORE, PARTITIONS
 from benchmarks.shapes import SHAPES
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -25,7 +24,7 @@ _BLOCK: Final = re.compile(r"(<!-- figures ([a-z-]+) -->\n).*?(<!-- end -->)", r
 
 
 class Wish(NamedTuple):
-    """What should be reached."""
+    """A goal."""
 
     what: str
     figure: str
@@ -50,10 +49,10 @@ WISHES: Final = (
 
 
 def rewritten(text: str, results: Results) -> str:
-    """A document with all its figures as they are now.
+    """Return the document with the present figures.
 
     Raises:
-        KeyError: it wants a table that there is not.
+        KeyError: it contains an unknown table name.
     """
     return _BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]](results.by_name, results)}{found[3]}", text)
 
@@ -92,8 +91,8 @@ def _growth(figures: Mapping[str, Figure], _: Results) -> str:
     ends = list(points(ends=True))
     rows = []
     for near, far in zip(ends[::2], ends[1::2], strict=True):
-        row = [f"{far.sorting}, {plots.ROOMS[far.room]}", f"{near.at:,} to {far.at:,} {far.axis}"]
-        for path in plots.PATHS:
+        row = [f"{far.sorting}, {charts.ROOMS[far.room]}", f"{near.at:,} to {far.at:,} {far.axis}"]
+        for path in charts.PATHS:
             first, last = (figures.get(f"{path}/{point.name}") for point in (near, far))
             row.append(number(last.value / first.value) if first and last else UNKNOWN)
         rows.append([*row, number(must.GROWTH[far.axis])])
@@ -145,7 +144,7 @@ def _value(figures: Mapping[str, Figure], name: str) -> str:
 
 
 def number(value: float) -> str:
-    """With three digits that mean something, or all before the point."""
+    """Format with three significant digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -153,17 +152,17 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
 
 
-def written(results: Results) -> Iterator[tuple[Path, str]]:
-    """All files, and what has to be in them."""
+def render_files(results: Results) -> Iterator[tuple[Path, str]]:
+    """Render each file: path and content."""
     yield DOCUMENT, rewritten(DOCUMENT.read_text(encoding="utf-8"), results)
-    for name, text in plots.drawn(results):
-        yield plots.FOLDER / name, text
+    for name, text in charts.drawn(results):
+        yield charts.FOLDER / name, text
 
 
 def main() -> int:
     """Write them."""
-    plots.FOLDER.mkdir(parents=True, exist_ok=True)
-    for path, text in written(read(COMMITTED)):
+    charts.FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in render_files(read(COMMITTED)):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"  {path.relative_to(DOCUMENT.parents[1])}\n")
     return 0

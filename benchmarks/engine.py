@@ -1,10 +1,10 @@
-"""What the engine alone costs: a partition as a library, without processes, messages on a wire, or a journal.
+"""Cost of the engine alone: a partition used as a library, without processes, encoded messages, or a journal.
 
     python -m benchmarks.engine two-queues backlog --asks 20000
 
-All asks are there before the first decision, which is the hardest case. Measured is processor time, for taking the asks
-and for deciding, with the collection of garbage set as it is in a worker; between rounds a calibration loop says how
-fast the machine is just then (`calibration.py`).
+All asks exist before the first decision, which is the hardest case. The figures are processor time, for submitting the
+asks and for deciding, with the garbage collection settings of a worker. A calibration loop between rounds measures the
+speed of the machine (`calibration.py`).
 """
 
 import argparse
@@ -36,7 +36,7 @@ EVERY: Final = {**SHAPES, "nearly-full": nearly_full}
 
 
 class Round(NamedTuple):
-    """What one round has cost, and how fast the machine was."""
+    """Cost of one round."""
 
     us_per_allocation: float
     """Of processor time."""
@@ -51,12 +51,12 @@ class Rounds(NamedTuple):
 
     @property
     def per_second(self) -> float:
-        """The best: whatever else goes on makes a round worse, never better."""
+        """The best round: other work of the machine makes a round worse, never better."""
         return 1e6 / min(one.us_per_allocation for one in self.rounds)
 
     @property
     def units_per_allocation(self) -> float:
-        """The median: what disturbs the calibration loop makes a round look better than it was."""
+        """The median: a disturbed calibration loop makes a round look better."""
         return median(one.units_per_allocation for one in self.rounds)
 
 
@@ -72,15 +72,15 @@ class Engine:
             self.partition.apply(NodeRequest(nodes=list(nodes)), NOW_S)
         self.partition.apply(ApplicationRequest(new=list(workload.applications)), NOW_S)
         self._ask(workload.before)
-        self._hear(self._decide())
+        self._record(self._decide())
         running = self.partition.running_allocations
         assert running == workload.running, f"{running} run before the clock starts, not {workload.running}"
 
     def run(self) -> float:
-        """Seconds of processor time for everything that is timed."""
-        return self._turned_over() if self._workload.released else self._placed()
+        """Run the timed part; returns its processor time in seconds."""
+        return self._replace_running() if self._workload.released else self._allocate_all()
 
-    def _placed(self) -> float:
+    def _allocate_all(self) -> float:
         before = self.partition.decided
         began = process_time()
         self._ask(self._workload.asks)
@@ -90,8 +90,8 @@ class Engine:
         assert made == self._workload.timed, f"{made} allocations were made, not {self._workload.timed}"
         return spent
 
-    def _turned_over(self) -> float:
-        """Release those that run longest, a number at a time, and let others in."""
+    def _replace_running(self) -> float:
+        """Release the oldest allocations, in batches, and let pending asks replace them."""
         left, spent, waiting = self._workload.released, 0.0, list(self.running.items())
         while left:
             some = waiting[: min(RELEASED_AT_ONCE, left)]
@@ -101,7 +101,7 @@ class Engine:
         return spent
 
     def _turn(self, chosen: list[tuple[str, str]]) -> float:
-        """Release these; afterwards those who were let in are the ones that are known to run."""
+        """Release these allocations; afterwards `running` contains the ones that replaced them."""
         ends = [
             AllocationRelease(application_id=owner, allocation_key=key, termination_type=STOPPED_BY_RM)
             for key, owner in chosen
@@ -112,8 +112,8 @@ class Engine:
         self.partition.apply(update, NOW_S)
         effects = self._decide()
         spent = process_time() - began
-        self._hear(effects)
-        assert len(self.running) == len(chosen), f"{len(self.running)} were let in for {len(chosen)}"
+        self._record(effects)
+        assert len(self.running) == len(chosen), f"{len(self.running)} were allocated for {len(chosen)}"
         return spent
 
     def _ask(self, asks: Sequence[Allocation]) -> None:
@@ -121,13 +121,13 @@ class Engine:
             self.partition.apply(AllocationRequest(allocations=list(some)), NOW_S)
 
     def _decide(self) -> list[Effect]:
-        """Everything that can be decided now, and what is to be told of it."""
-        told: list[Effect] = []
+        """Make all possible decisions; returns their effects."""
+        effects: list[Effect] = []
         while not self.partition.idle:
-            told += self.partition.step(NOW_S, BUDGET_DECISIONS)
-        return told
+            effects += self.partition.step(NOW_S, BUDGET_DECISIONS)
+        return effects
 
-    def _hear(self, effects: list[Effect]) -> None:
+    def _record(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect.part, Allocation):
                 self.running[effect.part.allocation_key] = effect.part.application_id

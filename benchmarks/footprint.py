@@ -1,8 +1,8 @@
-"""What things take in memory: an ask that waits, an allocation, and a worker with nothing in it.
+"""Memory of a pending ask, an allocation, and an empty worker.
 
-Of a real worker, as the kernel counts it (`worker`); and of the engine alone, as Python counts it (`engine`), which is
-the same on every machine and is judged. What comes in is decoded here as a worker decodes it, so that names are not
-shared with whoever asks.
+Measured for a real worker, as the kernel counts it (`worker`), and for the engine alone, as Python counts it
+(`engine`), which is equal on every machine and is compared with committed figures. The inputs are decoded as in a
+worker, so that texts are not shared with the caller.
 """
 
 import gc
@@ -14,11 +14,11 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from benchmarks import engine
-from benchmarks.paths.heard import Rm
-from benchmarks.paths.systems import Up, native
-from benchmarks.paths.timing import prepare
+from benchmarks.end_to_end import prepare
+from benchmarks.resource_managers import Rm
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
+from benchmarks.systems import Up, native
 from common.rm_messages import Allocation, AllocationRequest
 from common.wire import decode_body, encode_body
 from partition_worker.engine.partition import Partition
@@ -34,7 +34,7 @@ WORKER: Final = "partition_worker"
 
 
 class Taken(NamedTuple):
-    """What a worker has taken."""
+    """Memory of a worker."""
 
     empty_rss_bytes: int
     empty_pss_bytes: int
@@ -108,7 +108,7 @@ def in_worker(workload: Workload) -> Taken:
 
 
 def _send(rm: Rm, asks: Sequence[Allocation], *, placed: bool) -> None:
-    """A message at a time, each dealt with before the next where that can be heard."""
+    """Send one message at a time, and wait for the outcome of each where there is one."""
     sent = 0
     for some in batches(asks):
         rm.asks(some)
@@ -129,7 +129,7 @@ def _rest(up: Up) -> None:
 
 
 def _memory(up: Up) -> dict[int, tuple[int, int]]:
-    """What each worker has: resident pages, and the same with shared ones in part, in bytes."""
+    """Return the memory of each worker in bytes: resident set size, and proportional set size."""
     found = {}
     for process, role in up.processes().items():
         if role == WORKER:

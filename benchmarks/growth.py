@@ -1,4 +1,4 @@
-"""How the rate changes as the work grows: more asks at once, more nodes, and a cluster with hardly any room.
+"""Growth curves: the rate with more asks, with more nodes, and in a nearly full cluster.
 
 Two queues ask for the same; nodes are taken evenly (`fair`) or one after the other (`binpacking`), and the cluster is
 empty or 98 % full. Flat curves are what is wanted. They are drawn for `docs/performance.md` (`plots.py`).
@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from benchmarks import engine
-from benchmarks.paths.systems import grpc, native
+from benchmarks.end_to_end import rate
 from benchmarks.results import ASKS, NODES, PER_SECOND, Figure, Plan
 from benchmarks.shapes import SORTINGS, Workload, nearly_full, two_queues
-from benchmarks.ways import rate
+from benchmarks.systems import grpc, native
 
 ASKS_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 NODES_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000)
@@ -72,8 +72,8 @@ def figures(name: str, measured: Callable[[Workload], float], plan: Plan) -> Ite
 
 
 def flatness_figures(plan: Plan, sortings: Sequence[str] = SORTINGS) -> Iterator[Figure]:
-    """How much more an allocation costs the engine at the far end of each curve than at its beginning. What it costs
-    there is judged: anything that is looked for one by one shows there first.
+    """Measure the cost of an allocation in the engine at both ends of each curve. The cost at the far end is compared
+    with the committed one: a linear search shows there first.
     """
     for sorting in sortings:
         for room in ROOM:

@@ -1,20 +1,18 @@
-"""What has to hold: how many times faster than the reference each shape is, in one run, and that growth costs little.
+"""Requirements: minimum ratios to the reference in one run, and flat growth curves.
 
-Both are driven by the same client over the scheduler interface, one after the other; a ratio of one run means more than
-any number of allocations a second.
+The same gRPC client drives both systems one after the other. A ratio of one run is more reliable than a rate.
 """
 
 from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks import latency
+from benchmarks import end_to_end
+from benchmarks.end_to_end import Waits, rate
 from benchmarks.growth import Point, points
-from benchmarks.latency import Waits
-from benchmarks.paths.systems import System, grpc
 from benchmarks.results import Plan
 from benchmarks.shapes import SHAPES
-from benchmarks.ways import rate
+from benchmarks.systems import System, grpc
 
 RATIOS: Final = {"two-queues": 10, "many-queues": 10, "many-apps": 100, "mixed": 4, "backlog": 150, "churn": 3}
 """Times the rate of the reference, at least."""
@@ -59,7 +57,7 @@ def _rates(plan: Plan, system: System, reference: System) -> Iterator[Verdict]:
 
 def _latencies(plan: Plan, system: System, reference: System) -> Iterator[Verdict]:
     """In turn, as the third worst of 300 asks is another one each time."""
-    rounds = [(latency.idle(system, plan), latency.idle(reference, plan)) for _ in range(plan.rounds)]
+    rounds = [(end_to_end.idle(system, plan), end_to_end.idle(reference, plan)) for _ in range(plan.rounds)]
     ours, theirs = (Waits(*map(median, zip(*side, strict=True))) for side in zip(*rounds, strict=True))
     for what, mine, other in (("median", ours.p50_ms, theirs.p50_ms), ("99 of 100", ours.p99_ms, theirs.p99_ms)):
         most, told = LATENCY_MAX[what], f"{mine / other:.2f} ({mine:.2f} and {other:.2f} ms)"

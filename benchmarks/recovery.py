@@ -1,4 +1,4 @@
-"""How long a worker takes to go on where the last one was killed.
+"""Recovery time of a worker that replaces a killed one.
 
     python -m benchmarks.recovery --allocations 150000
 
@@ -71,7 +71,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Shape(NamedTuple):
-    """What the journal has."""
+    """Content of the journal."""
 
     name: str
     nodes: int
@@ -82,7 +82,7 @@ class Shape(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What was measured: medians over all rounds."""
+    """Measurements: medians over all rounds."""
 
     shape: str
     snapshot_bytes: int
@@ -99,7 +99,7 @@ class Office:
         self._database = Database(files, 1)
         self._seq = 0
         self._rows: list[Row] = []
-        """Steps that are not written yet: nobody waits for them here."""
+        """Steps that are not written yet."""
         self._fresh = False
         self.snapshot_bytes = 0
 
@@ -157,7 +157,7 @@ class Office:
         self._rows, self._fresh = [], False
 
 
-def written(files: Files, shape: Shape) -> tuple[int, int]:
+def write_journal(files: Files, shape: Shape) -> tuple[int, int]:
     """A journal of this shape; bytes of the snapshot, and steps after it."""
     office = Office(files)
     office.tell(PrepareConfig(rollout=1, config=load(CONFIG).partitions[0]))
@@ -205,7 +205,7 @@ def _ask(number: int, shape: Shape) -> Allocation:
 
 
 class Broker:
-    """What workers have instead of a broker: a socket."""
+    """A socket that stands in for the broker."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -222,25 +222,25 @@ class Broker:
             started_s = perf_counter()
             with subprocess.Popen([sys.executable, "-P", "-m", *command]) as process:  # noqa: S603 - our own
                 try:
-                    hello = self._hears(epoch, Hello)
+                    hello = self._receive(epoch, Hello)
                     yield perf_counter() - started_s
                     assert (hello.rollout, hello.problem) == (1, ""), hello
-                    self._asks(epoch, Query(what="partition", name="default"))
-                    assert json.loads(self._hears(epoch, Answer).body)["totalContainers"] == allocations
+                    self._ask_worker(epoch, Query(what="partition", name="default"))
+                    assert json.loads(self._receive(epoch, Answer).body)["totalContainers"] == allocations
                 finally:
                     process.kill()
 
     def close(self) -> None:
         self._socket.close()
 
-    def _hears(self, epoch: int, kind: type[M]) -> M:
+    def _receive(self, epoch: int, kind: type[M]) -> M:
         while True:
-            assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
+            assert self._socket.poll(PATIENCE_MS), "the worker does not answer"
             name, *frames = self._socket.recv_multipart()
             if name == worker_name(NAME, epoch).encode() and decode_header(frames).kind == kind.__name__:
                 return decode_body(kind, frames[2])
 
-    def _asks(self, epoch: int, query: Query) -> None:
+    def _ask_worker(self, epoch: int, query: Query) -> None:
         header = Header(kind=type(query).__name__, rm=RM, partition=NAME, session=SESSION, ref="q")
         self._socket.send_multipart([worker_name(NAME, epoch).encode(), *encode_frames(header, encode_body(query))])
 
@@ -250,7 +250,7 @@ def measured(shape: Shape, rounds: int) -> Result:
     with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         files = Files(Path(folder) / "journals", NAME)
         files.folder.mkdir()
-        size, steps = written(files, shape)
+        size, steps = write_journal(files, shape)
         broker = Broker(Path(folder))
         try:
             seconds = list(broker.replaced(files, rounds, shape.allocations))
@@ -260,7 +260,7 @@ def measured(shape: Shape, rounds: int) -> Result:
 
 
 def shapes(nodes: int, allocations: int, tail: int) -> list[Shape]:
-    """What is measured."""
+    """Return the journals to measure."""
     return [
         Shape("snapshot only", nodes, allocations, applications=100, tail=0),
         Shape(f"snapshot and {tail} steps", nodes, allocations, applications=100, tail=tail),

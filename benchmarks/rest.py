@@ -1,11 +1,11 @@
-"""What people who look at a large cluster cost the worker of its partition, and how long they wait.
+"""Cost of REST clients of a large cluster for its worker, and their response times.
 
     python -m benchmarks.rest --clients 10 --seconds 20
 
-A real system gets a partition with thousands of nodes, queues and applications, in which scheduling goes on: all the
+A real system gets a partition with thousands of nodes, queues and applications, in which scheduling continues: all the
 time some pods end and others come. Each client asks for clusters, partitions, the tree of queues, all nodes and all
 applications once a second, as a browser does: with the version that it has already. The share of the worker is what
-it says itself about its answers; its processor time is measured too, with and without clients. Everything runs on this
+its metric states; its processor time is measured too, with and without clients. Everything runs on this
 machine, clients and resource manager too, so figures compare only with those of the same machine.
 """
 
@@ -24,7 +24,7 @@ from statistics import quantiles
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
-from benchmarks.system import system
+from benchmarks.systems import system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
 from yunishard.builders import application, ask, node, release
@@ -68,7 +68,7 @@ class Waits(NamedTuple):
     """How long clients waited for one kind of answer."""
 
     first_ms: float
-    """The longest that one waited for their first, when nobody had asked before; not among the others."""
+    """The longest wait for a first answer, when no answer is cached; not among the others."""
     median_ms: float
     most_ms: float
     """Of 99 in 100."""
@@ -78,10 +78,10 @@ class Waits(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was measured."""
+    """Measurements."""
 
     answering_percent: float
-    """Of the worker's time, spent on answers, as it says itself."""
+    """Share of the worker's time for answers, from its own metric."""
     answering_percent_by_question: dict[str, float]
     cpu_percent: float
     """Of one core, by the worker with clients."""

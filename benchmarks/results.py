@@ -1,6 +1,10 @@
-"""What was measured, as values: figures, the machine, and the file in which the last committed ones are.
+"""Figures, the file with the committed figures, and the detection of regressions for `make bench-check`.
 
-There is no date in it: which commit the figures belong to, the history knows.
+The file has no date: its history in version control shows which commit the figures belong to.
+
+Only figures with a `cost` are compared, never seconds: processor time in steps of the calibration loop
+(`calibration.py`), and bytes. A figure that is worse is measured again with more rounds before it counts as a
+regression: a busy machine makes figures worse, never better.
 """
 
 import os
@@ -11,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from benchmarks.paths.systems import System
+from benchmarks.systems import System
 
 COMMITTED: Final = Path(__file__).parent / "results.json"
 
@@ -32,13 +36,13 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float
     unit: str
     cost: float | None = None
-    """What a later run is judged by, less being better: steps of the calibration loop, or bytes. None: it is not."""
+    """The value to compare later, less is better: steps of the calibration loop, or bytes. None: it is not compared."""
     reference: float | None = None
     """The same of the reference, in the same run."""
 
     @property
     def benchmark(self) -> str:
-        """What has to be asked for to have it measured again."""
+        """The name of its benchmark."""
         return self.name.partition("/")[0]
 
     @property
@@ -125,7 +129,7 @@ def write(file: Path, results: Results) -> None:
 
 
 def merged(before: Results, found: Results) -> Results:
-    """What was found now, and of benchmarks that were not run what there was before."""
+    """Return the new figures, and the earlier ones of benchmarks that were not run."""
     run = {figure.benchmark for figure in found.figures}
     return Results(found.machine, [one for one in before.figures if one.benchmark not in run] + found.figures)
 
@@ -157,3 +161,67 @@ def _line(figure: Figure, before: Figure | None, width: int) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+
+
+# Regressions ----------------------------------------------------------------------------------------------------------
+
+TOLERANCE: Final = 0.20
+"""Allowed increase of a cost."""
+
+MORE_ROUNDS: Final = 2
+"""Factor for the rounds of a repeated measurement."""
+
+
+def regressions(committed: Results, found: Sequence[Figure]) -> list[str]:
+    """Return a line for each figure whose cost has increased too much."""
+    before = committed.by_name
+    return [
+        f"{one.name}: costs {(one.cost / was.cost - 1) * 100:+.0f} % (at most {TOLERANCE * 100:+.0f} %), "
+        f"{was.cost:.4g} committed, {one.cost:.4g} now: {one.value:.4g} {one.unit}; "
+        f"look closer: python -m benchmarks {one.benchmark}"
+        for one in found
+        if (was := before.get(one.name)) is not None and was.cost and one.cost and _worse(was.cost, one.cost)
+    ]
+
+
+def absent(committed: Results, found: Sequence[Figure], benchmarks: Sequence[str]) -> list[str]:
+    """Return a line for each compared figure of these benchmarks that is only measured or only committed."""
+    was = {one.name: one.benchmark for one in committed.figures if one.cost and one.benchmark in benchmarks}
+    now = {one.name: one.benchmark for one in found if one.cost}
+    gone = [f"{name}: committed, but not measured any more" for name in was if name not in now]
+    new = [f"{name}: measured, but not committed yet" for name in now if name not in was]
+    names = {**was, **now}
+    return [f"{line}; python -m benchmarks --update {names[line.partition(':')[0]]}" for line in (*gone, *new)]
+
+
+def measure_reporting(benchmark: Benchmark, plan: Plan, say: Callable[[str], None]) -> Iterator[Figure]:
+    """Run a benchmark and report the name of each figure when it is available."""
+    for figure in benchmark.measured(plan):
+        say(figure.name)
+        yield figure
+
+
+def checked(
+    benchmarks: Sequence[Benchmark], committed: Results, plan: Plan, say: Callable[[str], None]
+) -> tuple[list[Figure], list[str]]:
+    """Run the benchmarks; returns the figures, and a line for each regression or missing figure."""
+    found: list[Figure] = []
+    complaints: list[str] = []
+    for benchmark in benchmarks:
+        figures = list(measure_reporting(benchmark, plan, say))
+        if regressions(committed, figures):
+            say(f"{benchmark.name}: once more")
+            again = list(measure_reporting(benchmark, plan._replace(rounds=plan.rounds * MORE_ROUNDS), say))
+            figures = [_better(first, second) for first, second in zip(figures, again, strict=True)]
+        found += figures
+        complaints += regressions(committed, figures)
+    return found, complaints + absent(committed, found, [one.name for one in benchmarks])
+
+
+def _better(first: Figure, second: Figure) -> Figure:
+    assert first.name == second.name
+    return first if first.cost is None or second.cost is None or first.cost < second.cost else second
+
+
+def _worse(was: float, now: float) -> bool:
+    return now > was * (1 + TOLERANCE)

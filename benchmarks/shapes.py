@@ -20,10 +20,10 @@ RELEASED_AT_ONCE: Final = 500
 """Allocations that end together where the cluster is full and others wait."""
 
 ONE: Final[Resources] = {"memory": 10, "vcore": 1000}
-"""What an ask needs, where all need the same."""
+"""Resources of an ask where all asks are equal."""
 
 HUGE: Final[Resources] = {"memory": 10**9, "vcore": 10**9}
-"""What no node has."""
+"""More than any node has."""
 
 FREE_SHARE: Final = 50
 """A nearly full cluster has one part in so many free: 2 %."""
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is asked of a cluster, and what has to be there before the clock starts."""
+    """A workload: its cluster, the asks before the measurement, and the timed asks."""
 
     config: str
     nodes: list[NodeInfo]
@@ -47,11 +47,11 @@ class Workload:
     before: list[Allocation]
     """Asks that come before the clock starts; with a node, what runs there already."""
     running: int
-    """How many of those get to run; the others wait, for good or until something is released."""
+    """How many of those run; the others stay pending, permanently or until a release."""
     asks: list[Allocation]
-    """What is timed: all of them run in the end."""
+    """The timed asks: all of them run in the end."""
     released: int = 0
-    """What is timed where there are no such asks: so many allocations end, and each lets one in that waits."""
+    """Without timed asks: the number of allocations to release; each release lets a pending ask run."""
 
     @property
     def timed(self) -> int:
@@ -177,7 +177,7 @@ def nearly_full(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
     """Two queues as above in a cluster that is 98 % full, with nodes of three sizes.
 
     One node in ten has room, for different numbers of asks. All others are full but for crumbs: memory for many asks
-    but cores for none, or the other way round. So whoever looks at the nodes one by one looks at many in vain.
+    but cores for none, or the other way round. So a linear search examines many nodes without success.
 
     Nodes are the same however many there are: where they are many there is room for more asks than come.
     """
@@ -205,7 +205,7 @@ def nearly_full(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
 
 
 def _crumbs(number: int, whole: int) -> Resources:
-    """What a full node has left: too little of one type, some of the other."""
+    """Free resources of a full node: too little of one type, some of the other."""
     some, little = whole // 400 + number % 7, number % 5 / 5
     if number % 2:
         return {"memory": some * ONE["memory"], "vcore": int(little * ONE["vcore"])}

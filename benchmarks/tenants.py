@@ -1,4 +1,4 @@
-"""What resource managers that share a core cost each other, and what it costs to have them.
+"""Cost of several RMs that share one system.
 
     python -m benchmarks.tenants --idle 19 --seconds 20
 
@@ -22,7 +22,7 @@ from statistics import median, quantiles
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
-from benchmarks.system import system
+from benchmarks.systems import system
 from common.rm_messages import AllocationResponse
 from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager
@@ -41,7 +41,7 @@ SETTLING_S: Final = 5.0
 
 
 class Busy(NamedTuple):
-    """What a busy resource manager has seen."""
+    """Measurements of a busy RM."""
 
     asks_per_s: float
     latency_ms: float
@@ -51,14 +51,14 @@ class Busy(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """What a system costs in which nothing happens."""
+    """Cost of an idle system."""
 
     managers: int
     cpu_percent: float
     """Of one core, all processes together."""
     cpu_percent_by_role: dict[str, float]
     memory_mib: float
-    """What all processes have, shared pages counted once."""
+    """Memory of all processes, shared pages counted once."""
     written_bytes: int
     """By all processes to files, in the time that was measured."""
 
@@ -196,7 +196,7 @@ def _cost(process: int) -> Cost:
 
 
 def idle(supervisor: int, managers: int, seconds: float) -> Idle:
-    """What it costs for so long."""
+    """Measure the cost over this time."""
     sleep(SETTLING_S)
     before, started = costs(supervisor), monotonic()
     sleep(seconds)

@@ -1,8 +1,7 @@
-"""What one decision to preempt costs, where thousands could have to go.
+"""Cost of one preemption decision with thousands of candidates.
 
-A queue with a guarantee and nothing running asks for the room of two; all nodes are full of allocations of queues that
-have twice what is guaranteed to them, and each allocation would agree to go. Measured is the processor time of the
-decision in the engine, from the ask that may look for victims to who they are.
+A queue with a guarantee and no allocations asks for the room of two. All nodes are full of preemptable allocations of
+queues that use twice their guarantees. The figure is the processor time of the decision in the engine.
 """
 
 from collections.abc import Iterator
@@ -50,7 +49,7 @@ _TAKER: Final = PreemptionPolicy(allow_preempt_other=True)
 
 
 class Decided(NamedTuple):
-    """What a decision took."""
+    """Measurements of one decision."""
 
     candidates: int
     ms: float
@@ -88,7 +87,7 @@ def measured(nodes: int) -> Decided:
 
 
 def crowded(nodes: int) -> Partition:
-    """A partition full of those who may have to go."""
+    """A partition full of preemptable allocations."""
     partition = Partition(load(_configuration(nodes)).partitions[0], name="bench_default", now=NOW_S)
     room = {kind: amount * PER_NODE for kind, amount in ONE.items()}
     partition.apply(NodeRequest(nodes=cluster(nodes, [room])), NOW_S)
@@ -122,9 +121,9 @@ def _decide(partition: Partition, now: float) -> None:
 
 
 def _let_go(partition: Partition, effects: list[Effect], now: float) -> None:
-    """What the RM does with those who have to go; then the ask runs."""
+    """Release the victims as an RM does; then the ask runs."""
     chosen = [one.part for one in effects if isinstance(one.part, AllocationRelease)]
-    assert chosen, "nobody has to go"
+    assert chosen, "there are no victims"
     assert {one.termination_type for one in chosen} == {PREEMPTED_BY_SCHEDULER}
     before = partition.running_allocations
     ends = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from benchmarks.paths.systems import roles_of
+from benchmarks.systems import roles_of
 from tests.size import ROOT, SHIPPED
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect, node
 

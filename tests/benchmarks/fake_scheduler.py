@@ -5,8 +5,8 @@ gives them to the asks in order, as far as they fit.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from benchmarks.paths.heard import Heard
-from benchmarks.paths.systems import Up
+from benchmarks.resource_managers import Heard
+from benchmarks.systems import Up
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 
 CONNECTED: list["FakeRm"] = []

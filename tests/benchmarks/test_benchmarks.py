@@ -9,26 +9,34 @@ import pytest
 
 from benchmarks import __main__ as program
 from benchmarks import auditor, configuration, rest, tenants
-from benchmarks.budget import figures as budget_figures
-from benchmarks.budget import reckoned
 from benchmarks.calibration import as_in_a_worker, loop
 from benchmarks.catalogue import BENCHMARKS
-from benchmarks.checking import absent, checked, regressions
-from benchmarks.document import TABLES, rewritten, written
+from benchmarks.charts import PATHS, Curve, Panel, chart, drawn
+from benchmarks.document import TABLES, render_files, rewritten
+from benchmarks.end_to_end import latency_figures, measured, prepare, timed
 from benchmarks.engine import EVERY, Engine
 from benchmarks.growth import Point, figures, points
-from benchmarks.latency import figures as latency_figures
 from benchmarks.must import GROWTH, RATIOS, growth, verdicts
-from benchmarks.paths.heard import Heard, TooSlow
-from benchmarks.paths.systems import grpc, native
-from benchmarks.paths.timing import measured, prepare, timed
-from benchmarks.plots import PATHS, drawn
-from benchmarks.recovery import NAME, Shape
-from benchmarks.recovery import written as journal_written
-from benchmarks.results import COMMITTED, Benchmark, Figure, Machine, Plan, Results, merged, read, table, write
-from benchmarks.scaling import spread
+from benchmarks.processor_time import budget_figures, reckoned, spread
+from benchmarks.recovery import NAME, Shape, write_journal
+from benchmarks.resource_managers import Heard, TooSlow
+from benchmarks.results import (
+    COMMITTED,
+    Benchmark,
+    Figure,
+    Machine,
+    Plan,
+    Results,
+    absent,
+    checked,
+    merged,
+    read,
+    regressions,
+    table,
+    write,
+)
 from benchmarks.shapes import SHAPES, Workload, nearly_full
-from benchmarks.svg import Curve, Panel, chart
+from benchmarks.systems import grpc, native
 from common.config.validation import find_build_problems, load
 from common.garbage import YOUNG_OBJECTS
 from partition_worker.engine.auditor import check
@@ -178,7 +186,7 @@ def test_growth_curves_have_every_point_at_its_size() -> None:
 
 
 def test_the_document_and_the_drawings_show_the_committed_figures() -> None:
-    outdated = [path.name for path, text in written(read(COMMITTED)) if path.read_text(encoding="utf-8") != text]
+    outdated = [path.name for path, text in render_files(read(COMMITTED)) if path.read_text(encoding="utf-8") != text]
     assert outdated == [], "python -m benchmarks.document writes them"
     found = committed(
         Figure("grpc/churn", 30_000.0, "allocations/s", reference=6_000.0),
@@ -275,7 +283,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
         if benchmark.name in ("memory", "footprint", "reload", "queue-tree", "scaling"):
             assert all(one.value >= 0 for one in benchmark.measured(Plan(share=0.02, rounds=1))), benchmark.name
     files = Files(tmp_path, NAME)
-    _, steps = journal_written(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
+    _, steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
     worker = Worker(partition=NAME, epoch=2, journalled=True)
     with open_recovery(files) as recovery:
         worker.recover(recovery.snapshot, recovery.steps)

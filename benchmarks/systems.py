@@ -1,7 +1,6 @@
-"""The systems that are measured, each started afresh, and what their processes cost.
+"""Systems to measure: this one, as `yunishard up` starts it, and the reference; and the processor time of processes.
 
-The reference serves one resource manager only, on ports that cannot be changed; whoever compares with it needs a
-network of its own (`own_network`).
+The reference serves one resource manager only, on fixed ports; a comparison needs a network of its own.
 """
 
 import os
@@ -21,10 +20,29 @@ from pathlib import Path
 from time import process_time
 from typing import Final
 
-from benchmarks.paths.heard import Rm
-from benchmarks.paths.native import NativeRm
-from benchmarks.paths.scheduler_interface import GrpcRm
-from benchmarks.system import system
+from benchmarks.resource_managers import GrpcRm, NativeRm, Rm
+
+
+@contextmanager
+def system(*options: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """The supervisor's process id, and the endpoints by the names under which it announces them."""
+    ports = ["--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"]
+    command = [sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning", *ports, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
+        assert process.stdout is not None
+        announced: dict[str, str] = {}
+        for line in process.stdout:
+            name, _, where = line.strip().partition(" ")
+            if name == "ready":
+                break
+            announced[name] = where.strip()
+        try:
+            yield process.pid, announced
+        finally:
+            process.terminate()
+
+
+# The reference and this system ----------------------------------------------------------------------------------------
 
 REFERENCE_GRPC: Final = "127.0.0.1:3333"
 CLIENT: Final = "client"

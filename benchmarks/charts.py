@@ -1,13 +1,18 @@
-"""Line charts as SVG: text that can be committed, compared and read without anything that draws.
+"""Growth curves of the committed figures as SVG charts, for `docs/performance.md`.
 
-The axis below is logarithmic, since work grows by factors; the one at the side begins at nothing, so that a curve looks
-as flat as it is. Not here: what is drawn (`plots.py`).
+The horizontal axis is logarithmic, because work grows by factors. The vertical axis starts at 0, so that a curve looks
+as flat as it is. SVG is text: it can be committed and compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from benchmarks.growth import ROOM
+from benchmarks.results import PER_SECOND, Results
+from benchmarks.shapes import SORTINGS
 
 PANEL: Final = (440, 300)
 MARGIN: Final = {"left": 62, "right": 18, "top": 46, "bottom": 50}
@@ -32,7 +37,7 @@ class Panel(NamedTuple):
 
     title: str
     across: str
-    """What the axis below counts."""
+    """Unit of the horizontal axis."""
     curves: Sequence[Curve]
 
 
@@ -101,7 +106,7 @@ def _legend(names: Sequence[str], width: float) -> list[str]:
 
 
 def _look(number: int) -> tuple[str, str]:
-    """Colour, and a dash for those who cannot tell colours apart."""
+    """Colour, and a dash pattern for readers who cannot distinguish colours."""
     dash = DASHES[number % len(DASHES)]
     return COLOURS[number % len(COLOURS)], f' stroke-dasharray="{dash}"' if dash else ""
 
@@ -116,3 +121,42 @@ def _scale(most: float) -> tuple[float, float]:
 
 def _short(number: float) -> str:
     return f"{number / 1000:g}k" if number >= 1000 else f"{number:g}"
+
+
+# Growth curves --------------------------------------------------------------------------------------------------------
+
+FOLDER: Final = Path(__file__).parents[1] / "docs" / "performance"
+PATHS: Final = {
+    "growth-engine": "The engine alone",
+    "growth-native": "Native protocol, end to end",
+    "growth-grpc": "Scheduler interface, end to end",
+}
+ACROSS: Final = {"asks": "asks at once, 1,000 nodes", "nodes": "nodes, 10,000 asks"}
+ROOMS: Final = {"empty": "empty", "full": "98 % full"}
+
+
+def drawn(results: Results) -> Iterator[tuple[str, str]]:
+    """Names of files, and what is in them; of paths that were measured."""
+    for path, title in PATHS.items():
+        panels = [
+            Panel(f"{title}: more {axis}", ACROSS[axis], found)
+            for axis in ACROSS
+            if (found := _curves(results, path, axis))
+        ]
+        if panels:
+            yield f"{path}.svg", chart(panels, PER_SECOND)
+
+
+def _curves(results: Results, path: str, axis: str) -> list[Curve]:
+    found = []
+    for sorting in SORTINGS:
+        for room in ROOM:
+            prefix = f"{path}/{sorting}/{room}/{axis}/"
+            points = [
+                (float(one.name.removeprefix(prefix)), one.value)
+                for one in results.figures
+                if one.name.startswith(prefix)
+            ]
+            if points:
+                found.append(Curve(f"{sorting}, {ROOMS[room]}", sorted(points)))
+    return found
