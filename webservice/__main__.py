@@ -11,14 +11,13 @@ from common.process import Arguments, Life, main
 from common.settings import Settings, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
-from webservice.authn import CERTIFICATE, PROXY, TOKEN, Authenticator, LoopbackUsers
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import CERTIFICATE, PROXY, TOKEN, AccessControl, Authenticator, Authorizer, KeyFile, LoopbackUsers
 from webservice.calls import Startup
 from webservice.config_view import deadlock_of
+from webservice.credentials import TokenTerms
 from webservice.cross_site import Cors
 from webservice.history.recorder import HistoryFile
 from webservice.service import listen, serve
-from webservice.tokens import KeyFile, TokenTerms
 from webservice.views import SettingView
 
 AUDIT: Final = "audit.log"

@@ -1,7 +1,7 @@
 """The REST API as an ASGI application: finds the route of a request, calls its handler, adds headers and compresses.
 
 The router's own answers (unknown path, other method, redirect) are plain text without the API's headers. Routes are in
-`routes.py`, the listening port in `service.py`, authorization in `authz.py`, CORS in `cross_site.py`.
+`routes.py`, the listening port in `service.py`, authorization in `auth.py`, CORS in `cross_site.py`.
 """
 
 import asyncio
@@ -22,8 +22,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from webservice.api_document import routes
-from webservice.authn import LoopbackUsers
-from webservice.authz import AccessControl, Authorizer, viewer_of
+from webservice.auth import AccessControl, Authorizer, LoopbackUsers, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services, Startup
 from webservice.changes import ChangeHandler
@@ -159,7 +158,7 @@ class Api:
                     self._authorizer.check_host(request, call.headers)
                 caller = await self._authorizer.identify(request, call.headers, route)
                 self._authorizer.authorize(request, call.headers, route, caller)
-                reply = await route.respond(replace(call, viewer=viewer_of(caller)))
+                reply = await route.respond(replace(call, viewer=find_viewer(caller)))
         except RequestError as error:
             reply = Reply(error.body, error.status)
             if error.status == HTTPStatus.UNAUTHORIZED:

@@ -13,8 +13,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog, Entry
-from webservice.authn import PROXY, Caller
-from webservice.authz import Authorizer, viewer_of
+from webservice.auth import PROXY, Authorizer, Caller, find_viewer
 from webservice.calls import Call, Reply
 from webservice.parameters import escape_for_log
 from webservice.router import Route
@@ -107,7 +106,7 @@ class ChangeHandler:
                 return content
 
             await self._begin(attempt)
-            reply = await route.respond(replace(call, body=body, viewer=viewer_of(caller), requester=caller.actor))
+            reply = await route.respond(replace(call, body=body, viewer=find_viewer(caller), requester=caller.actor))
             attempt.status, attempt.new_config = reply.status, _parse_new_config(reply)
         except RequestError as error:
             attempt.status, attempt.reason = (

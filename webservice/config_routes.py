@@ -109,7 +109,7 @@ def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content,
     )
 
 
-class _Version(Struct, frozen=True):
+class ConfigVersion(Struct, frozen=True):
     """A version in an answer of the broker; some answers leave fields empty."""
 
     checksum: str
@@ -146,7 +146,7 @@ async def configuration(call: Call) -> Reply:
     in_json = call.headers.get("accept") == JSON_ONLY
     if "rm" not in call.query and not (await call.services.broker.partitions()).build_information:
         return await _view(call, None, {}, in_json=in_json)
-    current = await _read(call, await _rm_of(call), ReadConfig(what="current"))
+    current = await read_version(call, await _rm_of(call), ReadConfig(what="current"))
     if "rm" in call.query and not in_json:
         return _as_written(call, current)
     return await _view(call, current.config, current.extra, in_json=in_json)
@@ -158,14 +158,14 @@ async def default(call: Call) -> Reply:
 
     The text of the watched file, its last valid version, or the built-in queues.
     """
-    return _as_written(call, await _read(call, "", ReadConfig(what="default")))
+    return _as_written(call, await read_version(call, "", ReadConfig(what="default")))
 
 
 @_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML_MEDIA), RM, IF_NONE_MATCH)
 async def version(call: Call) -> Reply:
     """A version of a configuration, as it was written."""
     number = _version_number(call.segments["number"])
-    return _as_written(call, await _read(call, await _rm_of(call), ReadConfig(what="version", version=number)))
+    return _as_written(call, await read_version(call, await _rm_of(call), ReadConfig(what="version", version=number)))
 
 
 @_read_route("config/history", list[VersionView], RM)
@@ -181,16 +181,21 @@ async def settings(call: Call) -> Reply:
     rms = sorted((await call.services.broker.partitions()).build_information)
     current = ReadConfig(what="current")
     shown = list(call.services.startup.settings)
-    for rm, version in zip(rms, await asyncio.gather(*(_read(call, rm, current) for rm in rms)), strict=True):
+    for rm, version in zip(rms, await asyncio.gather(*(read_version(call, rm, current) for rm in rms)), strict=True):
         shown += [SettingView(f"rm/{key}", version.extra[key], f"RM {rm}") for key in sorted(version.extra)]
     return Reply(encode(shown))
 
 
-async def _read(call: Call, rm: str, question: ReadConfig) -> _Version:
-    return _parse_answer(await call.services.broker.read(rm, question), _Version)
+async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersion:
+    """A version of the configuration of a resource manager.
+
+    Raises:
+        RequestError: there is none.
+    """
+    return _parse_answer(await call.services.broker.read(rm, question), ConfigVersion)
 
 
-def _as_written(call: Call, found: _Version) -> Reply:
+def _as_written(call: Call, found: ConfigVersion) -> Reply:
     headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
     if parameters.is_known(call.headers.get("if-none-match"), found.checksum):
         return Reply(b"", 304, YAML, headers)
@@ -272,7 +277,7 @@ async def roll_back(call: Call) -> Reply:
     expected = parameters.expected_checksum(call.headers.get("if-match"))
     number = _version_number(call.query.get("version", ""))
     rm = await _changed_rm(call)
-    earlier = await _read(call, rm, ReadConfig(what="version", version=number))
+    earlier = await read_version(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
     wanted = ChangeConfig(
         config=earlier.config,

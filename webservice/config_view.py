@@ -1,16 +1,15 @@
 """Shows a configuration in force as `GET /ws/v1/config` does: JSON with capitalized keys, or YAML with lower-case keys.
 
-The parsed configuration is shown in normal form, with quantities as they were written. A table lists the keys of every
-part, in their order, and when each is shown: JSON shows the parts of a part even if nothing in them was written, YAML
-does not. The YAML layout is YuniKorn's. Rejected: PyYAML's `dump`, which cannot indent lists so, and leaves texts
-unquoted that the parser of configurations (`common/config/parse.py`) reads as numbers, such as `1e3`.
+The parsed configuration is shown in normal form, with quantities as they were written. JSON shows the parts of a part
+even if nothing in them was written, YAML does not. The YAML layout is YuniKorn's. Rejected: PyYAML's `dump`, which
+cannot indent lists so, and leaves texts unquoted that the parser of configurations (`common/config/parse.py`) reads as
+numbers, such as `1e3`.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -22,7 +21,7 @@ Document = dict[str, "Document"] | list["Document"] | str | int | float | bool
 
 _STEP: Final = 4
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_/.^$=+<;(-](?:[A-Za-z0-9_/.^$=+<>;()*@~!|%&,'\"?\[\]{}\\#-]| (?!#)|:(?! |$))*")
-"""Texts that begin with what begins no other thing of YAML, and go on without `: ` and ` #`."""
+"""Texts whose first character begins no other YAML construct, without `: ` and ` #`."""
 
 _READ_AS_OTHER: Final = re.compile(
     r"(?:[yn]|yes|no|on|off|true|false|null|~|<<|=|"
@@ -32,32 +31,32 @@ _READ_AS_OTHER: Final = re.compile(
     r"[0-9]{4}-[0-9].*)?",
     re.IGNORECASE,
 )
-"""Texts that some reader of YAML takes for a truth value, nothing, a number or a date; and the empty text."""
+"""Texts that some YAML parser reads as a boolean, null, a number or a date; and the empty text."""
 
 _NO_PLAIN_START: Final = re.compile(r"-(?:[ ]|-{2}|$)|[.]{3}")
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def yaml_text(document: dict[str, Document]) -> str:
+def format_yaml(document: dict[str, Document]) -> str:
     """The document, a line break at the end of each line."""
     return "".join(f"{line}\n" for line in _map(document, 0))
 
 
-def scalar(text: str) -> str:
-    """A text as a scalar on one line, with double quotes if it would be read as something else, or single ones if it
-    could not be read at all.
+def format_scalar(text: str) -> str:
+    """A text as a scalar on one line: with double quotes if a parser would read another type, with single ones if it
+    would be an error.
     """
     if not text.isprintable() or _READ_AS_OTHER.fullmatch(text):
-        return '"' + "".join(_escaped(character) for character in text) + '"'
+        return '"' + "".join(_escape(character) for character in text) + '"'
     if _PLAIN.fullmatch(text) and not text.endswith(" ") and not _NO_PLAIN_START.match(text):
         return text
     return "'" + text.replace("'", "''") + "'"
 
 
 def _map(entries: dict[str, Document], column: int) -> Iterator[str]:
-    """The lines of a map, whose keys stand at the column."""
+    """The lines of a map whose keys begin at the column."""
     for key, value in entries.items():
-        lead = f"{' ' * column}{scalar(key)}:"
+        lead = f"{' ' * column}{format_scalar(key)}:"
         inner = (column // _STEP + 1) * _STEP
         match value:
             case dict() if value:
@@ -71,7 +70,7 @@ def _map(entries: dict[str, Document], column: int) -> Iterator[str]:
 
 
 def _list(items: list[Document], column: int) -> Iterator[str]:
-    """The lines of a list, whose dashes stand at the column; a map begins on the line of its dash."""
+    """The lines of a list whose dashes are at the column; a map begins on the line of its dash."""
     for item in items:
         match item:
             case dict() if item:
@@ -85,7 +84,7 @@ def _list(items: list[Document], column: int) -> Iterator[str]:
 def _value(value: Document) -> str:
     match value:
         case str():
-            return scalar(value)
+            return format_scalar(value)
         case bool():
             return "true" if value else "false"
         case int():
@@ -106,7 +105,7 @@ def _number(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character.isprintable():
@@ -117,7 +116,7 @@ def _escaped(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """Two keys that are always shown; nothing here looks for deadlocks, and no lock could have one."""
+    """Two keys of YuniKorn that are always shown; nothing here detects deadlocks."""
 
     enabled: bool = False
     timeout_s: int = 60
@@ -130,7 +129,7 @@ _SECONDS: Final = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 def deadlock_of(environment: Mapping[str, str]) -> Deadlock:
-    """What the environment says of them; what cannot be read counts as not said."""
+    """Read both from the environment; a malformed value counts as unset."""
     seconds = environment.get("DEADLOCK_TIMEOUT_SECONDS", "")
     return Deadlock(
         enabled=environment.get("DEADLOCK_DETECTION_ENABLED", "") in _TRUE,
@@ -138,71 +137,20 @@ def deadlock_of(environment: Mapping[str, str]) -> Deadlock:
     )
 
 
-class _Shown(Enum):
-    """When a key is shown."""
-
-    ALWAYS = auto()
-    FILLED = auto()
-    """Unless empty: 0, false, no text, no entry."""
-    WRITTEN = auto()
-    """Unless None: false is a value."""
-    PART = auto()
-    """A part of its own: in JSON always, in YAML unless everything in it is empty."""
-
-
-_Keys = tuple[tuple[str, str, _Shown], ...]
-_ALWAYS, _FILLED, _WRITTEN, _PART = _Shown
-
-_KEYS: Final[Mapping[type[msgspec.Struct], _Keys]] = {
-    model.PartitionConfig: (
-        ("name", "Name", _ALWAYS),
-        ("queues", "Queues", _ALWAYS),
-        ("placement_rules", "PlacementRules", _FILLED),
-        ("limits", "Limits", _FILLED),
-        ("preemption", "Preemption", _PART),
-        ("node_sort_policy", "NodeSortPolicy", _PART),
-        ("user_group_resolver", "UserGroupResolver", _PART),
-    ),
-    model.QueueConfig: (
-        ("name", "Name", _ALWAYS),
-        ("parent", "Parent", _FILLED),
-        ("resources", "Resources", _PART),
-        ("max_applications", "MaxApplications", _FILLED),
-        ("properties", "Properties", _FILLED),
-        ("admin_acl", "AdminACL", _FILLED),
-        ("submit_acl", "SubmitACL", _FILLED),
-        ("child_template", "ChildTemplate", _PART),
-        ("queues", "Queues", _FILLED),
-        ("limits", "Limits", _FILLED),
-    ),
-    model.ResourcesConfig: (("guaranteed", "Guaranteed", _FILLED), ("max", "Max", _FILLED)),
-    model.ChildTemplateConfig: (
-        ("max_applications", "MaxApplications", _FILLED),
-        ("properties", "Properties", _FILLED),
-        ("resources", "Resources", _PART),
-    ),
-    model.PlacementRuleConfig: (
-        ("name", "Name", _ALWAYS),
-        ("create", "Create", _FILLED),
-        ("filter", "Filter", _PART),
-        ("parent", "Parent", _FILLED),
-        ("value", "Value", _FILLED),
-    ),
-    model.FilterConfig: (("type", "Type", _ALWAYS), ("users", "Users", _FILLED), ("groups", "Groups", _FILLED)),
-    model.LimitConfig: (
-        ("limit", "Limit", _ALWAYS),
-        ("users", "Users", _FILLED),
-        ("groups", "Groups", _FILLED),
-        ("max_resources", "MaxResources", _FILLED),
-        ("max_applications", "MaxApplications", _FILLED),
-    ),
-    model.PreemptionConfig: (
-        ("enabled", "Enabled", _WRITTEN),
-        ("quota_preemption_enabled", "QuotaPreemptionEnabled", _WRITTEN),
-    ),
-    model.NodeSortConfig: (("type", "Type", _ALWAYS), ("resource_weights", "ResourceWeights", _FILLED)),
-    model.ResolverConfig: (("type", "type", _FILLED),),
+_ATTRIBUTES: Final[Mapping[type[msgspec.Struct], str]] = {
+    model.PartitionConfig: "*name *queues placement_rules limits preemption node_sort_policy user_group_resolver",
+    model.QueueConfig: "*name parent resources max_applications properties admin_acl submit_acl child_template queues"
+    " limits",
+    model.ResourcesConfig: "guaranteed max",
+    model.ChildTemplateConfig: "max_applications properties resources",
+    model.PlacementRuleConfig: "*name create filter parent value",
+    model.FilterConfig: "*type users groups",
+    model.LimitConfig: "*limit users groups max_resources max_applications",
+    model.PreemptionConfig: "enabled quota_preemption_enabled",
+    model.NodeSortConfig: "*type resource_weights",
+    model.ResolverConfig: "type",
 }
+"""The attributes of each part, in the order of their keys; those with an asterisk are shown even if they are empty."""
 
 
 def config_json(configuration: model.Configuration | None, extra: Mapping[str, str], deadlock: Deadlock) -> bytes:
@@ -214,14 +162,15 @@ def config_json(configuration: model.Configuration | None, extra: Mapping[str, s
     for partition in configuration.partitions if configuration else ():
         for kind, weight in partition.node_sort_policy.resource_weights.items():
             if not math.isfinite(weight):
-                text = f"JSON has no number for the weight {_special(weight)} of {kind} in nodesortpolicy: ask for YAML"
+                number = "NaN" if math.isnan(weight) else f"{'+' if weight > 0 else '-'}Inf"
+                text = f"JSON has no number for the weight {number} of {kind} in nodesortpolicy: ask for YAML"
                 raise RequestError(500, text)
     return msgspec.json.encode(dict(_top(configuration, extra, deadlock, in_json=True)))
 
 
 def config_yaml(configuration: model.Configuration | None, extra: Mapping[str, str], deadlock: Deadlock) -> bytes:
     """The configuration as YAML; None before there is one."""
-    return yaml_text(dict(_top(configuration, extra, deadlock, in_json=False))).encode()
+    return format_yaml(dict(_top(configuration, extra, deadlock, in_json=False))).encode()
 
 
 def _top(
@@ -242,17 +191,28 @@ def _top(
 
 def _part(part: msgspec.Struct, *, in_json: bool) -> dict[str, Document]:
     shown: dict[str, Document] = {}
-    for attribute, key, when in _KEYS[type(part)]:
+    for name in _ATTRIBUTES[type(part)].split():
+        attribute = name.removeprefix("*")
         value = getattr(part, attribute)
-        if when is _ALWAYS or (when is _PART and in_json) or not _is_empty(value, when):
-            shown[key if in_json else key.lower()] = _document(value, in_json=in_json)
+        is_part = in_json and isinstance(value, msgspec.Struct)
+        if name.startswith("*") or is_part or not _is_empty(part, attribute):
+            shown[_key(part, attribute, in_json=in_json)] = _document(value, in_json=in_json)
     return shown
 
 
-def _is_empty(value: object, when: _Shown = _FILLED) -> bool:
+def _key(part: msgspec.Struct, attribute: str, *, in_json: bool) -> str:
+    """The key of an attribute: `placement_rules` is `PlacementRules` in JSON, and `placementrules` in YAML."""
+    if not in_json or isinstance(part, model.ResolverConfig):
+        return attribute.replace("_", "")
+    return attribute.title().replace("_", "").replace("Acl", "ACL")
+
+
+def _is_empty(part: msgspec.Struct, attribute: str) -> bool:
+    """Whether an attribute is 0, false, without text or without entries; for preemption, false is a value."""
+    value = getattr(part, attribute)
     if isinstance(value, msgspec.Struct):
-        return all(_is_empty(getattr(value, attribute), inner) for attribute, _, inner in _KEYS[type(value)])
-    return value is None or (when is not _WRITTEN and not value)
+        return all(_is_empty(value, name.removeprefix("*")) for name in _ATTRIBUTES[type(value)].split())
+    return value is None or not (value or isinstance(part, model.PreemptionConfig))
 
 
 def _document(value: object, *, in_json: bool) -> Document:
@@ -270,7 +230,3 @@ def _document(value: object, *, in_json: bool) -> Document:
         case None:
             return []  # only a list of queues that was not written gets here
     raise TypeError(f"{type(value).__name__} in a configuration")
-
-
-def _special(number: float) -> str:
-    return "NaN" if math.isnan(number) else f"{'+' if number > 0 else '-'}Inf"

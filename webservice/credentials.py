@@ -1,17 +1,20 @@
-"""Reads credentials: client certificates, the headers of a trusted proxy, the kernel's table of TCP connections.
+"""Reads credentials: client certificates, headers of a trusted proxy, tokens, the kernel's table of TCP connections.
 
-Pure parsing. Tokens are in `tokens.py`; which credentials count is decided in `authn.py`.
+Pure parsing; `auth.py` decides which credentials count.
 """
 
 import ipaddress
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from common.names import is_person
+
+if TYPE_CHECKING:
+    from common.token_keys import TokenKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ GROUPS: Final = b"x-forwarded-groups"
 
 
 class UntrustedHeaders(Exception):
-    """Headers that name a user must not be trusted; the text says why."""
+    """Headers that name a user must not be trusted; the text is the reason."""
 
 
 def is_among(networks: Sequence[Network], address: str) -> bool:
@@ -125,6 +128,121 @@ def _single(headers: Headers, wanted: bytes) -> str:
         return found[0].decode().strip() if found else ""
     except UnicodeDecodeError:
         raise UntrustedHeaders(f"the header {wanted.decode()} is not UTF-8") from None
+
+
+# Tokens: JSON Web Tokens (RFC 7519), signed with a key of the key file, valid now and for this service ----------------
+#
+# The signature is verified before any claim counts. The algorithm is a property of the key, never of the token. All
+# checks are cheap, so an invalid token costs as little as a valid one.
+
+TOKEN_BYTES_MAX: Final = 8 << 10
+"""A longer token is refused unread."""
+
+LEEWAY_S: Final = 30.0
+"""Tolerated difference between the clocks of issuer and service."""
+
+REASON_LENGTH_MAX: Final = 200
+"""Characters of an error about the claims of a token."""
+
+READ: Final = "read"
+"""The scope of a token that may change nothing."""
+
+_LATEST_S: Final = 253_402_300_799
+"""The end of the year 9999; a larger number is not a time."""
+
+_Time = Annotated[float, msgspec.Meta(ge=0, le=_LATEST_S)]
+
+
+class InvalidToken(Exception):
+    """An invalid token; the text is the reason, and contains nothing of the token."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    alg: str
+    kid: str | None = None
+    crit: list[str] | None = None
+    """Critical extensions; none is supported."""
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    """Claims by their names in RFC 7519; times in seconds since the epoch."""
+
+    sub: str
+    exp: _Time
+    nbf: _Time | None = None
+    iat: _Time | None = None
+    iss: str | None = None
+    aud: str | list[str] | None = None
+    groups: list[str] = []
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTerms:
+    """The required issuer (empty: any) and audience (empty: none) of a token."""
+
+    issuer: str = ""
+    audience: str = ""
+
+
+def verify_token(token: str, keys: "TokenKeys", *, terms: TokenTerms, now: float) -> Identity:
+    """The user that a token names, at this time in seconds since the epoch.
+
+    Raises:
+        InvalidToken: it is not valid.
+    """
+    claims = _parse_claims(_verify_signature(token, keys))
+    if now > claims.exp + LEEWAY_S:
+        raise InvalidToken("the token has expired")
+    if claims.nbf is not None and now < claims.nbf - LEEWAY_S:
+        raise InvalidToken("the token is not valid yet (nbf)")
+    if claims.iat is not None and now < claims.iat - LEEWAY_S:
+        raise InvalidToken("the token was issued in the future (iat): compare the clocks")
+    if terms.issuer and claims.iss != terms.issuer:
+        raise InvalidToken("the token is of another issuer (iss)")
+    named = [claims.aud] if isinstance(claims.aud, str) else claims.aud or []
+    if terms.audience and terms.audience not in named:
+        raise InvalidToken("the token is for another audience (aud)")
+    if not terms.audience and named:
+        raise InvalidToken("the token is for an audience (aud), and none is set here")
+    for name in (claims.sub, *claims.groups):
+        if not is_person(name):
+            raise InvalidToken("the token names a user or group that can be none")
+    return Identity(claims.sub, tuple(claims.groups), READ in claims.scope.split())
+
+
+def _verify_signature(token: str, keys: "TokenKeys") -> bytes:
+    """Verify the signature of a token. Returns its payload."""
+    import jwt  # imported late, as in `common/token_keys.py`: only needed where there are keys
+
+    if len(token) > TOKEN_BYTES_MAX:
+        raise InvalidToken(f"the token has more than {TOKEN_BYTES_MAX} bytes")
+    try:
+        header = msgspec.json.decode(jwt.utils.base64url_decode(token.partition(".")[0]), type=_Header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidToken("it is no token (JWT)") from None
+    if header.crit is not None:
+        raise InvalidToken("the token demands an unsupported extension (crit)")
+    key = keys.find(header.kid, header.alg)
+    if key is None:
+        raise InvalidToken("no key here has signed the token (kid, alg)")
+    try:
+        payload: object = jwt.PyJWS([key.algorithm]).decode(token, key.jwk, algorithms=[key.algorithm])
+    except (jwt.PyJWTError, ValueError):
+        raise InvalidToken("the signature of the token is wrong") from None
+    if not isinstance(payload, bytes):
+        raise InvalidToken("the token has no content")
+    return payload
+
+
+def _parse_claims(payload: bytes) -> _Claims:
+    try:
+        return msgspec.json.decode(payload, type=_Claims)
+    except msgspec.ValidationError as error:  # only the names of claims come from the token
+        reason = ascii(str(error))[1:-1][:REASON_LENGTH_MAX]
+        raise InvalidToken(f"the token lacks required claims: {reason}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidToken("the token does not contain JSON") from None
 
 
 # The kernel's table of TCP connections (`/proc/net/tcp`, `/proc/net/tcp6`) --------------------------------------------

@@ -14,12 +14,10 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
-from msgspec import Raw, Struct, json
+from msgspec import Raw, json
 
 from common.extra_config import ROOT_LEVEL, effective
 from common.query_messages import PartitionList, Query, ReadConfig
@@ -103,43 +101,6 @@ def _indent(value: bytes) -> bytes:
     return json.format(value, indent=2).replace(b"\n", b"\n  ")
 
 
-class NodesView(Struct, frozen=True, omit_defaults=True):
-    """The nodes of a partition."""
-
-    partitionName: str  # noqa: N815 - this and those below are keys of the document
-    nodesInfo: list[Raw] = []  # noqa: N815
-
-
-class RulesView(Struct, frozen=True, omit_defaults=True):
-    """The placement rules of a partition."""
-
-    partition: str
-    rules: list[Raw] = []
-
-
-class StreamView(Struct, frozen=True):
-    """A client of an event stream."""
-
-    Name: str
-    """The header `Host` of its request."""
-    CreatedAt: datetime
-
-
-class UnansweredView(Struct, frozen=True):
-    """A part that is missing here, with the reason."""
-
-    part: str
-    of: str
-    """A partition, a resource manager, or the web service itself."""
-    reason: str
-
-
-class _Current(Struct, frozen=True):
-    """The settings in the broker's answer about the configuration of a resource manager."""
-
-    extra: dict[str, str] = {}
-
-
 class StateDump:
     """One dump in the making."""
 
@@ -148,7 +109,8 @@ class StateDump:
         self._partitions = partition_names(call, known).all()
         managers = {*known.build_information, *(one.rm_id for one in known.managers)}
         self._rms = sorted(managers | {one.entry.rm_id for one in self._partitions})
-        self._unanswered: list[UnansweredView] = []
+        self._unanswered: list[dict[str, str]] = []
+        """Missing parts: `part`; `of`, a partition, an RM or the web service itself; and the `reason`."""
         self._silent: set[str] = set()
         """Partitions that did not answer, by full name; they are not queried again."""
 
@@ -166,9 +128,12 @@ class StateDump:
         yield "logLevel", await self._by_rm("logLevel", self._log_level) or _log_level({})
         yield "config", await self._by_rm("config", self._configuration) or await self._configuration("")
         yield "placementRules", self._of_all("placementRules", "rules", _rules)
-        streams = [StreamView(one.host, one.began) for one in self._call.services.streams.open]
+        streams = [{"Name": one.host, "CreatedAt": one.began} for one in self._call.services.streams.open]
         yield "eventStreams", json.encode(streams)
         yield "unanswered", json.encode(self._unanswered)
+
+    def _note_missing(self, part: str, of: str, reason: str) -> None:
+        self._unanswered.append({"part": part, "of": of, "reason": reason})
 
     # Of partitions --------------------------------------------------------------------------------------------------
 
@@ -186,10 +151,10 @@ class StateDump:
 
     async def _nodes(self) -> AsyncGenerator[bytes, None]:
         for one in self._partitions:
-            found: list[Raw] = []
+            nodes: list[Raw] = []
             async for body in self._pages("nodes", one, "nodes", limit=str(PAGE)):
-                found += json.decode(body, type=list[Raw])
-            yield json.encode([NodesView(one.shown, found)])
+                nodes += json.decode(body, type=list[Raw])
+            yield json.encode([{"partitionName": one.shown, **({"nodesInfo": nodes} if nodes else {})}])
 
     async def _pages(self, part: str, one: NamedPartition, what: str, **args: str) -> AsyncGenerator[bytes, None]:
         """The answers of a partition, page by page; a missing answer is listed under `unanswered`."""
@@ -209,7 +174,7 @@ class StateDump:
             if not answer.next:
                 return
             args["after"] = answer.next
-        self._unanswered.append(UnansweredView(part, name, reason))
+        self._note_missing(part, name, reason)
 
     # Of resource managers -------------------------------------------------------------------------------------------
 
@@ -220,7 +185,7 @@ class StateDump:
             try:
                 found[rm] = Raw(await of_rm(rm))
             except RequestError as error:
-                self._unanswered.append(UnansweredView(part, rm, error.text))
+                self._note_missing(part, rm, error.text)
         if len(self._rms) == 1:
             return next((bytes(one) for one in found.values()), b"null")
         return json.encode(found) if self._rms else None
@@ -234,11 +199,8 @@ class StateDump:
         return json.encode({"Error": "no partition of this resource manager can ask it"})
 
     async def _log_level(self, rm: str) -> bytes:
-        answer = await self._call.services.broker.read(rm, ReadConfig(what="current"))
-        try:
-            return _log_level(json.decode(read_document(answer), type=_Current).extra)
-        except msgspec.MsgspecError as error:
-            raise RequestError(503, f"the broker answered what cannot be read: {error}") from None
+        current = await config_routes.read_version(self._call, rm, ReadConfig(what="current"))
+        return _log_level(current.extra)
 
     async def _configuration(self, rm: str) -> bytes:
         query, headers = {"rm": rm} if rm else {}, {"accept": config_routes.JSON_ONLY}
@@ -250,12 +212,13 @@ class StateDump:
             return key, _whole_body(await respond(self._call))
         except RequestError as error:
             if self._call.services.history is not None:
-                self._unanswered.append(UnansweredView(key, "webservice", error.text))
+                self._note_missing(key, "webservice", error.text)
             return key, b"[]"
 
 
 def _rules(shown: str, body: bytes) -> bytes:
-    return json.encode([RulesView(shown, json.decode(body, type=list[Raw]))])
+    rules = json.decode(body, type=list[Raw])
+    return json.encode([{"partition": shown, **({"rules": rules} if rules else {})}])
 
 
 def _whole_body(reply: Reply) -> bytes:

@@ -17,8 +17,7 @@ from common.process_figures import ProcessFigures
 from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
 from common.settings import TlsPaths
 from webservice.api import Api
-from webservice.authn import LoopbackUsers
-from webservice.authz import AccessControl
+from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.calls import Startup
 from webservice.history.queries import HistoryReader

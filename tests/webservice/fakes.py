@@ -21,11 +21,10 @@ from common.query_messages import (
 )
 from tests.webservice.socket_tables import line
 from webservice.api import Api
-from webservice.authn import Account, LoopbackUsers
-from webservice.authz import AccessControl
+from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import Change
 from webservice.calls import Startup
-from webservice.credentials import CERTIFICATE_EXTENSION, Certificate
+from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, Identity
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
@@ -52,7 +51,7 @@ ALICE = Actor(user="alice", groups=["staff", "dev"])
 """Who asks, unless a test says otherwise; no scheduler administrator."""
 
 ADMIN = Actor(user="root", groups=["root"], scheduler_admin=True)
-_UIDS = {1000: Account("alice", ["staff", "dev"]), 0: Account("root", ["root"])}
+_UIDS = {1000: Identity("alice", ("staff", "dev")), 0: Identity("root", ("root",))}
 
 
 def people(uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None) -> LoopbackUsers:

@@ -14,8 +14,7 @@ from common.query_messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api, response_cache
 from webservice.api import Api
-from webservice.authn import Authenticator
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import AccessControl, Authenticator, Authorizer
 from webservice.calls import Startup
 from webservice.cross_site import Cors
 from webservice.response_cache import accepts_gzip

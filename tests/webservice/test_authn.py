@@ -16,20 +16,18 @@ from common.query_messages import Actor
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, people
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
-from webservice.authn import (
+from webservice.auth import (
     CERTIFICATE,
     PROXY,
     TOKEN,
-    Account,
     Authenticator,
-    Credentials,
+    KeyFile,
     LoopbackUsers,
     Unauthenticated,
-    UnknownUser,
-    account,
+    look_up_account,
 )
-from webservice.credentials import Certificate, Identity, UntrustedHeaders
-from webservice.tokens import KeyFile, TokenTerms
+from webservice.credentials import Certificate, Identity, TokenTerms, UntrustedHeaders
+from webservice.views import RequestError
 
 HERE = "127.0.0.1"
 ALICE_CERTIFICATE = Certificate(("alice",))
@@ -47,9 +45,9 @@ def by_token(tmp_path: Path) -> Authenticator:
     return Authenticator(keys=KeyFile(file), clock=lambda: NOW)
 
 
-def stranger(door: Authenticator, asked: Credentials) -> str:
+def stranger(door: Authenticator, *asked: object) -> str:
     with pytest.raises(Unauthenticated) as found:
-        door.authenticate(asked)
+        door.authenticate(*asked)
     return str(found.value)
 
 
@@ -60,50 +58,48 @@ def test_a_door_with_a_way_is_closed(by_token: Authenticator) -> None:
 
 @pytest.mark.parametrize("kind", [b"Bearer", b"bearer", b"BEARER", b"Bearer "])
 def test_the_word_before_a_token_may_be_written_in_any_way(by_token: Authenticator, kind: bytes) -> None:
-    asked = Credentials([(b"authorization", kind + b" " + token().encode())], HERE)
-    assert by_token.authenticate(asked) == (Identity("alice", ("dev",)), TOKEN)
+    headers = [(b"authorization", kind + b" " + token().encode())]
+    assert by_token.authenticate(headers, HERE) == (Identity("alice", ("dev",)), TOKEN)
 
 
 def test_two_tokens_are_none(by_token: Authenticator) -> None:
-    assert "The token is invalid: it is no token" in stranger(by_token, Credentials([BEARER, BEARER], HERE))
+    assert "The token is invalid: it is no token" in stranger(by_token, [BEARER, BEARER], HERE)
 
 
 def test_what_a_token_must_say_is_held_against_it(by_token: Authenticator) -> None:
     wanting = Authenticator(keys=by_token.keys, terms=TokenTerms(issuer="us"), clock=lambda: NOW)
-    assert "another issuer" in stranger(wanting, Credentials([BEARER], HERE))
+    assert "another issuer" in stranger(wanting, [BEARER], HERE)
 
 
 def test_another_kind_of_authorization_says_nothing(by_token: Authenticator) -> None:
-    asked = Credentials([(b"authorization", b"Basic YWxpY2U6cw==")], HERE)
-    assert stranger(by_token, asked).startswith("The caller is not authenticated. Authenticate by a token")
+    headers = [(b"authorization", b"Basic YWxpY2U6cw==")]
+    assert stranger(by_token, headers, HERE).startswith("The caller is not authenticated. Authenticate by a token")
 
 
 def test_ways_that_are_not_open_do_not_count(by_token: Authenticator) -> None:
-    assert stranger(by_token, Credentials([], HERE, ALICE_CERTIFICATE))
-    assert stranger(BY_CERTIFICATE, Credentials([BEARER], HERE))
-    assert stranger(BY_PROXY, Credentials([BEARER], "10.0.0.1", ALICE_CERTIFICATE))
+    assert stranger(by_token, [], HERE, ALICE_CERTIFICATE)
+    assert stranger(BY_CERTIFICATE, [BEARER], HERE)
+    assert stranger(BY_PROXY, [BEARER], "10.0.0.1", ALICE_CERTIFICATE)
 
 
 def test_each_way_names_its_person() -> None:
-    assert BY_CERTIFICATE.authenticate(Credentials([BEARER], HERE, ALICE_CERTIFICATE)) == (
+    assert BY_CERTIFICATE.authenticate([BEARER], HERE, ALICE_CERTIFICATE) == (
         Identity("alice"),
         CERTIFICATE,
     )
-    assert BY_PROXY.authenticate(Credentials([FORWARDED], "10.0.0.1")) == (Identity("carol"), PROXY)
+    assert BY_PROXY.authenticate([FORWARDED], "10.0.0.1") == (Identity("carol"), PROXY)
 
 
 @pytest.mark.parametrize("address", [HERE, "::1", "11.0.0.1", ""])
 def test_only_a_proxy_that_is_named_may_name_others_even_on_this_machine(address: str) -> None:
     for door in (BY_PROXY, BY_CERTIFICATE):
-        with pytest.raises(UntrustedHeaders, match="is no proxy that may say for whom it asks"):
-            door.authenticate(Credentials([FORWARDED], address, ALICE_CERTIFICATE))
+        with pytest.raises(UntrustedHeaders, match="is no proxy that may send X-Forwarded-User"):
+            door.authenticate([FORWARDED], address, ALICE_CERTIFICATE)
 
 
 def test_a_stranger_is_told_the_ways_that_there_are() -> None:
-    assert stranger(BY_CERTIFICATE, Credentials([], HERE)).endswith("Authenticate by a client certificate")
-    assert stranger(BY_PROXY, Credentials([], HERE)).endswith(
-        "Authenticate by the proxy in front of this port, where you log in"
-    )
+    assert stranger(BY_CERTIFICATE, [], HERE).endswith("Authenticate by a client certificate")
+    assert stranger(BY_PROXY, [], HERE).endswith("Authenticate by the proxy in front of this port, where you log in")
 
 
 def ask(who: LoopbackUsers, client: tuple[str, int] = CLIENT, server: tuple[str, int] = SERVER) -> Actor:
@@ -133,23 +129,23 @@ def test_others_are_not(text: str) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::1", "testclient"])
 def test_from_elsewhere_asks_nobody(address: str) -> None:
-    with pytest.raises(UnknownUser, match="changes are taken only from this machine"):
+    with pytest.raises(RequestError, match="changes are taken only from this machine"):
         ask(people(), (address, 40000))
 
 
 def test_a_connection_that_is_not_there_is_nobody_s() -> None:
-    with pytest.raises(UnknownUser, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
+    with pytest.raises(RequestError, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
         ask(people(), ("127.0.0.1", 40001))
 
 
 def test_a_connection_of_two_is_nobody_s() -> None:
     twice = [line(CLIENT, SERVER, uid=0), line(CLIENT, SERVER, uid=1000)]
-    with pytest.raises(UnknownUser, match="was not found"):
+    with pytest.raises(RequestError, match="was not found"):
         ask(people(tables=lambda: twice))
 
 
 def test_without_tables_nobody_is_known() -> None:
-    with pytest.raises(UnknownUser, match="was not found, which needs Linux"):
+    with pytest.raises(RequestError, match="was not found, which needs Linux"):
         ask(people(tables=list))
 
 
@@ -157,29 +153,29 @@ def test_a_table_that_cannot_be_read_is_told() -> None:
     def closed() -> list[str]:
         raise PermissionError(13, "Permission denied", "/proc/net/tcp")
 
-    with pytest.raises(UnknownUser, match=r"cannot be looked up: .*Permission denied"):
+    with pytest.raises(RequestError, match=r"cannot be looked up: .*Permission denied"):
         ask(people(tables=closed))
 
 
 def test_an_account_that_cannot_be_read_is_told() -> None:
-    def broken(uid: int) -> Account:
+    def broken(uid: int) -> Identity:
         raise OSError(f"the directory is down for {uid}")
 
     who = LoopbackUsers(own_uid=0, tables=lambda: [line(CLIENT, SERVER, uid=1000)], account=broken)
-    with pytest.raises(UnknownUser, match=r"of user 1000 cannot be looked up: the directory is down .*; try again"):
+    with pytest.raises(RequestError, match=r"of user 1000 cannot be looked up: the directory is down .*; try again"):
         ask(who)
 
 
 def test_an_account_has_its_primary_group_first() -> None:
     entry = pwd.getpwuid(os.getuid())
-    found = account(os.getuid())
+    found = look_up_account(os.getuid())
     assert found.user == entry.pw_name
     assert found.groups[0] == grp.getgrgid(entry.pw_gid).gr_name
 
 
 def test_a_user_without_an_account_is_a_number_in_no_group() -> None:
-    found = account(2**31 - 7)
-    assert (found.user, found.groups) == (str(2**31 - 7), [])
+    found = look_up_account(2**31 - 7)
+    assert (found.user, found.groups) == (str(2**31 - 7), ())
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists() or sys.platform != "linux", reason="Linux only")
@@ -190,7 +186,7 @@ def test_a_real_connection_is_the_user_s_who_opened_it() -> None:
             accepted, _ = listener.accept()
             with accepted:
                 actor = ask(LoopbackUsers(), client.getsockname(), server)
-    assert actor.user == account(os.getuid()).user
+    assert actor.user == look_up_account(os.getuid()).user
     assert actor.scheduler_admin
 
 
@@ -203,5 +199,5 @@ def test_a_real_connection_that_was_closed_is_nobody_s() -> None:
         accepted, _ = listener.accept()
         with accepted:
             client.close()
-            with pytest.raises(UnknownUser):
+            with pytest.raises(RequestError):
                 ask(LoopbackUsers(), name, server)

@@ -6,8 +6,7 @@ import pytest
 
 from tests.webservice.fakes import FakeLink, people, request
 from tests.webservice.identities import token
-from webservice.authn import Authenticator
-from webservice.authz import LOGGED_A_MINUTE_MAX, AccessControl, Authorizer
+from webservice.auth import LOGGED_A_MINUTE_MAX, AccessControl, Authenticator, Authorizer
 from webservice.cross_site import Cors
 
 

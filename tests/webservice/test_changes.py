@@ -9,8 +9,7 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, partition, people, request
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog
-from webservice.authn import Authenticator
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import AccessControl, Authenticator, Authorizer
 from webservice.broker_client import Change
 from webservice.cross_site import Cors
 

@@ -22,7 +22,15 @@ from common.config.model import (
 )
 from common.config.validation import load
 from common.config.yaml_nodes import Mapping, Scalar, compose
-from webservice.config_view import NO_DEADLOCKS, Deadlock, config_json, config_yaml, deadlock_of, scalar, yaml_text
+from webservice.config_view import (
+    NO_DEADLOCKS,
+    Deadlock,
+    config_json,
+    config_yaml,
+    deadlock_of,
+    format_scalar,
+    format_yaml,
+)
 from webservice.views import RequestError
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
@@ -149,7 +157,7 @@ def test_the_environment_says_what_it_always_said(environment: dict[str, str], d
 
 
 def test_lists_stand_right_of_their_key_and_maps_at_every_fourth_column() -> None:
-    text = yaml_text({"a": [{"b": {"c": {"d": "x"}}, "e": ["f"]}], "g": 1.5, "h": True, "i": [], "j": {}})
+    text = format_yaml({"a": [{"b": {"c": {"d": "x"}}, "e": ["f"]}], "g": 1.5, "h": True, "i": [], "j": {}})
     assert text.splitlines() == [
         "a:",
         "    - b:",
@@ -200,21 +208,21 @@ def test_lists_stand_right_of_their_key_and_maps_at_every_fourth_column() -> Non
     ],
 )
 def test_a_text_has_quotes_only_where_it_needs_them(text: str, written: str) -> None:
-    assert scalar(text) == written
+    assert format_scalar(text) == written
 
 
 @pytest.mark.parametrize(("number", "text"), [(1.0, "1"), (2.5, "2.5"), (math.inf, ".inf"), (-math.inf, "-.inf")])
 def test_numbers_are_written_short(number: float, text: str) -> None:
-    assert yaml_text({"a": number}) == f"a: {text}\n"
+    assert format_yaml({"a": number}) == f"a: {text}\n"
 
 
 def test_what_is_no_number_is_written_too() -> None:
-    assert yaml_text({"a": math.nan}) == "a: .nan\n"
+    assert format_yaml({"a": math.nan}) == "a: .nan\n"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_every_text_comes_back(text: str) -> None:
-    written = yaml_text({"key": text, text + "x": [text]})
+    written = format_yaml({"key": text, text + "x": [text]})
     assert yaml.safe_load(written) == {"key": text, text + "x": [text]}
     root = compose(written)
     assert isinstance(root, Mapping)

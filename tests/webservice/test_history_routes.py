@@ -14,8 +14,7 @@ from common.acl import parse_acl
 from common.query_messages import Actor, Answer, Query
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
-from webservice.authn import Authenticator
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import AccessControl, Authenticator, Authorizer
 from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors

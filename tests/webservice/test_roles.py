@@ -17,13 +17,11 @@ from common.query_messages import Actor, KillApplication, MoveApplication, Query
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.authn import Authenticator
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
 from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
-from webservice.tokens import KeyFile
 
 ADMINS = "root ops"
 PROXY = ("10.1.0.1", 40000)
@@ -213,7 +211,7 @@ def test_who_is_no_proxy_may_name_nobody(header: str, role: str, guard: AccessCo
     headers = {**who.headers, header: "root"}
     answer = request(FakeLink(partition()), "/ws/v1/clusters", headers=headers, guard=guard, shown=who.shown)
     assert answer.status_code == 403
-    assert "is no proxy that may say for whom it asks" in answer.text
+    assert "is no proxy that may send X-Forwarded-User" in answer.text
 
 
 def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: AccessControl) -> None:

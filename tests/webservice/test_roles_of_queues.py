@@ -20,11 +20,9 @@ from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.authn import Authenticator
-from webservice.authz import AccessControl, Authorizer
+from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
-from webservice.tokens import KeyFile
 
 NAMES = {
     "partition": ("default", "rm-1_default"),

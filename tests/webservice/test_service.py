@@ -15,7 +15,7 @@ from common.query_messages import ChangeConfig
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
-from webservice.authn import LoopbackUsers, account
+from webservice.auth import LoopbackUsers, look_up_account
 from webservice.calls import Startup
 from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 
@@ -103,7 +103,7 @@ def test_a_change_is_made_by_the_user_who_runs_the_client() -> None:
             assert (response.status_code, response.json()["version"]) == (200, 4)
             refused = await client.put("/ws/v1/config?rm=rm-1", content=QUEUES, headers={"Host": "evil.example"})
             assert refused.status_code == 403
-        assert [one.author for one in asked] == [account(os.getuid()).user]
+        assert [one.author for one in asked] == [look_up_account(os.getuid()).user]
 
     visit(visiting, changing)
 

@@ -28,8 +28,8 @@ from tests.webservice.identities import (
     secret_jwk,
     token,
 )
-from webservice.credentials import Identity
-from webservice.tokens import CHECK_EVERY_S, LEEWAY_S, TOKEN_BYTES_MAX, InvalidToken, KeyFile, TokenTerms, verify_token
+from webservice.auth import CHECK_EVERY_S, KeyFile
+from webservice.credentials import LEEWAY_S, TOKEN_BYTES_MAX, Identity, InvalidToken, TokenTerms, verify_token
 
 ALICE = Identity("alice", ("dev",))
 CLAIMS = json.dumps({"sub": "root", "exp": NOW + 60}).encode()

@@ -9,8 +9,7 @@ import pytest
 
 from common.token_keys import read_token_keys
 from tests.webservice.identities import jwks, rsa_jwk
-from webservice.credentials import Identity
-from webservice.tokens import InvalidToken, TokenTerms, verify_token
+from webservice.credentials import Identity, InvalidToken, TokenTerms, verify_token
 from yunishard.cli import main
 
 

@@ -1,0 +1,475 @@
+"""Authentication and authorization of REST requests.
+
+`Authenticator` tries the methods that are switched on, one after the other (a token, a client certificate, a trusted
+proxy); the first that identifies the caller counts. While none is on, every caller may read, and changes are for users
+of this machine: `LoopbackUsers` asks the kernel for the user who owns the client's socket.
+
+`Authorizer` decides by the access rule of a route whether the caller may use it. While authentication is on, every
+caller has to authenticate, except for routes with the rule `ANYBODY`. It also refuses requests that a page of another
+site made the caller's browser send. The worker of a partition decides which parts of it a caller may see.
+"""
+
+import asyncio
+import grp
+import logging
+import os
+import pwd
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+
+from common.acl import NOBODY, Acl
+from common.group_ids import group_ids
+from common.query_messages import Actor
+from common.token_keys import TokenKeyError, TokenKeys, read_token_keys
+from webservice.audit import AuditLog
+from webservice.credentials import (
+    CERTIFICATE_EXTENSION,
+    Certificate,
+    Headers,
+    Identity,
+    InvalidToken,
+    Network,
+    TokenTerms,
+    UntrustedHeaders,
+    certificate_owner,
+    claims_identity,
+    is_among,
+    proxied_identity,
+    socket_end,
+    socket_owners,
+    verify_token,
+)
+from webservice.cross_site import Cors, explain_foreign_page, explain_not_local, is_known_host
+from webservice.parameters import escape_for_log
+from webservice.router import Access, Route
+from webservice.views import RequestError
+
+_log = logging.getLogger("core.rest")
+
+TOKEN: Final = "token"  # noqa: S105 - the name of the method, no secret
+CERTIFICATE: Final = "certificate"
+PROXY: Final = "proxy"
+LOOPBACK: Final = "loopback"
+"""The methods, as the setting `auth` and the audit log name them. Loopback is the method without that setting."""
+
+_BEARER: Final = "bearer "
+
+
+# Keys of tokens -------------------------------------------------------------------------------------------------------
+
+CHECK_EVERY_S: Final = 1.0
+"""The file is checked for changes at most this often, however many tokens arrive."""
+
+_Signature = tuple[int, int, int, int] | None
+"""Changes whenever the file does; None for a missing file."""
+
+
+class KeyFile:
+    """A file of keys. While its latest content is invalid, the previous keys stay in force.
+
+    Raises:
+        TokenKeyError: its content at the start is invalid.
+    """
+
+    def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._clock = clock
+        self._signature = self._stat()
+        self._keys = read_token_keys(file)
+        self._checked_at = clock()
+
+    def keys(self) -> TokenKeys:
+        """The keys in force."""
+        now = self._clock()
+        if now - self._checked_at >= CHECK_EVERY_S:
+            self._checked_at = now
+            signature = self._stat()
+            if signature != self._signature:
+                self._signature = signature
+                try:
+                    self._keys = read_token_keys(self._file)
+                except TokenKeyError as error:
+                    text = "the token keys are not usable, so the previous ones stay in force: %s: %s"
+                    _log.warning(text, self._file, error)
+                else:
+                    _log.info("%s has changed; token keys in it: %d", self._file, len(self._keys.keys))
+        return self._keys
+
+    def _stat(self) -> _Signature:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+# Authentication -------------------------------------------------------------------------------------------------------
+
+
+class Unauthenticated(Exception):
+    """The caller is not authenticated; the text has the reason and advice, `reason` only the reason."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}. {advice}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller, and the method that identified them."""
+
+    actor: Actor
+    method: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticator:
+    """The methods that are switched on; with none, callers need not authenticate."""
+
+    keys: KeyFile | None = None
+    """Keys of tokens; None if tokens do not count."""
+    terms: TokenTerms = field(default_factory=TokenTerms)
+    certificates: bool = False
+    """Whether client certificates count. TLS has verified them."""
+    proxies: tuple[Network, ...] = ()
+    """Networks of trusted proxies."""
+    clock: Callable[[], float] = time.time
+
+    @property
+    def is_off(self) -> bool:
+        """Whether callers need not authenticate."""
+        return self.keys is None and not self.certificates and not self.proxies
+
+    def authenticate(
+        self, headers: Headers, address: str, certificate: Certificate | None = None
+    ) -> tuple[Identity, str]:
+        """The sender of a request with these headers from this address, and the method that identifies them.
+
+        Raises:
+            Unauthenticated: nothing identifies them, or their token is invalid.
+            UntrustedHeaders: a sender that is no trusted proxy names a user.
+        """
+        trusted = is_among(self.proxies, address)
+        if claims_identity(headers) and not trusted:
+            raise UntrustedHeaders(
+                f"{address} is no proxy that may send X-Forwarded-User or X-Forwarded-Groups; those are named by the"
+                " setting auth-proxy"
+            )
+        token = _bearer_token(headers)
+        if self.keys is not None and token is not None:
+            try:
+                return verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
+            except InvalidToken as error:
+                raise Unauthenticated(f"The token is invalid: {error}", self._advice()) from None
+        owner = certificate_owner(certificate) if self.certificates and certificate is not None else None
+        if owner is not None:
+            return owner, CERTIFICATE
+        proxied = proxied_identity(headers) if trusted else None
+        if proxied is not None:
+            return proxied, PROXY
+        raise Unauthenticated("The caller is not authenticated", self._advice())
+
+    def _advice(self) -> str:
+        """How to authenticate, by each method that is switched on."""
+        ways = []
+        if self.keys is not None:
+            ways.append("a token (`yunishard token` makes one) in the header `Authorization: Bearer TOKEN`")
+        if self.certificates:
+            ways.append("a client certificate")
+        if self.proxies:
+            ways.append("the proxy in front of this port, where you log in")
+        return f"Authenticate by {', or '.join(ways)}"
+
+
+def _bearer_token(headers: Headers) -> str | None:
+    """The token in the header Authorization; None without the header, or for another scheme."""
+    found = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+    if len(found) > 1:
+        return ""  # ambiguous, so it is checked as an invalid token
+    if not found or not found[0].lower().startswith(_BEARER):
+        return None
+    return found[0][len(_BEARER) :].strip()
+
+
+# Users of this machine ------------------------------------------------------------------------------------------------
+
+LOOK_UP_MAX_S: Final = 5.0
+"""Seconds for the operating system to look a user up; a directory service behind it may not answer."""
+
+LOOK_UPS_MAX: Final = 2
+"""Concurrent look-ups. They have their own threads, so that a slow one delays only changes."""
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_NEXT: Final = "changes are taken only from this machine, over its loopback address: log in there and ask 127.0.0.1"
+
+
+def look_up_account(uid: int) -> Identity:
+    """The user with this ID; the primary group comes first. A user without an account is named by the number, which no
+    access list can contain.
+    """
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return Identity(str(uid))
+    groups = []
+    for gid in group_ids(entry.pw_name, entry.pw_gid):
+        with suppress(KeyError):  # a group without a name cannot be on an access list
+            groups.append(grp.getgrgid(gid).gr_name)
+    return Identity(entry.pw_name, tuple(groups))
+
+
+def read_socket_tables() -> list[str]:
+    """The kernel's tables of TCP connections; a missing table counts as empty."""
+    texts = []
+    for table in _TABLES:
+        with suppress(FileNotFoundError):  # there is no IPv6, or this is not Linux
+            texts.append(table.read_text(encoding="ascii"))
+    return texts
+
+
+def _unknown_caller(reason: str) -> RequestError:
+    return RequestError(403, f"The caller is unknown: {reason}")
+
+
+class LoopbackUsers:
+    """Identifies callers on this machine by the owner of their socket. Nothing that the request claims counts.
+
+    Args:
+        scheduler_admins: The scheduler administrators, besides `own_uid`.
+        own_uid: The user that this process runs as.
+        tables: Returns the kernel's tables.
+        account: Looks a user ID up.
+    """
+
+    def __init__(
+        self,
+        scheduler_admins: Acl = NOBODY,
+        *,
+        own_uid: int | None = None,
+        tables: Callable[[], list[str]] = read_socket_tables,
+        account: Callable[[int], Identity] = look_up_account,
+    ) -> None:
+        self._admins = scheduler_admins
+        self._own_uid = os.getuid() if own_uid is None else own_uid
+        self._tables = tables
+        self._account = account
+        self._threads = ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="accounts")
+
+    async def find_owner(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
+        """The user who owns the client end of a connection.
+
+        Raises:
+            RequestError: 403, the connection comes from another machine, or its owner was not found.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LOOK_UP_MAX_S):
+                return await loop.run_in_executor(self._threads, self._look_up, client, server)
+        except TimeoutError:
+            text = f"the operating system did not look the caller up within {LOOK_UP_MAX_S:g} s; try again"
+            raise _unknown_caller(text) from None
+
+    def close(self) -> None:
+        """Start no more look-ups."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _look_up(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
+        uid = self._find_uid(client, server)
+        try:
+            known = self._account(uid)
+        except OSError as error:
+            raise _unknown_caller(f"the account of user {uid} cannot be looked up: {error}; try again") from None
+        is_admin = uid == self._own_uid or self._admins.allows(known.user, known.groups)
+        return Actor(user=known.user, groups=list(known.groups), scheduler_admin=is_admin)
+
+    def _find_uid(self, client: tuple[str, int], server: tuple[str, int]) -> int:
+        try:
+            remote, local = socket_end(*client), socket_end(*server)
+        except ValueError:
+            raise _unknown_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
+        if not remote.address.is_loopback:
+            raise _unknown_caller(f"the request came from {remote.address}; {_NEXT}")
+        try:
+            tables = self._tables()
+        except OSError as error:
+            raise _unknown_caller(f"the owner of the connection cannot be looked up: {error}") from None
+        found = [uid for table in tables for uid in socket_owners(table, local=remote, remote=local)]
+        if len(found) != 1:
+            raise _unknown_caller(
+                f"the owner of the connection from {remote.address} port {remote.port} was not found, which needs"
+                " Linux and a client in the same network namespace that keeps its connection open; try again from there"
+            )
+        return found[0]
+
+
+# Authorization --------------------------------------------------------------------------------------------------------
+
+AUTHENTICATION_OFF: Final = Authenticator()
+
+LOGGED_A_MINUTE_MAX: Final = 10
+"""Log lines about refused requests; further ones are counted."""
+
+HOST_LENGTH_MAX: Final = 255
+"""Characters of a header `Host` that an error repeats; a valid name is not longer."""
+
+
+class Authorizer:
+    """Identifies and authorizes callers.
+
+    Args:
+        users: Identifies users of this machine, while authentication is off.
+        authenticator: The methods of authentication.
+        admins: The scheduler administrators, while authentication is on.
+        origins: Origins of other sites whose pages may use the API.
+        hosts: Names of this server, in lower case.
+    """
+
+    def __init__(
+        self,
+        users: LoopbackUsers,
+        authenticator: Authenticator = AUTHENTICATION_OFF,
+        *,
+        admins: Acl = NOBODY,
+        origins: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._users = users
+        self._authenticator = authenticator
+        self._admins = admins
+        self._origins = origins
+        self._hosts = hosts
+        self._clock = clock
+        self._minute, self._logged, self._unlogged = 0, 0, 0
+        """The minute of the latest refusal, and how many refusals of that minute are in the log, and are not."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether every caller may read without authentication."""
+        return self._authenticator.is_off
+
+    async def identify(self, request: Request, headers: Mapping[str, str], route: Route) -> Caller | None:
+        """The caller; None if the route does not need one. Header names are in lower case.
+
+        Raises:
+            RequestError: the caller is unknown.
+        """
+        if self._authenticator.is_off:
+            return await self._connection_owner(request, headers) if route.changes else None
+        return None if route.access is Access.ANYBODY else self._authenticated(request)
+
+    def authorize(self, request: Request, headers: Mapping[str, str], route: Route, caller: Caller | None) -> None:
+        """Check that the caller may use the route, and that no page of another site made their browser send it.
+
+        Raises:
+            RequestError: 403.
+        """
+        if caller is None:
+            return
+        if route.changes and caller.method in (CERTIFICATE, PROXY):  # browsers send these by themselves
+            reason = explain_foreign_page(headers, allowed=self._own_origins(request, headers, caller))
+            if reason:
+                raise RequestError(403, f"Refused: {reason}")
+        if route.access is Access.ADMINS and not caller.actor.scheduler_admin:
+            raise RequestError(
+                403,
+                f"User {caller.actor.user!r} is not a scheduler administrator, and only they may do this."
+                " Ask one of them, or to be named by the setting scheduler-admins",
+            )
+        if route.changes and caller.read_only:
+            text = "The token is read-only (scope read): use one without that scope to change something"
+            raise RequestError(403, text)
+
+    def check_host(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Check that a request for a private answer names this server as its host.
+
+        Without TLS and without `auth`, this is the only protection against a page whose site resolves its own name to
+        this server's address (DNS rebinding): the browser would let that page read the answer.
+
+        Raises:
+            RequestError: 403, it names another host.
+        """
+        host = headers.get("host", "")
+        if not self.is_off or request.scope["scheme"] != "http" or is_known_host(host, self._hosts):
+            return
+        shown = escape_for_log(host, length_max=HOST_LENGTH_MAX)
+        self._log_refusal(request, f"Host {shown} is not a known name of this server")
+        raise RequestError(
+            403,
+            f"Refused: Host {host[:HOST_LENGTH_MAX]!r} is not a known name of this server, so a page of another site"
+            " may be asking (DNS rebinding). Ask by address, or name the host by the setting rest-hosts",
+        )
+
+    def _authenticated(self, request: Request) -> Caller:
+        address = request.client.host if request.client else ""
+        extensions = request.scope.get("extensions") or {}
+        certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("shown")
+        assert certificate is None or isinstance(certificate, Certificate)
+        try:
+            identity, method = self._authenticator.authenticate(request.scope["headers"], address, certificate)
+        except Unauthenticated as error:
+            self._log_refusal(request, error.reason)
+            raise RequestError(401, str(error)) from None
+        except UntrustedHeaders as reason:
+            self._log_refusal(request, str(reason))
+            raise RequestError(403, f"Refused: {reason}") from None
+        is_admin = self._admins.allows(identity.user, identity.groups)
+        actor = Actor(user=identity.user, groups=list(identity.groups), scheduler_admin=is_admin)
+        return Caller(actor, method, identity.read_only)
+
+    def _log_refusal(self, request: Request, reason: str) -> None:
+        """Log a refusal, up to the bound of this minute."""
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            if self._unlogged:
+                _log.info("requests refused in that minute besides those logged: %d", self._unlogged)
+            self._minute, self._logged, self._unlogged = minute, 0, 0
+        if self._logged == LOGGED_A_MINUTE_MAX:
+            self._unlogged += 1
+            return
+        self._logged += 1
+        path = escape_for_log(request.scope["raw_path"])
+        host = request.client.host if request.client else "an unknown address"
+        _log.info("refused: %s %s from %s: %s", request.method, path, host, reason)
+
+    def _own_origins(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
+        """The origins whose pages may change something: this server, as the browser sees it, and the allowed ones."""
+        scheme, host = request.scope["scheme"], headers.get("host", "")
+        if caller.method == PROXY:
+            scheme = headers.get("x-forwarded-proto", scheme)
+            host = headers.get("x-forwarded-host", host)
+        return (f"{scheme}://{host}".lower(), *self._origins)
+
+    async def _connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
+        client, server = request.scope.get("client"), request.scope.get("server")
+        if client is None or server is None:
+            raise RequestError(403, "Refused: it is not known where the request came from")
+        reason = explain_not_local(headers, scheme=request.scope["scheme"], server=server[0])
+        if reason:
+            raise RequestError(403, f"Refused: {reason}")
+        return Caller(await self._users.find_owner((client[0], client[1]), (server[0], server[1])), LOOPBACK)
+
+
+def find_viewer(caller: Caller | None) -> Actor | None:
+    """The actor whose view limits the answer; None for a caller who may see everything."""
+    if caller is None or caller.method == LOOPBACK or caller.actor.scheduler_admin:
+        return None
+    return caller.actor
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControl:
+    """How requests are authorized, which other sites may read answers, and where changes are audited."""
+
+    authorizer: Authorizer
+    cors: Cors
+    audit: AuditLog | None = None
+    """None for no audit log."""
