@@ -207,7 +207,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
     )
     submitted = {
         "new": counters.submitted - counters.refused,
-        "accepted": counters.accepted,
+        "accepted": counters.entries(AppState.ACCEPTED),
         "rejected": counters.refused,
     }
     yield _labelled(
@@ -226,7 +226,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         "state",
         {"running": states[AppState.RUNNING]}
         | {state.lower(): states[state] for state in live if counters.entries(state)}
-        | _used({"completed": counters.completed, "failed": counters.failed}),
+        | _used({"completed": counters.entries(AppState.COMPLETED), "failed": counters.entries(AppState.FAILED)}),
     )
     draining = sum(not node.schedulable for node in partition.nodes)
     yield _labelled(

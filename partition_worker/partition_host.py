@@ -234,12 +234,12 @@ class PartitionHost:
             answered = decode_body(rm_messages.PredicatesAnswered, incoming.body)
         except WireError as error:
             return [self.channel.refuse(incoming.header, "malformed", str(error))]
-        return self._send_effects(self.partition.take_verdicts(answered, now))
+        return self._send_effects(self.partition.apply_verdicts(answered, now))
 
     def _apply_groups(self, found: GroupsFound, now: float) -> list[Outgoing]:
         if self.partition is None:
             return []
-        effects = self.partition.go_on(found, now)
+        effects = self.partition.apply_groups(found, now)
         return [*self._send_effects(effects), *self._report_ignored_releases(effects, now)]
 
     def _report_ignored_releases(self, effects: list[Effect], now: float) -> list[Outgoing]:

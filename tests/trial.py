@@ -148,7 +148,7 @@ class Trial:
 
     def finds(self, user: str, *groups: str, problem: str = "") -> "Trial":
         """Let a look-up end."""
-        self._step(self.partition.go_on(GroupsFound(user=user, groups=list(groups), problem=problem), self.now))
+        self._step(self.partition.apply_groups(GroupsFound(user=user, groups=list(groups), problem=problem), self.now))
         self.settles()
         return self
 
@@ -166,7 +166,7 @@ class Trial:
             for one in asked.asked
         ]
         answered = PredicatesAnswered(question=asked.question, verdicts=verdicts)
-        self._step(self.partition.take_verdicts(answered, self.now))
+        self._step(self.partition.apply_verdicts(answered, self.now))
         self.settles()
         return self
 

@@ -76,11 +76,11 @@ class Twins(Partition):
     def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
         return self._both(lambda one: Partition.schedule_each(one, now, budget))
 
-    def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
-        return self._both(lambda one: Partition.go_on(one, found, now))
+    def apply_groups(self, found: GroupsFound, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.apply_groups(one, found, now))
 
-    def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
-        return self._both(lambda one: Partition.take_verdicts(one, answered, now))
+    def apply_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.apply_verdicts(one, answered, now))
 
     def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
         return self._both(lambda one: Partition.kill(one, application_id, actor, now))

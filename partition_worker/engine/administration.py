@@ -16,7 +16,7 @@ from common import event_codes, rm_messages
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import admits, describe_amount, plus
-from partition_worker.engine import allocation_updates, application_updates, events, ledger, lifecycle
+from partition_worker.engine import application_updates, events, ledger, lifecycle
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
@@ -170,7 +170,7 @@ def retire(state: PartitionState) -> None:
     for queue in state.tree:
         queue.state = "Draining"
         queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
-    allocation_updates.follow(state, application_updates.give_up(state))
+    application_updates.reject_waiting(state)
     released = [one for application in tuple(state.applications.values()) for one in _end(state, application)]
     for release in released:
         state.emit(release)

@@ -56,7 +56,7 @@ def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> Non
         _release(state, release)
 
 
-def follow(state: PartitionState, said: Iterable[Said]) -> None:
+def apply_waiting(state: PartitionState, said: Iterable[Said]) -> None:
     """Process asks and releases that waited for a group lookup."""
     for one in said:
         if isinstance(one, rm_messages.AllocationRelease):
@@ -235,7 +235,7 @@ def _release_all(state: PartitionState, application: Application, termination_ty
     ran = remove_everything(state, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
     lifecycle.emptied(state, application)
-    events.arrange_events(state, told, events.OF_RELEASE)
+    state.sort_events(told, events.OF_RELEASE)
     _answer(state, ran, termination_type)
 
 
@@ -302,7 +302,7 @@ def end_allocation(
     else:
         lifecycle.allocation_gone(state, application)
     if not application.allocations or state.event_count > gone:  # usually there are none, and the events are in order
-        events.arrange_events(state, told, events.OF_ALLOCATION)
+        state.sort_events(told, events.OF_ALLOCATION)
 
 
 def withdraw_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
@@ -350,7 +350,7 @@ def ask_for_verdicts(state: PartitionState) -> None:
         _wake(state, woken)
 
 
-def take_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswered) -> None:
+def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswered) -> None:
     """Apply the RM's answer to a question about predicates; a late or unknown answer has no effect."""
     refusals = {
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal

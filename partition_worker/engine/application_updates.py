@@ -7,8 +7,7 @@ the groups are known; a removal drops it. `placement_chain.py` chooses the queue
 from common import event_codes, rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
-from partition_worker.engine import events, lifecycle
-from partition_worker.engine.allocation_updates import remove_everything
+from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.bounds import Work, application_objection
@@ -23,7 +22,6 @@ from partition_worker.engine.user_resolution import (
     NO_GROUP,
     WAITING_MAX,
     GroupsUnknown,
-    Said,
     Submission,
     User,
     UserError,
@@ -51,32 +49,31 @@ def handle(state: PartitionState, request: rm_messages.ApplicationRequest) -> No
         _remove(state, gone)
 
 
-def go_on(state: PartitionState, found: GroupsFound) -> list[Said]:
-    """Continue or reject all submissions that waited for this group lookup; returns the asks and releases received
-    meanwhile.
-    """
+def apply_groups(state: PartitionState, found: GroupsFound) -> None:
+    """Continue or reject all submissions that waited for this group lookup, then their asks and releases."""
     if not state.users.looks_up_outside:
         state.log_debug(f"groups of user {found.user}: nobody asked for them")
-        return []
+        return
     if found.problem:
         state.users.failed(found.user, state.now)
     else:
         state.users.found(found.user, found.groups, state.now)
-    return _entered(state, state.pending_submissions.take(found.user), found.problem)
+    _enter_waiting(state, state.pending_submissions.take(found.user), found.problem)
 
 
-def give_up(state: PartitionState) -> list[Said]:
-    """The partition retires: reject all waiting submissions; returns the asks and releases received meanwhile."""
-    return _entered(state, state.pending_submissions.take_all())
+def reject_waiting(state: PartitionState) -> None:
+    """The partition retires: reject all waiting submissions, with their asks and releases."""
+    _enter_waiting(state, state.pending_submissions.take_all())
 
 
-def _entered(
+def _enter_waiting(
     state: PartitionState, submissions: list[rm_messages.AddApplicationRequest], problem: str = ""
-) -> list[Said]:
+) -> None:
     work = Work()
     for submission in submissions:
         _enter(state, submission, work, problem)
-    return [said for submission in submissions for said in state.pending_submissions.said(submission.application_id)]
+    said = [one for new in submissions for one in state.pending_submissions.said(new.application_id)]
+    allocation_updates.apply_waiting(state, said)
 
 
 def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work) -> None:
@@ -103,9 +100,10 @@ def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: 
     except _Refusal as refusal:
         _reject(state, new, user, refusal)
         return
+    state.application_ranks += 1
     application = Application(
         application_id=new.application_id,
-        rank=state.next_application_rank(),
+        rank=state.application_ranks,
         user=user,
         queue=leaf,
         submitted_ns=state.stamp_ns(),
@@ -228,7 +226,7 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
         state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = state.event_count, bool(application.requests)
-    running = remove_everything(state, application)
+    running = allocation_updates.remove_everything(state, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
         lifecycle.emptied(state, application)
     if application.state in ENDED:
@@ -238,6 +236,6 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
         lifecycle.leave_queue(state, application)
         application.finished_ns = state.stamp_ns()
     state.removed.append(application)
-    events.arrange_events(state, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
+    state.sort_events(told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
     for allocation in running:
         state.emit(allocation.release(state.name, f"Application {application.application_id} Removed"))

@@ -120,11 +120,6 @@ OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
 """An ask with a reservation was allocated: the end of the reservation comes last."""
 
 
-def arrange_events(state: PartitionState, first: int, places: Mapping[int, int]) -> None:
-    """Sort the events from this index on by such an order; other details come first."""
-    state.sort_events(first, lambda event: places.get(event[4], -1))
-
-
 # Nodes and queues -----------------------------------------------------------------------------------------------------
 
 

@@ -52,7 +52,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
     headroom.settle(application.queue, ask.resources)
     _bind(state, application, ask, node)
     if kept:
-        events.arrange_events(state, told, events.OF_KEPT)
+        state.sort_events(told, events.OF_KEPT)
 
 
 def recover(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:

@@ -10,7 +10,7 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 `state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `cycle/`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from common import rm_messages
 from common.config.model import PartitionConfig
@@ -27,8 +27,6 @@ from partition_worker.engine import (
     reservations,
     resync,
 )
-from partition_worker.engine.administration import retire
-from partition_worker.engine.allocation_updates import ask_for_verdicts, take_verdicts
 from partition_worker.engine.application_states import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
@@ -88,11 +86,11 @@ class Partition(PartitionState):
         )
 
     @property
-    def _ignorant(self) -> bool:
-        """Whether allocations may exist that are not accounted for, so that nothing may be scheduled: during a
-        resynchronization, or while reported allocations wait for a group lookup.
+    def _may_schedule(self) -> bool:
+        """Whether all allocations are accounted for: not during a resynchronization, nor while reported allocations
+        wait for a group lookup.
         """
-        return self.report is not None or self.pending_submissions.running
+        return self.report is None and not self.pending_submissions.running
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Apply an update of the RM; each item succeeds or is refused on its own.
@@ -129,14 +127,14 @@ class Partition(PartitionState):
         self._fire_timers(now)
         if budget:
             self.step_number += 1
-            self._end_cycle(0 if self._ignorant else cycle.run(self, budget), budget)
+            self._end_cycle(cycle.run(self, budget) if self._may_schedule else 0, budget)
         return self.drain_effects()
 
     def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
         """Make up to `budget` decisions, each a step of its own, returned with its effects."""
         self.begin_step(now)
         made: list[tuple[cycle.Decision, list[Effect]]] = []
-        for decision in () if self._ignorant else cycle.decisions(self, budget):
+        for decision in cycle.decisions(self, budget) if self._may_schedule else ():
             made.append((decision, self.drain_effects()))
             self.begin_step(now)
         self._end_cycle(len(made), budget)
@@ -156,7 +154,7 @@ class Partition(PartitionState):
         if self.reservation_index.deadline <= now:
             reservations.expire(self)
             self.idle = False
-        for application in self.expired():
+        for application in self.drop_expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
         if self.quota_check_at <= now:
             quota_enforcement.look(self)
@@ -165,7 +163,7 @@ class Partition(PartitionState):
         if self.cleanup_at <= now:
             remove_empty_queues(self)
         if self.nodes.predicates.verdicts.deadline <= now:
-            ask_for_verdicts(self)
+            allocation_updates.ask_for_verdicts(self)
             self.idle = False
 
     def _end_cycle(self, made: int, budget: int) -> None:
@@ -180,33 +178,26 @@ class Partition(PartitionState):
         self.auditor.check_slice(self)
         return self.drain_effects()
 
-    def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
+    def apply_groups(self, found: GroupsFound, now: float) -> list[Effect]:
         """Apply the result of a group lookup."""
-        self.begin_step(now)
-        allocation_updates.follow(self, application_updates.go_on(self, found))
-        self.idle = False
-        return self.drain_effects()
+        return self._act(now, lambda: application_updates.apply_groups(self, found))
 
-    def take_verdicts(self, answered: rm_messages.PredicatesAnswered, now: float) -> list[Effect]:
+    def apply_verdicts(self, answered: rm_messages.PredicatesAnswered, now: float) -> list[Effect]:
         """Apply the RM's answers about predicates."""
-        self.begin_step(now)
-        take_verdicts(self, answered)
-        self.idle = False
-        return self.drain_effects()
-
-    # Administrators ---------------------------------------------------------------------------------------------------
+        return self._act(now, lambda: allocation_updates.apply_verdicts(self, answered))
 
     def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
         """Fail an application and release its allocations. Raises administration.NotDone before any change."""
-        self.begin_step(now)
-        administration.kill(self, application_id, actor)
-        self.idle = False
-        return self.drain_effects()
+        return self._act(now, lambda: administration.kill(self, application_id, actor))
 
     def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
         """Move an application to another leaf. Raises administration.NotDone before any change."""
+        return self._act(now, lambda: administration.move(self, application_id, queue, actor))
+
+    def _act(self, now: float, action: Callable[[], None]) -> list[Effect]:
+        """Carry out an action as a step."""
         self.begin_step(now)
-        administration.move(self, application_id, queue, actor)
+        action()
         self.idle = False
         return self.drain_effects()
 
@@ -220,16 +211,13 @@ class Partition(PartitionState):
 
     def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
         """Apply a configuration. It cannot fail if there were no objections."""
-        self.begin_step(now)
         plan, self.plan = self.plan, None
         if plan is None or plan.before is not self.config.root or plan.after is not config.root:
             plan = compare_configs(self.tree, self.config.root, config.root)
-        reconfiguration.apply(self, config, plan)
-        self.idle = False
-        return self.drain_effects()
+        return self._act(now, lambda: reconfiguration.apply(self, config, plan))
 
     def retire(self, now: float) -> list[Effect]:
         """The partition left the configuration: end everything in it and accept nothing more."""
         self.begin_step(now)
-        retire(self)
+        administration.retire(self)
         return self.drain_effects()

@@ -7,10 +7,10 @@ application states, the `*_updates.py` modules for updates of the RM, `cycle/` f
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from itertools import islice, takewhile
+from typing import Final
 
 from common import event_codes, rm_messages
 from common.config.model import PartitionConfig
@@ -19,7 +19,7 @@ from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
+from partition_worker.engine.application import Alarm, Application
 from partition_worker.engine.application_states import RETENTION_S, AppState
 from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
@@ -36,9 +36,6 @@ from partition_worker.engine.readiness.readiness import Readiness, SwapCandidate
 from partition_worker.engine.readiness.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
-
-if TYPE_CHECKING:
-    from partition_worker.engine.application import Alarm, Application
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Report:
 SPARE_MAX: Final = 64
 """Superseded entries allowed beyond twice the number of entries at the last cleanup."""
 
-_Entry = tuple[float, int, "Alarm", "Application"]
+_Entry = tuple[float, int, Alarm, Application]
 
 
 class Timers:
@@ -81,7 +78,8 @@ class Timers:
 
     def __init__(self) -> None:
         self._waiting: list[_Entry] = []
-        self._last = 0
+        self.last = 0
+        """The number of the latest timer."""
         self._kept = 0
         """Number of entries after the last removal of superseded ones."""
 
@@ -92,42 +90,37 @@ class Timers:
     @property
     def deadline(self) -> float:
         """When the next valid entry is due, or NEVER."""
-        while self._waiting and not self._counts(self._waiting[0]):
+        while self._waiting and not self._is_valid(self._waiting[0]):
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
 
     def entries(self) -> list[_Entry]:
         """The valid entries, earliest first."""
-        return sorted((entry for entry in self._waiting if self._counts(entry)), key=lambda entry: entry[:2])
+        return sorted((entry for entry in self._waiting if self._is_valid(entry)), key=lambda entry: entry[:2])
 
-    @property
-    def last(self) -> int:
-        """The number of the latest timer."""
-        return self._last
-
-    def recall(self, entries: Iterable[_Entry], last: int) -> None:
+    def restore(self, entries: Iterable[_Entry], last: int) -> None:
         """Restore timers from a snapshot."""
         for entry in entries:
             _, number, alarm, application = entry
             application.alarms[alarm] = number
             self._waiting.append(entry)
         heapq.heapify(self._waiting)
-        self._kept, self._last = len(self._waiting), last
+        self._kept, self.last = len(self._waiting), last
 
-    def start(self, application: "Application", alarm: "Alarm", at: float) -> None:
+    def start(self, application: Application, alarm: Alarm, at: float) -> None:
         """Start a timer of the application; replaces an earlier one of this kind."""
-        self._last += 1
-        application.alarms[alarm] = self._last
-        heapq.heappush(self._waiting, (at, self._last, alarm, application))
+        self.last += 1
+        application.alarms[alarm] = self.last
+        heapq.heappush(self._waiting, (at, self.last, alarm, application))
         if len(self._waiting) > 2 * self._kept + SPARE_MAX:
-            self._waiting = [entry for entry in self._waiting if self._counts(entry)]
+            self._waiting = [entry for entry in self._waiting if self._is_valid(entry)]
             heapq.heapify(self._waiting)
             self._kept = len(self._waiting)
 
-    def stop(self, application: "Application", alarm: "Alarm") -> None:
+    def stop(self, application: Application, alarm: Alarm) -> None:
         application.alarms.pop(alarm, None)
 
-    def due(self, now: float) -> "tuple[Application, Alarm] | None":
+    def due(self, now: float) -> tuple[Application, Alarm] | None:
         """Pop the next due timer; None if none is due."""
         if self.deadline > now:
             return None
@@ -136,7 +129,7 @@ class Timers:
         return application, alarm
 
     @staticmethod
-    def _counts(entry: _Entry) -> bool:
+    def _is_valid(entry: _Entry) -> bool:
         _, number, alarm, application = entry
         return application.alarms.get(alarm) == number
 
@@ -177,18 +170,6 @@ class Counters:
     """How often applications of a queue entered a state, also for removed queues. A refused application counts for the
     queue it asked for, or for "" if that does not exist, so that RMs cannot create arbitrarily many names.
     """
-
-    @property
-    def accepted(self) -> int:
-        return self.entries(AppState.ACCEPTED)
-
-    @property
-    def completed(self) -> int:
-        return self.entries(AppState.COMPLETED)
-
-    @property
-    def failed(self) -> int:
-        return self.entries(AppState.FAILED)
 
     def fold(self, path: str, into: str) -> None:
         """Add the counts of a removed queue to those of its parent, if too many pairs are counted."""
@@ -310,10 +291,6 @@ class PartitionState:
         self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
         return self.latest_stamp_ns
 
-    def next_application_rank(self) -> int:
-        self.application_ranks += 1
-        return self.application_ranks
-
     def schedule_cleanup(self) -> None:
         """Schedule the removal of empty queues."""
         if self.cleanup_at == NEVER:
@@ -335,6 +312,7 @@ class PartitionState:
         self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
 
     def keep_rejection(self, rejection: Rejection) -> None:
+        """Keep a rejection for queries; it replaces an earlier one of this id."""
         self.rejections.pop(rejection.application_id, None)
         self.rejections[rejection.application_id] = rejection
         if len(self.rejections) > ENDED_MAX:
@@ -343,18 +321,16 @@ class PartitionState:
     @property
     def next_expiry(self) -> float:
         """When the oldest rejection or ended application expires, or NEVER."""
-        rejection, ended = next(iter(self.rejections.values()), None), next(iter(self.ended.values()), None)
-        return min(
-            NEVER if rejection is None else _forgotten_at(rejection.at_ns),
-            NEVER if ended is None else _forgotten_at(ended.finished_ns),
-        )
+        ended = [one.finished_ns for one in islice(self.ended.values(), 1)]
+        ended += [one.at_ns for one in islice(self.rejections.values(), 1)]
+        return min(map(_expires_at, ended), default=NEVER)
 
-    def expired(self) -> list[Application]:
+    def drop_expired(self) -> list[Application]:
         """Drop expired rejections; return the expired applications."""
         now = self.now
-        for rejection in tuple(takewhile(lambda one: _forgotten_at(one.at_ns) <= now, self.rejections.values())):
+        for rejection in tuple(takewhile(lambda one: _expires_at(one.at_ns) <= now, self.rejections.values())):
             del self.rejections[rejection.application_id]
-        return list(takewhile(lambda one: _forgotten_at(one.finished_ns) <= now, self.ended.values()))
+        return list(takewhile(lambda one: _expires_at(one.finished_ns) <= now, self.ended.values()))
 
     def begin_step(self, now: float) -> None:
         """Begin a step: the following effects have it as their cause."""
@@ -371,9 +347,9 @@ class PartitionState:
         """Number of events recorded since `drain_events`."""
         return len(self._events)
 
-    def sort_events(self, first: int, key: Callable[[EventFields], int]) -> None:
-        """Sort the events from this index on by a key; the sort is stable."""
-        self._events[first:] = sorted(self._events[first:], key=key)
+    def sort_events(self, first: int, places: Mapping[int, int]) -> None:
+        """Sort the events from this index on by the place of their detail, without one first; the sort is stable."""
+        self._events[first:] = sorted(self._events[first:], key=lambda event: places.get(event[4], -1))
 
     def drain_events(self) -> list[EventFields]:
         """Return the events recorded since the last call."""
@@ -396,5 +372,5 @@ def _placement(config: PartitionConfig) -> tuple[PlacementChain, str]:
         return PlacementChain.without_rules(), str(error)
 
 
-def _forgotten_at(ended_ns: int) -> float:
+def _expires_at(ended_ns: int) -> float:
     return ended_ns / 1e9 + RETENTION_S

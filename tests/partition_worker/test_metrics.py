@@ -404,9 +404,9 @@ def test_an_application_that_was_moved_counts_where_it_is() -> None:
 
 def test_rounds_of_the_auditor_and_what_drifted_are_counted() -> None:
     one = Trial().does(nodes("n1 memory=10"))
-    one.partition.auditor.go_on(one.partition)
+    one.partition.auditor.check_slice(one.partition)
     one.partition.nodes.total["memory"] = 11
-    one.partition.auditor.go_on(one.partition)
+    one.partition.auditor.check_slice(one.partition)
     assert of(one, "audit_rounds_total") == {(PARTITION,): 2}
     assert of(one, "audit_drift_total") == {(PARTITION,): 2}, "the total, and the root maximum"
 

@@ -116,7 +116,7 @@ def test_health_is_what_the_latest_round_of_the_auditor_found(trial: Trial) -> N
     shown = told(trial, "health")
     assert isinstance(shown, dict)
     assert (shown["nodes"], shown["drift"]) == (0, []), "there was no round yet since the partition began, empty"
-    trial.partition.auditor.go_on(trial.partition)
+    trial.partition.auditor.check_slice(trial.partition)
     shown = told(trial, "health")
     assert isinstance(shown, dict)
     assert shown["nodes"] == len(trial.partition.nodes)

@@ -262,7 +262,7 @@ def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], 
 def restore_alarms(timers: Timers, found: list[ApplicationSnapshot], lookup: ReferenceDecoder, last: int) -> None:
     """Restore the applications' timers."""
     kinds: dict[str, Alarm] = {"state": "state", "placeholders": "placeholders", "look": "look"}
-    timers.recall(
+    timers.restore(
         (
             (at, number, kinds[alarm], lookup.applications[memory.rank])
             for memory in found
