@@ -5,7 +5,7 @@ A pair is two files in the format of CZMQ's certificates, so that programs in ot
 its own secret file and the server's public one, beside each other.
 
 Keys are Z85 text of 40 characters. People see fingerprints; a secret key is read here, given to ZeroMQ, and kept
-nowhere else. Not here: who may use which key (`allowed_keys.py`, `rmproxy/zap_authenticator.py`).
+nowhere else. Not here: who may use which key (`rmproxy/authentication.py`).
 """
 
 import hashlib

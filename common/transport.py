@@ -83,7 +83,7 @@ class Authenticator(Protocol):
     def fingerprint(self, key: str) -> str:
         """Return the short form of a public key that logs and peer names use."""
 
-    def objection(self, key: str, rm: str) -> str:
+    def find_objection(self, key: str, rm: str) -> str:
         """Return why the owner of this public key may not act for this RM; empty if it may."""
 
 
@@ -287,7 +287,7 @@ class NativePort(_Socket):
         incoming = decode_incoming(source, self._other_frames())
         if incoming.header.kind == MALFORMED:
             return incoming
-        objection = authenticator.objection(key, incoming.header.rm) or _check_routing_id(identity)
+        objection = authenticator.find_objection(key, incoming.header.rm) or _check_routing_id(identity)
         if not objection:
             return incoming
         return Incoming(source, replace(incoming.header, kind=FORBIDDEN), objection.encode())

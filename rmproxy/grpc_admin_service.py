@@ -2,7 +2,7 @@
 
 A partition keeps its newest events in a ring buffer and answers queries for them (`/ws/v1/events/batch` is the same
 query). The proxy keeps only each stream's position, so a client that reads too slowly misses events, and its stream
-ends with a status that says so.
+ends with a status that reports this.
 
 Not here: how the core handles these calls, kinds of events (`common/event_codes.py`).
 """
@@ -17,15 +17,23 @@ from typing import Final
 import grpc
 import msgspec
 
+from common.messages import Message
 from common.names import normalise_partition_name
 from common.query_messages import Answer, Query
+from common.rest_records import BatchView
 from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
 from common.wire import WireError
-from rmproxy import grpc_status
 from rmproxy.admin import admin_pb2 as pb
-from rmproxy.grpc_authorization import Authorizer, permitted_rm_ids
+from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import Status, StatusError, abort, parse_request, rm_in_metadata
+from rmproxy.grpc_status import (
+    Status,
+    StatusError,
+    abort_on_error,
+    make_refusal_status,
+    parse_request,
+    rm_in_metadata,
+)
 from rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
@@ -33,46 +41,6 @@ EVENTS_MAX: Final = 500
 
 _DISABLED: Final = 500
 _OK: Final = 200
-
-
-class _Amount(msgspec.Struct, frozen=True):
-    value: int = 0
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    resources: dict[str, _Amount] = {}
-
-
-class _Record(msgspec.Struct, frozen=True, rename={"object_id": "objectID", "reference_id": "referenceID"}):
-    type: int = 0
-    object_id: str = ""
-    message: str = ""
-    timestampNano: int = 0  # noqa: N815 - this and those below are keys of the answer
-    eventChangeType: int = 0  # noqa: N815
-    eventChangeDetail: int = 0  # noqa: N815
-    reference_id: str = ""
-    resource: _Resource = _Resource()
-
-
-class _Batch(msgspec.Struct, frozen=True):
-    """A partition's answer: its history, the range of stored event numbers, and the requested events."""
-
-    InstanceUUID: str
-    LowestID: int
-    HighestID: int
-    EventRecords: list[_Record] | None
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """Which events a client wants, and the first one."""
-
-    types: frozenset[int] = frozenset()
-    """Empty for all."""
-    begin: int | None = None
-    """The number of the first event; None for future events only."""
-    history: str = ""
-    """The history that this number belongs to; empty for the present one."""
 
 
 @dataclass(slots=True)
@@ -86,9 +54,10 @@ class _Position:
 class EventReader:
     """Reads the events of partitions in order, from a client's position."""
 
-    def __init__(self, ask: Callable[[str, Query], Awaitable[Answer]], event_filter: EventFilter) -> None:
+    def __init__(self, ask: Callable[[str, Query], Awaitable[Answer]], request: pb.EventsRequest) -> None:
+        """`ask` queries a partition; `request` selects events by type and has the first event's number, if any."""
         self._ask = ask
-        self._filter = event_filter
+        self._request = request
         self._positions: dict[str, _Position] = {}
 
     async def read_new(self, partition: str) -> AsyncIterator[pb.EventsResponse]:
@@ -108,64 +77,43 @@ class EventReader:
                     return
                 continue
             if position.next < batch.LowestID:
-                raise StatusError(_overwritten_status(partition, position.next, batch.LowestID))
+                text = (
+                    f"events {position.next} to {batch.LowestID - 1} of partition {partition} were overwritten before "
+                    f"they were read: read faster, or select fewer; the oldest stored event is {batch.LowestID}"
+                )
+                raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             records = batch.EventRecords or []
-            response = self._response(partition, position, records)
-            position.next = response.next
+            first, position.next = position.next, position.next + len(records)
+            response = pb.EventsResponse(partition=partition, history=position.history, next=position.next)
+            for number, record in enumerate(records, first):
+                if not self._request.types or record.type in self._request.types:
+                    response.events.add(number=number, record=msgspec.to_builtins(record))
             if response.events:
                 yield response
             if not records or position.next > batch.HighestID:
                 return
 
-    def _first_number(self, batch: _Batch, *, anew: bool) -> int:
+    def _first_number(self, batch: BatchView, *, anew: bool) -> int:
         """Return the first event number to read in a history."""
-        if anew or self._filter.history not in ("", batch.InstanceUUID):
+        if anew or self._request.history not in ("", batch.InstanceUUID):
             return batch.LowestID
-        if self._filter.begin is not None:
-            return max(self._filter.begin, batch.LowestID)
+        if self._request.HasField("begin"):
+            return max(self._request.begin, batch.LowestID)
         return batch.HighestID + 1 if batch.HighestID or batch.EventRecords else 0
 
-    async def _query_batch(self, partition: str) -> _Batch | None:
+    async def _query_batch(self, partition: str) -> BatchView | None:
         """Query a partition; None while it cannot answer."""
         position = self._positions.get(partition)
         args = {"start": str(position.next if position else 0), "count": str(EVENTS_MAX if position else 1)}
         answer = await self._ask(partition, Query(what="events", args=args))
         if answer.status == _DISABLED:
-            raise StatusError(Status(grpc.StatusCode.FAILED_PRECONDITION, answer.body.decode(errors="reposition")))
+            raise StatusError(Status(grpc.StatusCode.FAILED_PRECONDITION, answer.body.decode(errors="replace")))
         if answer.status != _OK:
             return None
         try:
-            return msgspec.json.decode(answer.body, type=_Batch)
+            return msgspec.json.decode(answer.body, type=BatchView)
         except msgspec.MsgspecError as error:
             raise WireError(f"events of {partition}: {error}") from None
-
-    def _response(self, partition: str, position: _Position, records: list[_Record]) -> pb.EventsResponse:
-        response = pb.EventsResponse(partition=partition, history=position.history, next=position.next + len(records))
-        for number, record in enumerate(records, position.next):
-            if not self._filter.types or record.type in self._filter.types:
-                _fill(response.events.add(number=number), record)
-        return response
-
-
-def _fill(event: pb.Event, record: _Record) -> None:
-    told = event.record
-    told.type = record.type  # type: ignore[assignment]  # numbers that the interface does not define pass, too
-    told.objectID = record.object_id
-    told.message = record.message
-    told.timestampNano = record.timestampNano
-    told.eventChangeType = record.eventChangeType  # type: ignore[assignment]
-    told.eventChangeDetail = record.eventChangeDetail  # type: ignore[assignment]
-    told.referenceID = record.reference_id
-    for kind, amount in record.resource.resources.items():
-        told.resource.resources[kind].value = amount.value
-
-
-def _overwritten_status(partition: str, first: int, lowest: int) -> Status:
-    text = (
-        f"events {first} to {lowest - 1} of partition {partition} were overwritten before they were read: read faster, "
-        f"or select fewer; the oldest stored event is {lowest}"
-    )
-    return Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
 
 
 # Calls ---------------------------------------------------------------------------------------------------------------
@@ -227,72 +175,58 @@ class AdminService:
         )
 
     async def _update_configuration(self, data: bytes, context: _Context) -> bytes:
-        try:
-            request = parse_request(si.UpdateConfigurationRequest, lambda asked: asked, data)
-            rm = self._rm(context, request.rmID, "UpdateConfigurationRequest")
+        async with abort_on_error(context):
+            request = parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
+            rm = self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = UpdateConfiguration(
                 rm_id=rm.session.rm_id,
                 policy_group=request.policyGroup,
                 config=request.config,
                 extra_config=dict(request.extraConfig),
             )
-            async with asyncio.timeout(ANSWER_MAX_S):
-                answer = await rm.reconfigure(wanted)
-            if isinstance(answer, Refused):
-                raise StatusError(grpc_status.refused(answer.code, answer.reason))
-        except StatusError as ended:
-            await abort(context, ended.status)
-        except TimeoutError:
-            await abort(context, _timeout_status("which configuration is in force is not known: ask for it again"))
+            answer = await _await_answer(
+                rm.reconfigure(wanted), "which configuration is in force is not known: ask for it again"
+            )
         assert isinstance(answer, ConfigurationUpdated), answer
         response = pb.UpdateConfigurationResponse(checksum=answer.checksum, partitions=answer.partitions)
         return response.SerializeToString()
 
     async def _leave(self, data: bytes, context: _Context) -> bytes:
-        try:
-            request = parse_request(pb.LeaveRequest, lambda asked: asked, data)
-            rm = self._rm(context, request.rm_id, "LeaveRequest")
-            async with asyncio.timeout(ANSWER_MAX_S):
-                answer = await rm.leave(request.reason)
-            if isinstance(answer, Refused):
-                raise StatusError(grpc_status.refused(answer.code, answer.reason))
-        except StatusError as ended:
-            await abort(context, ended.status)
-        except TimeoutError:
-            await abort(context, _timeout_status("whether the RM has left is not known: register again to be sure"))
+        async with abort_on_error(context):
+            request = parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
+            rm = self._find_rm(context, request.rm_id, "LeaveRequest")
+            answer = await _await_answer(
+                rm.leave(request.reason), "whether the RM has left is not known: register again to be sure"
+            )
         assert isinstance(answer, Left), answer
         return pb.LeaveResponse().SerializeToString()
 
     # Events ---------------------------------------------------------------------------------------------------------
 
     async def _events(self, data: bytes, context: _Context) -> None:
-        try:
-            request = parse_request(pb.EventsRequest, lambda asked: asked, data)
-            rm = self._rm(context, request.rm_id, "EventsRequest")
+        async with abort_on_error(context):
+            request = parse_request(pb.EventsRequest, lambda parsed: parsed, data)
+            rm = self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
             partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
             _check(rm, partition, request)
             if self._streams[rm_id] >= EVENT_STREAMS_MAX:
                 text = f"RM {rm_id} has {EVENT_STREAMS_MAX} streams of events open, which is the most that one may have"
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
-            begin = request.begin if request.HasField("begin") else None
-            wanted = EventFilter(types=frozenset(request.types), begin=begin, history=request.history)
             self._streams[rm_id] += 1
             turn = self._turns.setdefault(rm_id, asyncio.Semaphore(1))
             try:
-                await self._follow(rm, partition, EventReader(partial(_ask, rm, turn), wanted), context)
+                await self._follow(rm, partition, EventReader(partial(_ask, rm, turn), request), context)
             finally:
                 self._streams[rm_id] -= 1
                 if not self._streams[rm_id]:
                     del self._streams[rm_id], self._turns[rm_id]
-        except StatusError as ended:
-            await abort(context, ended.status)
 
     async def _follow(self, rm: GrpcRm, partition: str, reader: EventReader, context: _Context) -> None:
         """Send new events regularly, until the client disconnects or the registration ends."""
         while rm.status is None:
             self._authorizer.check(
-                rm.session.rm_id, permitted_rm_ids(context)
+                rm.session.rm_id, read_rm_ids(context.auth_context())
             )  # keys may have changed since the last look
             for one in rm.session.partitions:
                 if partition in ("", one):
@@ -318,14 +252,14 @@ class AdminService:
         except (TimeoutError, WireError):
             return
 
-    def _rm(self, context: _Context, named: str, request: str) -> GrpcRm:
+    def _find_rm(self, context: _Context, named: str, request: str) -> GrpcRm:
         """Return the calling RM.
 
         Raises:
             StatusError: it is not registered, or the caller may not act for it.
         """
         rm_id = named or rm_in_metadata(context)
-        self._authorizer.check(rm_id, permitted_rm_ids(context))
+        self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         return self._registry.find(rm_id, request)
 
 
@@ -350,6 +284,18 @@ def _check(rm: GrpcRm, partition: str, request: pb.EventsRequest) -> None:
         raise StatusError(Status(grpc.StatusCode.INVALID_ARGUMENT, text))
 
 
-def _timeout_status(consequence: str) -> Status:
-    text = f"the core did not answer within {ANSWER_MAX_S:g} s: {consequence}"
-    return Status(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+async def _await_answer(answer: Awaitable[Message], consequence: str) -> Message:
+    """Wait for the core's answer.
+
+    Raises:
+        StatusError: it is a refusal, or none came within ANSWER_MAX_S; `consequence` is what follows from that.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_MAX_S):
+            message = await answer
+    except TimeoutError:
+        text = f"the core did not answer within {ANSWER_MAX_S:g} s: {consequence}"
+        raise StatusError(Status(grpc.StatusCode.DEADLINE_EXCEEDED, text)) from None
+    if isinstance(message, Refused):
+        raise StatusError(make_refusal_status(message.code, message.reason))
+    return message

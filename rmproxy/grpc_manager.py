@@ -16,6 +16,7 @@ Not here: streams (`grpc_streams.py`), calls (`grpc_scheduler_service.py`, `grpc
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from common.control_messages import ManagerAway
@@ -41,9 +42,8 @@ from common.rm_messages import (
 )
 from common.session import EncodedMessage, Session, split_by_partition
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
-from rmproxy import grpc_status
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
-from rmproxy.grpc_status import Status, StatusError
+from rmproxy.grpc_status import Status, StatusError, StatusKind, make_refusal_status
 from rmproxy.grpc_streams import ResponseQueue, RmStream
 
 PEER: Final = "grpc:"
@@ -224,7 +224,7 @@ class GrpcRm:
             case ResumeWanted() if header.partition != self.session.resuming or not header.partition:
                 self._resume(header.partition)
             case Goodbye(retry_after_milli_seconds=retry_ms):
-                self._end_streams(grpc_status.stopping(retry_ms / 1000))
+                self._end_streams(replace(StatusKind.STOPPING.make(), retry_s=retry_ms / 1000))
             case PartitionRestarted(reason=reason):
                 why = f": {reason}" if reason else ""
                 raise SessionLostError(f"partition {header.partition} was restarted and lost its state{why}")
@@ -265,7 +265,7 @@ class GrpcRm:
     def _handle_refusal(self, header: Header, refused: Refused) -> None:
         """Handle the refusal of a registration, a resumption or an update."""
         if not self.answered.is_set():
-            self.end(grpc_status.refused(refused.code, refused.reason))
+            self.end(make_refusal_status(refused.code, refused.reason))
         elif refused.code in _RETRIABLE:
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume)
@@ -328,7 +328,7 @@ class GrpcRm:
             self._absence = None
         queue = self._queues[kind]
         if queue.stream is not None:
-            queue.stream.end(grpc_status.taken_over(self.session.rm_id))
+            queue.stream.end(StatusKind.TAKEN_OVER.make(rm_id=self.session.rm_id))
         queue.bind(stream)
         if self._away:
             self._away = False
@@ -367,7 +367,7 @@ class GrpcRm:
 
     def _end_after_flush(self) -> None:
         """End the registration of an RM that left; its streams end once all responses are written."""
-        self._finish(grpc_status.left(self.session.rm_id))
+        self._finish(StatusKind.LEFT.make(rm_id=self.session.rm_id))
         for queue in self._queues.values():
             if queue.stream is not None:
                 queue.stream.half_close()
@@ -449,7 +449,7 @@ class GrpcRegistry:
                 try:
                     rm.receive(header, message.body)
                 except SessionLostError as lost:
-                    rm.end(grpc_status.lost(str(lost)))
+                    rm.end(StatusKind.SESSION_LOST.make(reason=lost))
                 if rm.status is not None and self._registered.get(rm_id) is rm:
                     del self._registered[rm_id]
                 return
@@ -465,9 +465,9 @@ class GrpcRegistry:
         """
         rm_id = request.rm_id
         if self._stopping:
-            raise StatusError(grpc_status.stopping())
+            raise StatusError(StatusKind.STOPPING.make())
         if rm_id in self._registering:
-            raise StatusError(grpc_status.in_progress(rm_id))
+            raise StatusError(StatusKind.IN_PROGRESS.make(rm_id=rm_id))
         rm = GrpcRm(rm_id=rm_id, session=self._new_session(), deliver=self._deliver, streamless_s=self._streamless_s)
         self._registering[rm_id] = rm
         rm.register(request)
@@ -485,12 +485,12 @@ class GrpcRegistry:
             StatusError: it is not registered, or not yet.
         """
         if self._stopping:
-            raise StatusError(grpc_status.stopping())
+            raise StatusError(StatusKind.STOPPING.make())
         if rm_id in self._registering:
-            raise StatusError(grpc_status.in_progress(rm_id))
+            raise StatusError(StatusKind.IN_PROGRESS.make(rm_id=rm_id))
         rm = self._registered.get(rm_id)
         if rm is None:
-            raise StatusError(grpc_status.unregistered(request, rm_id))
+            raise StatusError(StatusKind.UNREGISTERED.make(request=request, rm_id=rm_id))
         return rm
 
     def stop(self, status: Status) -> None:
@@ -504,7 +504,7 @@ class GrpcRegistry:
             async with asyncio.timeout(self._registration_s):
                 await rm.answered.wait()
         except TimeoutError:
-            rm.end(grpc_status.unanswered(self._registration_s))
+            rm.end(StatusKind.UNANSWERED.make(waited_s=self._registration_s))
         self._settle(rm)
 
     def _settle(self, rm: GrpcRm) -> None:
@@ -515,6 +515,6 @@ class GrpcRegistry:
         rm_id = rm.session.rm_id
         del self._registering[rm_id]
         if rm.session.state != "refused" and (earlier := self._registered.pop(rm_id, None)) is not None:
-            earlier.end(grpc_status.registered_again(rm_id))
+            earlier.end(StatusKind.REGISTERED_AGAIN.make(rm_id=rm_id))
         if rm.status is None:
             self._registered[rm_id] = rm

@@ -10,20 +10,19 @@ Not here: protobuf (`grpc_conversion.py`), the other service (`grpc_admin_servic
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from common.wire import BODY_BYTES_MAX
-from rmproxy import grpc_conversion, grpc_status
+from rmproxy import grpc_conversion
+from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_authorization import Authorizer, permitted_rm_ids
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import StatusError, abort, parse_request, rm_in_metadata
+from rmproxy.grpc_status import StatusError, StatusKind, abort, abort_on_error, parse_request, rm_in_metadata
 from rmproxy.grpc_streams import RmStream
 from rmproxy.si import scheduler_pb2 as pb
 
@@ -150,8 +149,7 @@ CLIENT_KEEPALIVE_S: Final = 10.0
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamKind:
+class StreamKind(NamedTuple):
     """One of the three kinds of streams: its requests and responses."""
 
     request: str
@@ -160,20 +158,14 @@ class StreamKind:
     response: type[Response]
 
 
+_read_nodes = partial(parse_request, pb.NodeRequest, grpc_conversion.read_nodes)
+_read_applications = partial(parse_request, pb.ApplicationRequest, grpc_conversion.read_applications)
+_read_allocations = partial(parse_request, pb.AllocationRequest, grpc_conversion.read_allocations)
+
 STREAM_KINDS: Final = {
-    "UpdateNode": StreamKind(
-        "NodeRequest", partial(parse_request, pb.NodeRequest, grpc_conversion.read_nodes), NodeResponse
-    ),
-    "UpdateApplication": StreamKind(
-        "ApplicationRequest",
-        partial(parse_request, pb.ApplicationRequest, grpc_conversion.read_applications),
-        ApplicationResponse,
-    ),
-    "UpdateAllocation": StreamKind(
-        "AllocationRequest",
-        partial(parse_request, pb.AllocationRequest, grpc_conversion.read_allocations),
-        AllocationResponse,
-    ),
+    "UpdateNode": StreamKind("NodeRequest", _read_nodes, NodeResponse),
+    "UpdateApplication": StreamKind("ApplicationRequest", _read_applications, ApplicationResponse),
+    "UpdateAllocation": StreamKind("AllocationRequest", _read_allocations, AllocationResponse),
 }
 """By the name of the call."""
 
@@ -218,8 +210,8 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """End all streams and calls with UNAVAILABLE, refuse new ones, and cut off the rest after the grace period."""
         for stream in self._streams:
-            stream.end(grpc_status.stopping())
-        self._registry.stop(grpc_status.stopping())
+            stream.end(StatusKind.STOPPING.make())
+        self._registry.stop(StatusKind.STOPPING.make())
         await self._server.stop(grace_s)
 
     def authorize_again(self) -> None:
@@ -235,12 +227,10 @@ class GrpcServer:
     # Registration ---------------------------------------------------------------------------------------------------
 
     async def _register(self, data: bytes, context: _Context) -> bytes:
-        try:
+        async with abort_on_error(context):
             request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
-            self._authorizer.check(request.rm_id, permitted_rm_ids(context))
+            self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
             await self._registry.register(request)
-        except StatusError as ended:
-            await abort(context, ended.status)
         return pb.RegisterResourceManagerResponse().SerializeToString()
 
     # Streams --------------------------------------------------------------------------------------------------------
@@ -250,7 +240,7 @@ class GrpcServer:
 
         gRPC cancels this task when the client disconnects; responses that are not known to be written stay queued.
         """
-        stream = RmStream(permitted_rm_ids(context))
+        stream = RmStream(read_rm_ids(context.auth_context()))
         self._streams.add(stream)
         reader = asyncio.create_task(self._read(kind, stream, rm_in_metadata(context), requests))
         reader.add_done_callback(lambda _: stream.half_close())
@@ -277,7 +267,7 @@ class GrpcServer:
                 if rm is None:
                     rm = self._bind(kind, stream, update.rm_id)
                 elif update.rm_id not in ("", rm.session.rm_id):
-                    raise StatusError(grpc_status.foreign(rm.session.rm_id, update.rm_id))
+                    raise StatusError(StatusKind.OTHER_RM.make(rm_id=rm.session.rm_id, named=update.rm_id))
                 await rm.update(update)
         except StatusError as ended:
             stream.end(ended.status)

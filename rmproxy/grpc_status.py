@@ -3,8 +3,10 @@
 Not here: when a call ends (`grpc_scheduler_service.py`, `grpc_manager.py`, `grpc_admin_service.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NoReturn, TypeVar
 
 import grpc
@@ -48,6 +50,15 @@ async def abort(context: grpc.aio.ServicerContext[_Request, _Response], status: 
     await context.abort(status.code, text, trailing)
 
 
+@asynccontextmanager
+async def abort_on_error(context: grpc.aio.ServicerContext[_Request, _Response]) -> AsyncIterator[None]:
+    """End a call with the status of a StatusError."""
+    try:
+        yield
+    except StatusError as ended:
+        await abort(context, ended.status)
+
+
 _STATUSES: Final = {
     "busy": grpc.StatusCode.ABORTED,
     "flood": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -59,84 +70,46 @@ _STATUSES: Final = {
 _RETRIABLE: Final = frozenset({grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 
-# In the order in which an RM may meet them ----------------------------------------------------------------------------
-
-
-def stopping(retry_s: float = RETRY_S) -> Status:
-    """The proxy stops in order."""
-    return Status(grpc.StatusCode.UNAVAILABLE, "the scheduler is stopping", retry_s)
-
-
-def not_permitted(rm_id: str, permitted: tuple[str, ...]) -> Status:
-    """The client's certificate is for other RMs."""
-    named = ", ".join(f'"{name}"' for name in permitted) or "nobody"
-    return Status(grpc.StatusCode.PERMISSION_DENIED, f'this certificate is for RM {named}, not for "{rm_id}"')
-
-
-def key_required(rm_id: str) -> Status:
-    """The RM has a native key, and the client has no certificate."""
-    text = (
-        f'RM "{rm_id}" has a native key: connect to the native port with that key, or over gRPC with a client '
-        "certificate for this RM id (the core needs --grpc-tls-client-ca)"
-    )
-    return Status(grpc.StatusCode.UNAUTHENTICATED, text)
-
-
-def refused(code: str, reason: str) -> Status:
-    """The core refused a call; `code` is the one of the native protocol."""
+def make_refusal_status(code: str, reason: str) -> Status:
+    """The status for a call that the core refused; `code` is the one of the native protocol."""
     status = _STATUSES.get(code, grpc.StatusCode.INVALID_ARGUMENT)
     return Status(status, reason, RETRY_S if status in _RETRIABLE else 0)
 
 
-def in_progress(rm_id: str) -> Status:
-    """Another registration of this RM is in progress."""
-    return Status(grpc.StatusCode.ABORTED, f"a registration of RM {rm_id} is in progress", RETRY_S)
+class StatusKind(Enum):
+    """The other statuses, in the order in which an RM may meet them: code, text with its values, and pause."""
 
+    STOPPING = grpc.StatusCode.UNAVAILABLE, "the scheduler is stopping", RETRY_S
+    NOT_PERMITTED = grpc.StatusCode.PERMISSION_DENIED, 'this certificate is for RM {permitted}, not for "{rm_id}"'
+    KEY_REQUIRED = (
+        grpc.StatusCode.UNAUTHENTICATED,
+        (
+            'RM "{rm_id}" has a native key: connect to the native port with that key, or over gRPC with a client '
+            "certificate for this RM id (the core needs --grpc-tls-client-ca)"
+        ),
+    )
+    IN_PROGRESS = grpc.StatusCode.ABORTED, "a registration of RM {rm_id} is in progress", RETRY_S
+    UNANSWERED = grpc.StatusCode.DEADLINE_EXCEEDED, "the core did not answer within {waited_s:g} s", RETRY_S
+    UNREGISTERED = grpc.StatusCode.FAILED_PRECONDITION, 'received {request}, but RmID="{rm_id}" not registered'
+    REGISTERED_AGAIN = grpc.StatusCode.ABORTED, "RM {rm_id} registered again"
+    SESSION_LOST = grpc.StatusCode.ABORTED, "{reason}: register again"
+    LEFT = grpc.StatusCode.ABORTED, "RM {rm_id} left"
+    TAKEN_OVER = grpc.StatusCode.ABORTED, "another stream of RM {rm_id} took over"
+    OTHER_RM = grpc.StatusCode.INVALID_ARGUMENT, 'this stream is of RM "{rm_id}", not of "{named}"'
+    TOO_LARGE = (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "a message of {size} bytes, at most {most} are taken: send fewer items at once",
+    )
+    MALFORMED = grpc.StatusCode.INVALID_ARGUMENT, "not a {request}: {problem}"
 
-def unanswered(waited_s: float) -> Status:
-    """The core did not answer a registration."""
-    return Status(grpc.StatusCode.DEADLINE_EXCEEDED, f"the core did not answer within {waited_s:g} s", RETRY_S)
+    def __init__(self, code: grpc.StatusCode, text: str, retry_s: float = 0) -> None:
+        self.code = code
+        self.text = text
+        self.retry_s = retry_s
 
-
-def unregistered(request: str, rm_id: str) -> Status:
-    """The RM is not registered. The text is the reference's."""
-    return Status(grpc.StatusCode.FAILED_PRECONDITION, f'received {request}, but RmID="{rm_id}" not registered')
-
-
-def registered_again(rm_id: str) -> Status:
-    """A later registration replaced this one."""
-    return Status(grpc.StatusCode.ABORTED, f"RM {rm_id} registered again")
-
-
-def lost(reason: str) -> Status:
-    """The states of the core and the RM differ."""
-    return Status(grpc.StatusCode.ABORTED, f"{reason}: register again")
-
-
-def left(rm_id: str) -> Status:
-    """The RM left."""
-    return Status(grpc.StatusCode.ABORTED, f"RM {rm_id} left")
-
-
-def taken_over(rm_id: str) -> Status:
-    """Another stream of the same kind receives the responses."""
-    return Status(grpc.StatusCode.ABORTED, f"another stream of RM {rm_id} took over")
-
-
-def foreign(rm_id: str, named: str) -> Status:
-    """A request on this RM's stream names another RM."""
-    return Status(grpc.StatusCode.INVALID_ARGUMENT, f'this stream is of RM "{rm_id}", not of "{named}"')
-
-
-def too_large(size: int, most: int) -> Status:
-    """A request is over the size limit."""
-    text = f"a message of {size} bytes, at most {most} are taken: send fewer items at once"
-    return Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-
-
-def malformed(request: str, problem: str) -> Status:
-    """A request cannot be decoded."""
-    return Status(grpc.StatusCode.INVALID_ARGUMENT, f"not a {request}: {problem}")
+    def make(self, **values: object) -> Status:
+        """The status with these values in its text."""
+        return Status(self.code, self.text.format(**values), self.retry_s)
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
@@ -159,11 +132,11 @@ def parse_request(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ou
         StatusError: it is too large, or not a message of this kind.
     """
     if len(data) > REQUEST_BYTES_MAX:
-        raise StatusError(too_large(len(data), REQUEST_BYTES_MAX))
+        raise StatusError(StatusKind.TOO_LARGE.make(size=len(data), most=REQUEST_BYTES_MAX))
     try:
         return convert_from(kind.FromString(data))
     except DecodeError as error:
-        raise StatusError(malformed(kind.DESCRIPTOR.name, str(error))) from None
+        raise StatusError(StatusKind.MALFORMED.make(request=kind.DESCRIPTOR.name, problem=error)) from None
 
 
 def rm_in_metadata(context: grpc.aio.ServicerContext[bytes, bytes]) -> str:

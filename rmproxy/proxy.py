@@ -18,23 +18,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from common import rm_messages
 from common.control_messages import Hello, ManagerAway, NodesAstray
-from common.messages import Header
+from common.messages import Command, Header, News
 from common.names import BROKER, RMPROXY, normalise_partition_name
 from common.query_messages import Answer
-from common.rm_messages import (
-    NUMBERED,
-    UNNUMBERED,
-    UPDATES,
-    ConfigurationUpdated,
-    Goodbye,
-    Heartbeat,
-    NodeResponse,
-    Received,
-    Refused,
-    Registered,
-    ResumeWanted,
-)
 from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
 from common.wire import (
     FORBIDDEN,
@@ -51,7 +39,6 @@ from rmproxy import rate_limit
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.rate_limit import RateLimiter, ReplyTo
 from rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
-from rmproxy.unknown_partition import has_content, refuse_items, report_ignored_releases
 
 CALLS_MAX: Final = 4096
 """Calls that may wait for the broker. Beyond it the oldest is dropped: its caller gets no answer and may ask again."""
@@ -69,7 +56,7 @@ RETRY_AFTER_MS: Final = 1000
 """How long RMs should wait before they reconnect, when the proxy stops in order."""
 
 _CALLS: Final = frozenset({"RegisterResourceManager", "Resume", "UpdateConfiguration", "Leave"})
-_SESSION_KINDS: Final = frozenset({*NUMBERED, *UNNUMBERED, "Heartbeat"})
+_SESSION_KINDS: Final = frozenset({*rm_messages.NUMBERED, *rm_messages.UNNUMBERED, "Heartbeat"})
 """What the peer of a session sends besides calls."""
 _GRPC_ONLY: Final = frozenset({"ManagerAway", "Query"})
 """What only the gRPC port sends, about an RM of its own."""
@@ -112,7 +99,7 @@ class Proxy:
 
     def goodbye(self) -> list[Outgoing]:
         """Return the last messages to all RMs, when the process stops in order."""
-        told = Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
+        told = rm_messages.Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
         return [
             make_outgoing(session.peer, told, _about(session, rm, "Goodbye")) for rm, session in self._sessions.items()
         ]
@@ -127,7 +114,7 @@ class Proxy:
             return []
         late = now - self._beat_at if self._beat_at else 0.0
         self._beat_at = now + self._heartbeat_s
-        sends = [make_outgoing(BROKER, Heartbeat())]
+        sends = [make_outgoing(BROKER, rm_messages.Heartbeat())]
         for rm, session in self._sessions.items():
             session.last_message_at = min(now, session.last_message_at + late)
             if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
@@ -160,7 +147,7 @@ class Proxy:
             self.rate_limiter.count_valid(incoming.source)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True
-            told = ResumeWanted(reason="no message of this resource manager arrived for a while")
+            told = rm_messages.ResumeWanted(reason="no message of this resource manager arrived for a while")
             sends.insert(0, make_outgoing(session.peer, told, _about(session, header.rm, "ResumeWanted")))
         return sends
 
@@ -216,7 +203,7 @@ class Proxy:
         if window is None:
             partition = normalise_partition_name(header.rm, partition)
             window = session.windows.get(partition) or session.leaving.get(partition)
-        if header.kind in UNNUMBERED:
+        if header.kind in rm_messages.UNNUMBERED:
             if window is None or header.life != window.life:
                 return []  # not expected any more
             due = window.admit_ack(header.ack) if header.kind == "Ack" else window.admit_answer()
@@ -238,17 +225,17 @@ class Proxy:
         if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
             return []
         session.heartbeat_answered_at = now
-        return [make_outgoing(session.peer, Heartbeat(), _about(session, rm, "Heartbeat"))]
+        return [make_outgoing(session.peer, rm_messages.Heartbeat(), _about(session, rm, "Heartbeat"))]
 
     def _split(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
         header = incoming.header
-        if header.kind not in UPDATES or header.seq:
+        if header.kind not in rm_messages.UPDATES or header.seq:
             reason = f"{header.kind} belongs to one partition: name it"
             if header.seq:
                 reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
             return self._refuse(incoming, "no-partition", reason, now)
         try:
-            command = decode_body(UPDATES[header.kind], incoming.body)
+            command = decode_body(rm_messages.UPDATES[header.kind], incoming.body)
         except WireError as error:
             return self._refuse(incoming, "malformed", str(error), now)
         sends: list[Outgoing] = []
@@ -262,27 +249,22 @@ class Proxy:
         counts the nodes among them.
         """
         header = incoming.header
-        wrong: list[Outgoing] = []
+        first: list[Outgoing] = []
+        answer: News = rm_messages.Received()
         try:
-            command = decode_body(NUMBERED[header.kind], incoming.body)
+            command = decode_body(rm_messages.NUMBERED[header.kind], incoming.body)
             answer = refuse_items(command, partition)
             if (ignored := report_ignored_releases(command, partition)) is not None:
-                wrong = [make_outgoing(incoming.source, ignored, _for_unknown_partition(header, "ReleasesIgnored"))]
+                first = [make_outgoing(incoming.source, ignored, _answer_header(header, "ReleasesIgnored"))]
         except WireError as error:
-            answer, wrong = Received(), self._refuse(incoming, "malformed", str(error), now)
+            first = self._refuse(incoming, "malformed", str(error), now)
             if not header.seq:
-                return wrong
-        if isinstance(answer, NodeResponse) and answer.rejected:
-            told = NodesAstray(count=len(answer.rejected))
-            wrong = [make_outgoing(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
-        if not has_content(answer):
-            answer = Received()
-        return [
-            *wrong,
-            make_outgoing(
-                incoming.source, answer, _for_unknown_partition(header, type(answer).__name__, ack=header.seq)
-            ),
-        ]
+                return first
+        if isinstance(answer, rm_messages.NodeResponse):
+            count = NodesAstray(count=len(answer.rejected))
+            first = [make_outgoing(BROKER, count, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
+        own = _answer_header(header, type(answer).__name__, ack=header.seq)
+        return [*first, make_outgoing(incoming.source, answer, own)]
 
     # From the core --------------------------------------------------------------------------------------------------
 
@@ -291,7 +273,7 @@ class Proxy:
         if header.kind == "Echo":
             return [Outgoing(BROKER, header, incoming.body)]
         if header.kind == "Heartbeat":
-            return self._handle_heartbeat(decode_body(Heartbeat, incoming.body).incarnation)
+            return self._handle_heartbeat(decode_body(rm_messages.Heartbeat, incoming.body).incarnation)
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
             return self._register(incoming, call, now) if call else []
@@ -304,11 +286,13 @@ class Proxy:
             return []
         if header.kind == "ConfigurationUpdated":
             return [self._reconfigure(incoming, session, call)]
-        if header.kind in NUMBERED:  # returned by the broker: the partition was removed meanwhile
+        if header.kind in rm_messages.NUMBERED:  # returned by the broker: the partition was removed meanwhile
             return self._refuse_items(Incoming(session.peer, header, incoming.body), header.partition, now)
         if header.partition:
             return [self._forward_news(incoming, session)]
-        if header.kind == "Left" or (header.kind == "Refused" and not decode_body(Refused, incoming.body).seq):
+        if header.kind == "Left" or (
+            header.kind == "Refused" and not decode_body(rm_messages.Refused, incoming.body).seq
+        ):
             if header.ref:
                 return []  # for a call of an earlier proxy, or one that was dropped
             del self._sessions[header.rm]  # the session has ended: another one replaced it, or it expired
@@ -330,17 +314,23 @@ class Proxy:
                 sends.append(make_outgoing(peer, Answer(status=503, body=reason.encode()), _back("Answer", header)))
             elif header.kind != "UpdateConfiguration":
                 sends.append(
-                    make_outgoing(peer, Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header))
+                    make_outgoing(
+                        peer, rm_messages.Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header)
+                    )
                 )
         self._calls.clear()
         for rm, session in self._sessions.items():
-            sends.append(make_outgoing(session.peer, ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")))
+            sends.append(
+                make_outgoing(
+                    session.peer, rm_messages.ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")
+                )
+            )
         return sends
 
     def _register(self, incoming: Incoming, call: tuple[str, Header], now: float) -> list[Outgoing]:
         header = incoming.header
         peer, asked = call
-        registered = decode_body(Registered, incoming.body)
+        registered = decode_body(rm_messages.Registered, incoming.body)
         before = self._sessions.get(header.rm)
         if header.partition:
             if before is not None and before.session == header.session:
@@ -357,7 +347,7 @@ class Proxy:
         )
         sends = [make_outgoing(peer, told, _back("Registered", asked))]
         if before is not None and before.session != header.session:
-            superseded = Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
+            superseded = rm_messages.Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
             sends.append(make_outgoing(before.peer, superseded, _about(before, header.rm, "Refused")))
         return sends
 
@@ -369,7 +359,7 @@ class Proxy:
 
     def _reconfigure(self, incoming: Incoming, session: RmSession, call: tuple[str, Header] | None) -> Outgoing:
         """Apply the RM's new partitions, and tell the RM on its present connection."""
-        session.change_partitions(decode_body(ConfigurationUpdated, incoming.body))
+        session.change_partitions(decode_body(rm_messages.ConfigurationUpdated, incoming.body))
         told = replace(_about(session, incoming.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
         return Outgoing(session.peer, told, incoming.body)
 
@@ -396,7 +386,7 @@ class Proxy:
         answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
         if header.kind == MALFORMED:
             answer = Header(kind="Refused")
-        return [make_outgoing(incoming.source, Refused(code=code, reason=reason, seq=header.seq), answer)]
+        return [make_outgoing(incoming.source, rm_messages.Refused(code=code, reason=reason, seq=header.seq), answer)]
 
 
 def _about(session: RmSession, rm: str, kind: str) -> Header:
@@ -410,7 +400,7 @@ def _back(kind: str, asked: Header) -> Header:
     return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
 
 
-def _for_unknown_partition(header: Header, kind: str, *, ack: int = 0) -> Header:
+def _answer_header(header: Header, kind: str, *, ack: int = 0) -> Header:
     """Return the header of the proxy's answer to a command for a partition that does not exist."""
     return Header(
         kind=kind, rm=header.rm, partition=header.partition, session=header.session, ack=ack, life=header.life
@@ -422,3 +412,60 @@ def _to(header: Header, partition: str, ref: str = "") -> Header:
     if header.partition == partition and not (header.epoch or header.ref or ref):
         return header
     return replace(header, partition=partition, epoch=0, ref=ref)
+
+
+# Unknown partitions -------------------------------------------------------------------------------------------------
+#
+# No worker receives a command for a partition that does not exist, so the proxy answers each item as a partition would.
+# Items whose failure a partition does not report (removals, changes of nodes) are ignored here too; releases are
+# reported without a number, as a partition reports releases without effect.
+
+
+def refuse_items(command: Command, partition: str) -> News:
+    """Return the answer to a command for a partition that does not exist."""
+    match command:
+        case rm_messages.NodeRequest():
+            rejected_nodes = [
+                rm_messages.RejectedNode(
+                    node_id=node.node_id, reason=f"failed to find partition {partition} for new node {node.node_id}"
+                )
+                for node in command.nodes
+                if node.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
+            ]
+            return rm_messages.NodeResponse(rejected=rejected_nodes) if rejected_nodes else rm_messages.Received()
+        case rm_messages.ApplicationRequest() if command.new:
+            return rm_messages.ApplicationResponse(
+                rejected=[
+                    rm_messages.RejectedApplication(
+                        application_id=one.application_id,
+                        reason=f"Failed to add application {one.application_id} to partition {partition}, "
+                        "partition doesn't exist",
+                    )
+                    for one in command.new
+                ]
+            )
+        case rm_messages.AllocationRequest() if command.allocations:
+            return rm_messages.AllocationResponse(
+                rejected_allocations=[
+                    rm_messages.RejectedAllocation(
+                        allocation_key=one.allocation_key,
+                        application_id=one.application_id,
+                        reason=f"Failed to find partition {partition}, for application {one.application_id} "
+                        f"and allocation {one.allocation_key}",
+                    )
+                    for one in command.allocations
+                ]
+            )
+        case rm_messages.SyncEnd():
+            return rm_messages.SyncDone(problem=f"failed to find partition {partition}")
+    return rm_messages.Received()
+
+
+def report_ignored_releases(command: Command, partition: str) -> rm_messages.ReleasesIgnored | None:
+    """Return the report about the releases of a command for a partition that does not exist; None if it has none."""
+    releases = command.releases.allocations_to_release if isinstance(command, rm_messages.AllocationRequest) else []
+    if not releases:
+        return None
+    reason, most = f"partition {partition} does not exist", rm_messages.RELEASES_IGNORED_MAX
+    ignored = [replace(one, message=reason) for one in releases[:most]]
+    return rm_messages.ReleasesIgnored(ignored=ignored, more=len(releases) - len(ignored))

@@ -16,12 +16,11 @@ from common.process_figures import ProcessFigures, Teller
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.transport import BrokerConnection, NativePort
 from common.wire import make_outgoing
+from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator
 from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_authorization import Authorizer, TlsFiles
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
 from rmproxy.proxy import Proxy
-from rmproxy.zap_authenticator import ZapAuthenticator
 
 NATIVE: Final = "native:"
 GRPC: Final = "grpc:"

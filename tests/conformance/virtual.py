@@ -82,12 +82,8 @@ class _VirtualManager(RM):
                 return self._sends(self.session.repeated())
             case Refused():
                 self.refusals.append(message)
-            case NodeResponse():
-                self._hear(grpc_conversion.write_nodes(message))
-            case ApplicationResponse():
-                self._hear(grpc_conversion.write_applications(message))
-            case AllocationResponse():
-                self._hear(grpc_conversion.write_allocations(message))
+            case NodeResponse() | ApplicationResponse() | AllocationResponse():
+                self._hear(grpc_conversion.write_response(message))
         return self._sends(self.session.acknowledgements())
 
 

@@ -166,13 +166,8 @@ class NativeWire:
     async def _read(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             async for _, news in self._rm.results():
-                match news:
-                    case NodeResponse():
-                        self._hear(grpc_conversion.write_nodes(news))
-                    case ApplicationResponse():
-                        self._hear(grpc_conversion.write_applications(news))
-                    case AllocationResponse():
-                        self._hear(grpc_conversion.write_allocations(news))
+                if isinstance(news, NodeResponse | ApplicationResponse | AllocationResponse):
+                    self._hear(grpc_conversion.write_response(news))
             return
         self.failed = [True] * len(STREAMS)
 

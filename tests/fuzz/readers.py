@@ -46,7 +46,7 @@ from partition_worker.partition_host import PartitionHost
 from partition_worker.snapshot import SnapshotInvalid, encode_snapshot, restore_snapshot
 from rmproxy import grpc_conversion
 from rmproxy.grpc_manager import GrpcRegistry
-from rmproxy.grpc_status import StatusError, parse_request, stopping
+from rmproxy.grpc_status import StatusError, StatusKind, parse_request
 from rmproxy.proxy import Proxy
 from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
@@ -339,7 +339,7 @@ async def _hear_grpc(header: bytes, body: bytes) -> None:
     await joining
     registry.receive(Outgoing(to, said, body))
     await asyncio.sleep(0)
-    registry.stop(stopping())
+    registry.stop(StatusKind.STOPPING.make())
 
 
 def _hear_front(header: bytes, body: bytes) -> None:

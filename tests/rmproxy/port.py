@@ -9,7 +9,7 @@ from common.curve_keys import KeyPair
 from common.driver import Transport
 from common.transport import NativePort
 from common.wire import Incoming
-from rmproxy.zap_authenticator import ZapAuthenticator
+from rmproxy.authentication import ZapAuthenticator
 
 PATIENCE_S = 20
 SERVER = KeyPair.new()
@@ -36,7 +36,7 @@ class Port:
         other.replace(self.file)
 
     def admits(self, pair: KeyPair) -> bool:
-        return not self.doorkeeper.objection(pair.public, "rm-1")
+        return not self.doorkeeper.find_objection(pair.public, "rm-1")
 
     async def hears(self) -> Incoming:
         while True:

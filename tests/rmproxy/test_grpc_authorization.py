@@ -12,7 +12,7 @@ import pytest
 from common.query_messages import Answer
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.grpc_authorization import Authorizer, TlsFiles, read_rm_ids
+from rmproxy.authentication import Authorizer, TlsFiles, read_rm_ids
 from rmproxy.grpc_status import StatusError
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub

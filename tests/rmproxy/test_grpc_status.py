@@ -12,39 +12,31 @@ from common.rm_messages import (
     AllocationResponse,
     NodeRequest,
 )
-from rmproxy import grpc_status as endings
-from rmproxy.grpc_status import REQUEST_BYTES_MAX, Status
+from rmproxy.grpc_status import REQUEST_BYTES_MAX, StatusKind
 from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import BOUND, RM, Code, end_of, nodes, play, running
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "ending",
-    [
-        endings.stopping(),
-        endings.not_permitted("R", ("A",)),
-        endings.in_progress("R"),
-        endings.unanswered(60),
-        endings.unregistered("NodeRequest", "R"),
-        endings.registered_again("R"),
-        endings.lost("..."),
-        endings.left("R"),
-        endings.taken_over("R"),
-        endings.foreign("R", "X"),
-        endings.malformed("NodeRequest", "..."),
-    ],
-    ids=lambda ending: ending.text,
-)
-def test_an_ending_is_documented(ending: Status) -> None:
-    retry = " *" if ending.retry_s else ""
-    assert f"`{ending.code.name}`{retry} `{ending.text}`" in DOCUMENT
+VALUES = {
+    "rm_id": "R",
+    "permitted": '"A"',
+    "waited_s": 60,
+    "request": "NodeRequest",
+    "reason": "...",
+    "named": "X",
+    "size": "N",
+    "most": REQUEST_BYTES_MAX,
+    "problem": "...",
+}
 
 
-def test_the_limit_of_a_request_is_documented() -> None:
-    text = endings.too_large(0, REQUEST_BYTES_MAX).text.replace(" 0 ", " N ")
-    assert f"`RESOURCE_EXHAUSTED` `{text}`" in DOCUMENT
+@pytest.mark.parametrize("kind", [one for one in StatusKind if one is not StatusKind.KEY_REQUIRED])
+def test_an_ending_is_documented(kind: StatusKind) -> None:
+    status = kind.make(**VALUES)
+    retry = " *" if status.retry_s else ""
+    assert f"`{status.code.name}`{retry} `{status.text}`" in DOCUMENT
 
 
 TOO_LARGE = f"at most {REQUEST_BYTES_MAX} are taken: send fewer items at once"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from rmproxy.grpc_status import stopping
+from rmproxy.grpc_status import StatusKind
 from rmproxy.grpc_streams import ResponseQueue, RmStream
 from tests.rmproxy.world import play
 
@@ -65,7 +65,7 @@ def test_a_stream_that_takes_over_waits_until_the_old_one_has_written() -> None:
         told.queue.extend([b"one", b"two"])
         old = bound(told.queue)
         await old.next_response()
-        old.end(stopping())
+        old.end(StatusKind.STOPPING.make())
         new = bound(told.queue)
         first = asyncio.create_task(new.next_response())
         await asyncio.sleep(0)
@@ -135,6 +135,6 @@ def test_forgetting_everything_lets_a_late_write_mean_nothing() -> None:
 
 def test_the_first_ending_holds() -> None:
     stream = RmStream()
-    stream.end(stopping(1))
-    stream.end(stopping(2))
-    assert stream.status == stopping(1)
+    stream.end(StatusKind.STOPPING.make())
+    stream.end(StatusKind.LEFT.make(rm_id="R"))
+    assert stream.status == StatusKind.STOPPING.make()

@@ -12,8 +12,8 @@ from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
 from common.wire import Incoming, decode_body, encode_body
+from rmproxy.authentication import Authorizer
 from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
 from rmproxy.grpc_status import RETRY_METADATA

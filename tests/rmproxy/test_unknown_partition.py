@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Command, News
+from common.messages import Command
 from common.rm_messages import (
     RELEASES_IGNORED_MAX,
     Ack,
@@ -23,7 +23,7 @@ from common.rm_messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from rmproxy.unknown_partition import has_content, refuse_items, report_ignored_releases
+from rmproxy.proxy import refuse_items, report_ignored_releases
 
 CREATE, UPDATE, DRAIN, DECOMMISSION, CREATE_DRAIN = 1, 2, 3, 4, 6
 
@@ -70,21 +70,7 @@ def test_asks_are_refused_and_releases_ignored() -> None:
     ],
 )
 def test_what_a_partition_would_ignore_gets_an_answer_without_anything_in_it(command: Command) -> None:
-    assert not has_content(refuse_items(command, "rm1_zzz"))
-
-
-@pytest.mark.parametrize(
-    ("news", "answer"),
-    [
-        (NodeResponse(rejected=[RejectedNode(node_id="n")]), True),
-        (ApplicationResponse(rejected=[RejectedApplication(application_id="a")]), True),
-        (AllocationResponse(rejected_allocations=[RejectedAllocation(allocation_key="k")]), True),
-        (NodeResponse(), False),
-        (Received(), False),
-    ],
-)
-def test_only_refusals_say_something(news: News, answer: bool) -> None:
-    assert has_content(news) is answer
+    assert refuse_items(command, "rm1_zzz") == Received()
 
 
 def test_releases_are_reported_as_without_effect_up_to_a_bound() -> None:

@@ -21,8 +21,8 @@ from common.rm_messages import (
     ResumeWanted,
 )
 from common.wire import Incoming, Outgoing, decode_body, encode_body
+from rmproxy.authentication import Authorizer
 from rmproxy.grpc_admin_service import AdminService
-from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
 from rmproxy.si import scheduler_pb2 as pb

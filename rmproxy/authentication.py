@@ -1,22 +1,30 @@
-"""ZAP authenticator of the native port: authenticates CURVE keys and authorizes them for RM ids, from the allow-list.
+"""Authentication and authorization: which RM ids the peers of the native port and of the gRPC port may act for.
 
-ZeroMQ asks for each connection (the ZAP protocol, <https://rfc.zeromq.org/spec/27/>, inside the process) and reports
-the connection's key with every message; `objection` compares it with the RM in the message's header. ZeroMQ cannot
-close a connection on request, so a key that is removed from the list is refused from its next message on, and its RM
-counts as away once it has been silent for long enough.
+**Native port.** The ZAP authenticator admits connections whose CURVE keys are on the allow-list. ZeroMQ asks it for
+each connection (the ZAP protocol, <https://rfc.zeromq.org/spec/27/>, inside the process) and reports the connection's
+key with every message; `find_objection` compares it with the RM in the message's header. ZeroMQ cannot close a
+connection on request, so a key that is removed from the list is refused from its next message on, and its RM counts as
+away once it has been silent for long enough. The list is checked every second. A list that is not valid changes
+nothing, and the log names the wrong line. Logs name keys by their fingerprints.
 
-The list is checked every second. A list that is not valid changes nothing, and the log names the wrong line. Logs name
-keys by their fingerprints. Not here: the format of the list (`common/curve_keys.py`), answers to refused messages
-(`proxy.py`).
+**gRPC port.** A caller proves its identity with a client certificate, or not at all. An RM id that has a key of the
+native port needs a certificate for that id over gRPC, so that no port grants more than another one for a weaker proof.
+Other RM ids need a certificate only where the port asks for one. A certificate names RM ids as alternative names (DNS
+or URI); without such names its common name counts. The files are checked for each new connection: a changed certificate
+holds from then on, and open connections stay.
+
+Not here: the format of the allow-list (`common/curve_keys.py`), answers to refused messages (`proxy.py`).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import grpc
 import zmq
 from zmq.utils import z85
 
@@ -32,6 +40,7 @@ from common.curve_keys import (
 from common.driver import clock
 from common.names import RM_ID, compile_rm_ids
 from common.transport import CONTEXT
+from rmproxy.grpc_status import StatusError, StatusKind
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = "yunishard-native"
@@ -76,6 +85,8 @@ class ZapAuthenticator:
             self._apply(_read(allowed))
         except AllowListError as error:
             raise OSError(f"{allowed}: {error}") from None
+        self._problem = ""
+        """Why the list could not be read at the latest attempt; empty if it could."""
         self._refusal_log = RefusalLog()
         self._loop = asyncio.get_running_loop()
         self._socket: zmq.Socket[bytes] = CONTEXT.socket(zmq.ROUTER)
@@ -109,7 +120,7 @@ class ZapAuthenticator:
             return False
         return rm in self._rm_ids_named or self._patterns_named.fullmatch(rm) is not None
 
-    def objection(self, key: str, rm: str) -> str:
+    def find_objection(self, key: str, rm: str) -> str:
         """Return why the owner of this public key may not act for this RM; empty if it may."""
         if self._list.admits(key, rm):
             return ""
@@ -139,10 +150,11 @@ class ZapAuthenticator:
             before = self._list.entries
             self._apply(_read(self._file))
         except (AllowListError, OSError) as error:
-            if self._refusal_log.is_new_problem(str(error)):
+            problem, self._problem = self._problem, str(error)
+            if problem != self._problem:
                 _log.warning("the allow-list is not usable, the previous one stays in force: %s: %s", self._file, error)
             return
-        self._refusal_log.clear_problem()
+        self._problem = ""
         gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))
         _log.info("%s: keys allowed now: %d%s", self._file, len(self._list.entries), gone and f", no longer {gone}")
         self.on_change()
@@ -160,10 +172,10 @@ class ZapAuthenticator:
                 return
             key = z85.encode(credentials[0]).decode() if mechanism == _MECHANISM and credentials else ""
             good = domain == DOMAIN.encode() and key in self._list.entries
-            if not good and self._refusal_log.may_log(clock()):
-                more = f" (and {self._refusal_log.take_unlogged()} more)" if self._refusal_log.unlogged else ""
-                who = f"key {fingerprint(key)}" if key else "a connection without a key"
-                _log.warning("%s from %s is not on the allow-list%s", who, address.decode(errors="replace"), more)
+            if not good:
+                peer = f"key {fingerprint(key)}" if key else "a connection without a key"
+                source = address.decode(errors="replace")
+                self._refusal_log.write(f"{peer} from {source} is not on the allow-list", clock())
             verdict = (b"200", b"OK", key.encode()) if good else (b"400", b"not on the allow-list", b"")
             with suppress(zmq.ZMQError):  # the connection has closed
                 self._socket.send_multipart([route, empty, version, request, *verdict, b""], zmq.NOBLOCK)
@@ -178,34 +190,20 @@ class RefusalLog:
     """Rate limit of log lines about refused connections, so that clients cannot fill the log."""
 
     def __init__(self) -> None:
-        self.unlogged = 0
-        """Refusals that were not logged."""
-        self._last = ""
-        self._begun = 0.0
-        self._logged = 0
+        self._minute_start = 0.0
+        self._logged = self._unlogged = 0
 
-    def is_new_problem(self, problem: str) -> bool:
-        """Return whether a problem of the list differs from the last one."""
-        known, self._last = self._last, problem
-        return problem != known
-
-    def clear_problem(self) -> None:
-        self._last = ""
-
-    def may_log(self, now: float) -> bool:
-        """Return whether one more refusal may be logged."""
-        if now - self._begun >= _MINUTE_S:
-            self._begun, self._logged = now, 0
+    def write(self, text: str, now: float) -> None:
+        """Log a refusal, unless too many were logged within this minute; the next line counts those that were not."""
+        if now - self._minute_start >= _MINUTE_S:
+            self._minute_start, self._logged = now, 0
+        if self._logged >= REFUSALS_LOGGED_MAX:
+            self._unlogged += 1
+            return
         self._logged += 1
-        if self._logged <= REFUSALS_LOGGED_MAX:
-            return True
-        self.unlogged += 1
-        return False
-
-    def take_unlogged(self) -> int:
-        """Return how many refusals were not logged, and reset the counter."""
-        count, self.unlogged = self.unlogged, 0
-        return count
+        more = f" (and {self._unlogged} more)" if self._unlogged else ""
+        self._unlogged = 0
+        _log.warning("%s%s", text, more)
 
 
 def _stamp(file: Path) -> _Stamp:
@@ -224,3 +222,88 @@ def _read(file: Path) -> AllowList:
     except UnicodeDecodeError as error:
         number = text.count(b"\n", 0, error.start) + 1
         raise AllowListError(f"line {number}: not UTF-8 text") from None
+
+
+# gRPC ---------------------------------------------------------------------------------------------------------------
+
+
+class Authorizer:
+    """Decides for each call and stream; asks `has_native_key` each time, as keys change while the proxy runs."""
+
+    def __init__(self, has_native_key: Callable[[str], bool] = lambda _: False) -> None:
+        """By default no RM has a native key: the native port takes connections without keys, or is off."""
+        self._has_native_key = has_native_key
+
+    def check(self, rm_id: str, certified: tuple[str, ...] | None) -> None:
+        """Check that a caller may act for this RM; `certified` are the RM ids in its certificate, None without one.
+
+        Raises:
+            StatusError: the caller may not act for the RM.
+        """
+        if certified is None:
+            if self._has_native_key(rm_id):
+                raise StatusError(StatusKind.KEY_REQUIRED.make(rm_id=rm_id))
+        elif rm_id not in certified:
+            permitted = ", ".join(f'"{name}"' for name in certified) or "nobody"
+            raise StatusError(StatusKind.NOT_PERMITTED.make(permitted=permitted, rm_id=rm_id))
+
+
+_CERTIFICATE: Final = "x509_pem_cert"
+_ALTERNATIVE_NAMES: Final = ("peer_dns", "peer_uri")
+_COMMON_NAME: Final = "x509_common_name"
+
+
+def read_rm_ids(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] | None:
+    """Return the RM ids in the certificate of a caller, from gRPC's authentication context; None without one."""
+    if not auth_context.get(_CERTIFICATE):
+        return None
+    names = [name for kind in _ALTERNATIVE_NAMES for name in auth_context.get(kind, ())] or auth_context.get(
+        _COMMON_NAME, ()
+    )
+    return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
+
+
+class TlsFiles:
+    """The files of the port's certificate, its key, and the CA of client certificates."""
+
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
+        self._files = [file for file in (cert, key, client_ca) if file is not None]
+        self._cert, self._key, self._client_ca = cert, key, client_ca
+        self._stamps: list[_Stamp] = []
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return the credentials of the port, which follow changes of the files.
+
+        Raises:
+            OSError: a file cannot be used.
+        """
+        self._stamps = list(map(_stamp, self._files))
+        return grpc.dynamic_ssl_server_credentials(
+            self._read(),
+            self._reload,  # type: ignore[arg-type]  # gRPC accepts None, its stubs do not
+            require_client_authentication=self._client_ca is not None,
+        )
+
+    def _reload(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificates if a file has changed, else None; gRPC calls this for each new connection."""
+        try:
+            stamps = list(map(_stamp, self._files))
+            if stamps == self._stamps:
+                return None
+            self._stamps = stamps
+            read = self._read()
+        except OSError as error:
+            _log.warning("the TLS files of the gRPC port are not usable, the previous ones stay in force: %s", error)
+            return None
+        _log.info("reloaded the TLS files of the gRPC port")
+        return read
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would refuse every client without an error
+        trial.load_cert_chain(self._cert, self._key)
+        if self._client_ca is not None:
+            trial.load_verify_locations(self._client_ca)
+        authorities = self._client_ca.read_bytes() if self._client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration(
+            [(self._key.read_bytes(), self._cert.read_bytes())], authorities
+        )
