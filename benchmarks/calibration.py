@@ -89,7 +89,7 @@ def as_in_a_worker() -> Iterator[None]:
     """Use the garbage collection settings of a worker, and exclude existing objects."""
     before = gc.get_threshold()
     gc.collect()
-    garbage.seldom()
+    garbage.collect_rarely()
     try:
         yield
     finally:

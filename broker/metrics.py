@@ -11,9 +11,8 @@ from broker.queries import PendingQueries
 from broker.registry import build_answer
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
-from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge
+from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge, report_process_up
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
-from common.process_up import up
 from common.query_messages import Query
 from common.wire import Incoming, Outgoing, decode_body
 
@@ -76,7 +75,7 @@ class BrokerMetrics:
             if report is not None and now - report[0] < REPORT_MAX_AGE_S:
                 yield from report[1]
             else:
-                yield up(peer, here=False)
+                yield report_process_up(peer, is_up=False)
 
 
 def _rollouts(state: BrokerState) -> Iterator[Family]:

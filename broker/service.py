@@ -17,7 +17,7 @@ from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life
-from common.process_figures import ProcessFigures
+from common.process_metrics import ProcessMetrics
 from common.transport import BrokerPort
 
 RECORD_NAME: Final = "broker.sqlite"
@@ -58,9 +58,9 @@ async def serve(arguments: Arguments, life: Life) -> None:
                 pause_s=settings.pause_timeout_s,
             ),
         )
-        process = ProcessFigures(BROKER, wire=wire)
+        process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
-        broker.metrics.process_families = process.families
+        broker.metrics.process_families = process.collect
         life.ready()
         life.on_stop(wire.wake)
         await drive(ConfigPreloader(broker), wire, life.stopping, write_notes=lambda: _write_notes(broker))

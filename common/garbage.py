@@ -1,9 +1,7 @@
-"""When the collector looks for garbage: seldom, and never amid the making of something large.
+"""Settings of Python's garbage collector for servers: rare collections, and none while a large state is built.
 
-What a process keeps lives long, and what passes through it makes no cycles, so that the collector hardly ever finds
-anything; but it looks at each object once or twice, and at times at all there are.
-
-Not here: garbage without cycles, which goes by itself.
+The state of a process lives long, and messages make no reference cycles, so the collector hardly ever finds garbage;
+but it visits each object once or twice, and sometimes all of them.
 """
 
 import gc
@@ -12,32 +10,30 @@ from contextlib import contextmanager
 from typing import Final
 
 YOUNG_OBJECTS: Final = 10_000
-"""Objects between two collections, which take half a millisecond: so few at a time make nobody wait for long, and each
-object is looked at once however many there are.
-"""
+"""New objects between two collections, each of which takes half a millisecond and visits each new object once."""
 
 MIDDLE_AFTER: Final = 0
-"""More than so many collections of new objects, and the next one looks at what they have left, too, which is old from
-then on. So every second one does, and takes 4 ms at most; with 10, as is usual, it would be every twelfth, and 20 ms.
+"""Collections of new objects before one that also visits their survivors. With 0, every second collection does, in at
+most 4 ms; with Python's 10, every twelfth does, in 20 ms.
 """
 
 OLD_AFTER: Final = 50
-"""More than so many of those, and everything is looked at; but only if it has grown by a quarter, too."""
+"""Such collections before one that visits all objects, if their number has grown by a quarter."""
 
 
-def seldom() -> None:
-    """From now on as a server does. What is there already stays, and is never looked at."""
+def collect_rarely() -> None:
+    """Configure the collector for a server. Present objects are never visited."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, MIDDLE_AFTER, OLD_AFTER)
 
 
 @contextmanager
-def none_expected() -> Iterator[None]:
-    """Look for none meanwhile: thousands of objects come, and hardly one goes before all of it is done."""
-    collects = gc.isenabled()
+def pause_collector() -> Iterator[None]:
+    """Collect nothing meanwhile, as hardly one of the thousands of new objects becomes garbage."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()

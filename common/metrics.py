@@ -122,3 +122,31 @@ def distribution(
     return Family(
         name, "histogram", what, labels, [], bounds, [(values, one.counts, one.sum_s) for values, one in listed]
     )
+
+
+# Metrics that several processes report about a process ----------------------------------------------------------------
+
+PROCESS_LABELS: Final = ("process", "partition")
+"""Labels of metrics about a process; the partition is that of a worker."""
+
+
+def report_process_up(process: str, partition: str = "", *, is_up: bool = True) -> Family:
+    """Whether a process runs: it reports so itself; a process that misses it reports the opposite."""
+    return gauge(
+        "yunishard_process_up",
+        "Whether the process answers, or sends its metrics; if not, its other series are missing. Investigate 0 for "
+        "more than a minute: a process that ended restarts within seconds.",
+        PROCESS_LABELS,
+        [((process, partition), int(is_up))],
+    )
+
+
+def report_journal_stuck(partition: str, *, is_stuck: bool) -> Family:
+    """Whether a journal cannot be written: its worker reports so, or the broker if the worker cannot start."""
+    return gauge(
+        "yunishard_journal_stuck",
+        "Whether the journal cannot be written, so that no result is sent, or the worker cannot start because it "
+        "cannot use its journal. Investigate 1: the disk is full or broken.",
+        ("partition",),
+        [((partition,), int(is_stuck))],
+    )

@@ -19,7 +19,7 @@ from common.driver import clock
 from common.messages import Header
 from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR
-from common.process_figures import ProcessFigures, Teller
+from common.process_metrics import ProcessMetrics
 from common.transport import BrokerConnection
 from common.wire import NEVER, decode_body, make_outgoing
 from deploy import children
@@ -101,9 +101,8 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
     supervisor = Supervisor(
         resources.settings, broker=resources.broker, file=str(resources.file), starts_max=starts_max
     )
-    own = ProcessFigures(SUPERVISOR)
-    link = BrokerLink(resources.broker, report, lambda: [*own.families(), *supervisor.metrics()])
-    teller = Teller(link.send_metrics)
+    link = BrokerLink(resources.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
+    own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, inherited=resources.lock, group=group, report=report, compiled=compiled)
         while supervisor.status is None:
@@ -114,8 +113,8 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
                 instructions += supervisor.tick(now)
             for instruction in instructions:
                 await _execute(instruction, processes, link, resources.settings.journals)
-    for one in (teller, own, link):
-        one.close()
+    own.close()
+    link.close()
     return supervisor
 
 

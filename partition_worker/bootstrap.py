@@ -103,7 +103,7 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
             head = f"{what}, {len(found.snapshot)} bytes".encode() + found.snapshot[:HEAD_BYTES]
             _begin_attempt(attempts, what, head)
         try:
-            with garbage.none_expected():  # the collector would take a tenth of the time
+            with garbage.pause_collector():  # the collector would take a tenth of the time
                 worker.recover(found.snapshot, count_steps())
         except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
             raise

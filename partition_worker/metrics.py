@@ -26,8 +26,8 @@ from common.metrics import (
     distribution,
     encode_samples,
     join_samples,
+    report_journal_stuck,
 )
-from common.process_up import journal_stuck
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
@@ -442,7 +442,7 @@ def worker_families(
         ("partition", "queue"),
         [((host.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
-    yield journal_stuck(host.name, stuck=bool(barrier.problem))
+    yield report_journal_stuck(host.name, is_stuck=bool(barrier.problem))
     if barrier.journalled:
         steps = {
             "journal_steps_total": barrier.last,

@@ -15,7 +15,7 @@ from common.messages import Header
 from common.metrics import Family
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, worker_name
 from common.process import Arguments, Assignment, Life
-from common.process_figures import ProcessFigures
+from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.transport import BrokerConnection
@@ -62,8 +62,8 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
-    process = ProcessFigures(WORKER, lease.partition, wire=wire)
-    worker.process_families = lambda: [*process.families(), *_journal_families(start)]
+    process = ProcessMetrics(WORKER, lease.partition, wire=wire)
+    worker.process_families = lambda: [*process.collect(), *_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
 
     def write_notes() -> None:

@@ -355,7 +355,7 @@ class Worker:
             return encode_families([*yunikorn, *own, *self.process_families()])
 
         began_s = self.cpu_timer()
-        with garbage.none_expected():
+        with garbage.pause_collector():
             answer = queries.answer_query(host, query, now, journal_problem=problem, encode_metrics=encode_metrics)
         answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
         return [make_outgoing(BROKER, answer, reply)]

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +12,8 @@ from common.driver import Inbox, Transport, drive
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Arguments, Life
-from common.process_figures import ProcessFigures, Teller
 from common.process_limits import DescriptorGuard, MemoryLimit
+from common.process_metrics import ProcessMetrics
 from common.transport import BrokerConnection, NativePort
 from common.wire import make_outgoing
 from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator
@@ -64,7 +64,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         instance = f"{secrets.token_hex(4)}."
         machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
         transport.send(machine.hello())
-        with _report_metrics(machine, transport):
+        with closing(_report_metrics(machine, transport)):
             await drive(machine, transport, life.stopping, write_notes=lambda: _write_notes(machine))
         for message in machine.goodbye():
             transport.send(message)
@@ -85,18 +85,15 @@ def _native(address: str, transport: Transport, authenticator: ZapAuthenticator 
     return native
 
 
-def _report_metrics(machine: Proxy, transport: Transport) -> ExitStack:
-    """Send the metrics of this process to the broker regularly, until the stack is closed."""
-    stack = ExitStack()
-    process = ProcessFigures(RMPROXY, wire=transport)
-    stack.callback(process.close)
+def _report_metrics(machine: Proxy, transport: Transport) -> ProcessMetrics:
+    """Send the metrics of this process to the broker regularly, until the result is closed."""
 
     def report() -> None:
-        families = encode_families([*process.families(), *machine.metrics.families()])
+        families = encode_families([*process.collect(), *machine.metrics.families()])
         transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
 
-    stack.callback(Teller(report).close)
-    return stack
+    process = ProcessMetrics(RMPROXY, wire=transport, send=report)
+    return process
 
 
 def _write_notes(machine: Proxy) -> None:

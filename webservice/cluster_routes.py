@@ -13,9 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from common import rest_views
-from common.metrics import Family, decode_families, gauge
-from common.names import BROKER
-from common.process_up import WORKER, journal_stuck, up
+from common.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
+from common.names import BROKER, WORKER
 from common.query_messages import PartitionEntry, PartitionList, Query
 from webservice import metrics
 from webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
@@ -201,7 +200,10 @@ async def all_metrics(call: Call) -> Reply:
     found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
     answered = {name for name, _ in found}
     others = [*_partition_metrics(known.partitions, answered), *_rm_metrics(known, time.time())]
-    system = [*call.services.metrics.families(), *([up(BROKER, here=False)] if broker is None else broker)]
+    system = [
+        *call.services.metrics.families(),
+        *([report_process_up(BROKER, is_up=False)] if broker is None else broker),
+    ]
     rm_id = call.query.get("rm", "")
     others += _select_rm(system, rm_id) if rm_id else system
     text = await asyncio.to_thread(metrics.render, found, others, several=len(known.partitions) > 1)
@@ -245,9 +247,9 @@ def _partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str])
     yield gauge("yunishard_partition_up", text, (metrics.PARTITION, "rm"), samples)
     for one in partitions:
         if one.full_name not in answered:
-            yield up(WORKER, one.full_name, here=False)
+            yield report_process_up(WORKER, one.full_name, is_up=False)
             if one.problem:
-                yield journal_stuck(one.full_name, stuck=True)
+                yield report_journal_stuck(one.full_name, is_stuck=True)
 
 
 def _rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:

@@ -13,8 +13,8 @@ import uvicorn
 
 from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S, Life
-from common.process_figures import ProcessFigures
 from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
+from common.process_metrics import ProcessMetrics
 from common.settings import TlsPaths
 from webservice.api import Api
 from webservice.auth import AccessControl, LoopbackUsers
@@ -146,8 +146,8 @@ async def serve(
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_uvicorn_config(api, tls))
-    process = ProcessFigures(WEBSERVICE, wire=client.wire)
-    services.metrics.sources.append(process.families)
+    process = ProcessMetrics(WEBSERVICE, wire=client.wire)
+    services.metrics.sources.append(process.collect)
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(client.run())]
         if recorder is not None:

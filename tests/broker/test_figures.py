@@ -4,9 +4,8 @@ import pytest
 
 from broker.metrics import REPORT_MAX_AGE_S
 from common.control_messages import Figures, Hello, NodesAstray
-from common.metrics import Family, Sample, decode_families, encode_families, gauge
+from common.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
 from common.names import RMPROXY, SUPERVISOR
-from common.process_up import up
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
 from common.wire import decode_body
 from tests.broker.house import PROXY, WEB, House, registered
@@ -28,7 +27,7 @@ def samples(house: House, name: str) -> dict[tuple[str, ...], float]:
 
 
 def tells(house: House, peer: str, *told: Family) -> None:
-    body = encode_families([up(peer), *told])
+    body = encode_families([report_process_up(peer), *told])
     assert house.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
 
 
@@ -64,7 +63,9 @@ def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
 
 def test_nobody_else_tells_figures() -> None:
     house = House()
-    house.hear("stranger", Figures(process=RMPROXY, families=encode_families([up(RMPROXY)])), rm="", session="")
+    house.hear(
+        "stranger", Figures(process=RMPROXY, families=encode_families([report_process_up(RMPROXY)])), rm="", session=""
+    )
     assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
 

@@ -9,15 +9,15 @@ from common import garbage
 
 def test_none_is_looked_for_while_something_large_is_made_and_then_again() -> None:
     assert gc.isenabled()
-    with garbage.none_expected():
+    with garbage.pause_collector():
         assert not gc.isenabled()
-        with garbage.none_expected():
+        with garbage.pause_collector():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_it_is_looked_for_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="spoiled"), garbage.none_expected():
+    with pytest.raises(ValueError, match="spoiled"), garbage.pause_collector():
         raise ValueError("spoiled")
     assert gc.isenabled()

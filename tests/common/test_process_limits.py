@@ -15,7 +15,6 @@ from mmap import PAGESIZE, mmap
 import pytest
 
 from common import process_limits
-from common.process_figures import _threads
 from common.process_limits import (
     ENOUGH,
     RESERVE,
@@ -27,6 +26,7 @@ from common.process_limits import (
     is_shortage,
     resident_bytes,
 )
+from common.process_metrics import count_threads
 
 PATIENCE_S = 10
 PAUSED = "no connections are accepted for now: "
@@ -193,7 +193,7 @@ def test_descriptors_and_memory_are_counted_without_a_free_descriptor() -> None:
         with free_descriptors(0):
             assert count_open_descriptors() == descriptor_limit()
             assert resident_bytes() > 0
-            assert _threads() == 0
+            assert count_threads() == 0
 
 
 def test_a_shortage_is_told_from_other_failures() -> None:

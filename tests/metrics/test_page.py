@@ -72,7 +72,7 @@ def test_our_names_say_what_they_count_in_and_only_counters_are_totals(families:
         assert not re.search(r"_(count|sum|bucket|info|created)$", family.name), family.name
         assert not re.search(r"milli|micro|minute|hour|kilo|mega|percent|_ms|_kb|_mb", family.name), family.name
         for unit in ("seconds", "bytes"):
-            told = unit in family.help.lower().partition(". worry")[0]
+            told = unit in re.split(r"\. (?:worry|investigate)", family.help.lower())[0]
             assert bool(re.search(rf"_{unit}(_total)?$", family.name)) == told, f"{family.name}: {family.help}"
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
-from common.metrics import encode_families
+from common.metrics import encode_families, report_process_up
 from common.names import BROKER, RMPROXY, SUPERVISOR, WEBSERVICE
-from common.process_up import up
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
@@ -48,7 +47,7 @@ ANEW_S: Final = 1.0
 
 SETTINGS: Final = Settings(native="tcp://n:1", grpc="g:1", rest="r:1", silence_s=2.0)
 
-_FIGURES: Final = Figures(process=SUPERVISOR, families=encode_families([up(SUPERVISOR)]))
+_FIGURES: Final = Figures(process=SUPERVISOR, families=encode_families([report_process_up(SUPERVISOR)]))
 
 
 class Keeper:

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.metrics import Family, encode_families, gauge
-from common.process_up import up
+from common.metrics import Family, encode_families, gauge, report_process_up
 from common.query_messages import Answer, ManagerEntry, PartitionList, Query
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
 from webservice import cluster_routes
@@ -235,7 +234,7 @@ def test_if_nobody_answers_the_page_comes_all_the_same() -> None:
 
 def test_what_processes_have_told_the_broker_is_on_the_page() -> None:
     link = two()
-    link.figures = answer(up("broker"), up("rmproxy", here=False))
+    link.figures = answer(report_process_up("broker"), report_process_up("rmproxy", is_up=False))
     shown = series(link)
     assert (shown['yunishard_process_up{process="broker"}'], shown['yunishard_process_up{process="rmproxy"}']) == (1, 0)
 
@@ -282,7 +281,9 @@ def test_while_there_is_one_partition_its_failed_nodes_have_the_labels_of_yuniko
 
 def test_of_one_manager_only_what_it_has_is_shown() -> None:
     link = two()
-    link.figures = answer(up("broker"), gauge("window", "Window.", ("rm",), [(("rm-1",), 1), (("rm-2",), 2)]))
+    link.figures = answer(
+        report_process_up("broker"), gauge("window", "Window.", ("rm",), [(("rm-1",), 1), (("rm-2",), 2)])
+    )
     assert series(link, f"{METRICS}?rm=rm-1") == {
         "n": 2,
         'window{rm="rm-1"}': 1,

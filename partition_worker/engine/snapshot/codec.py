@@ -97,7 +97,7 @@ _partitions: Final = msgspec.msgpack.Decoder(PartitionSnapshot)
 
 def encode_partition(partition: Partition) -> bytes:
     """Encode a partition between two steps."""
-    with garbage.none_expected():
+    with garbage.pause_collector():
         return _encoder.encode((FORMAT, _encode(partition)))
 
 
@@ -110,7 +110,7 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
     try:
         envelope = _envelopes.decode(data)
         if envelope.format == FORMAT:
-            with garbage.none_expected():
+            with garbage.pause_collector():
                 found = _partitions.decode(envelope.partition)
                 partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
                 _restore(partition, found)

@@ -1,0 +1,163 @@
+"""Metrics that every server process reports about itself: work, memory, and the delay of its event loop.
+
+They are collected on request, except for the delay of the loop, which a timer measures. ZeroMQ does not report how many
+messages wait to be sent; the windows of flow control do.
+
+Not here: metrics of what the process does, and the limit on its memory (`process_limits.py`).
+"""
+
+import asyncio
+import gc
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from common.driver import Transport
+from common.metrics import PROCESS_LABELS, Family, counter, gauge, report_process_up
+from common.process_limits import count_open_descriptors, resident_bytes
+
+CHECK_INTERVAL_S: Final = 0.5
+"""Between two measurements of the loop's delay."""
+
+CHECKS_KEPT: Final = 60
+"""Measurements for the longest delay: half a minute, so that no scrape misses it."""
+
+REPORT_INTERVAL_S: Final = 5.0
+"""How often a process sends its metrics if it is not queried for them."""
+
+_STARTED: Final = time.time()
+
+
+class ProcessMetrics:
+    """The metrics of this process. Needs a running event loop.
+
+    Args:
+        process: The name of the process.
+        partition: The partition of a worker.
+        wire: The transport whose messages are counted.
+        send: Called every REPORT_INTERVAL_S seconds to send the metrics; None if they are only queried.
+    """
+
+    def __init__(
+        self,
+        process: str,
+        partition: str = "",
+        *,
+        wire: Transport | None = None,
+        send: Callable[[], None] | None = None,
+    ) -> None:
+        self._labels = (process, partition)
+        self._wire = wire
+        self._send = send
+        self._delays_s: deque[float] = deque(maxlen=CHECKS_KEPT)
+        self._checks = 0
+        self._loop = asyncio.get_running_loop()
+        self._check_timer = self._schedule_check()
+        self._send_timer = self._loop.call_soon(self._send_metrics)
+
+    def close(self) -> None:
+        self._check_timer.cancel()
+        self._send_timer.cancel()
+
+    def collect(self) -> list[Family]:
+        """Return all of them as of now."""
+        found = [report_process_up(*self._labels), *self._collect_own()]
+        if self._wire is not None:
+            found += self._collect_messages(self._wire)
+        return found
+
+    def _collect_own(self) -> Iterator[Family]:
+        yield self._make(
+            "yunishard_process_cpu_seconds_total",
+            "Seconds of processor time used. A rate near 1 is the most that one process can use.",
+            time.process_time(),
+        )
+        yield self._make(
+            "yunishard_process_garbage_collections_total",
+            "Garbage collections by generation; each of generation 2 visits every object and takes a while.",
+            {str(number): one["collections"] for number, one in enumerate(gc.get_stats())},
+            label="generation",
+        )
+        yield self._make(
+            "yunishard_process_resident_bytes",
+            "Memory in use, in bytes. Investigate growth while the cluster does not grow.",
+            resident_bytes(),
+        )
+        yield self._make(
+            "yunishard_process_open_files",
+            "Open files and sockets. Investigate values near the limit of the system (`ulimit -n`).",
+            count_open_descriptors(),
+        )
+        yield self._make("yunishard_process_threads", "Threads, with those of libraries.", count_threads())
+        yield self._make(
+            "yunishard_process_start_time_seconds",
+            "When the process started, in Unix seconds. A new time is a restart: the log has the reason.",
+            round(_STARTED, 3),
+        )
+        yield self._make(
+            "yunishard_process_loop_lag_seconds",
+            "Delay of the event loop in seconds at the last check, at most half a second ago.",
+            round(self._delays_s[-1], 6) if self._delays_s else 0.0,
+        )
+        yield self._make(
+            "yunishard_process_loop_lag_max_seconds",
+            "The longest delay of the event loop within half a minute, in seconds. Investigate values above 1: a "
+            "worker that is silent for longer than a lease (10 s) is replaced.",
+            round(max(self._delays_s, default=0.0), 6),
+        )
+        yield self._make(
+            "yunishard_process_loop_checks_total",
+            "Checks of the event loop, two a second while it runs, in an idle cluster too. Investigate less than one a "
+            "second: the process or the machine is overloaded.",
+            self._checks,
+        )
+
+    def _collect_messages(self, wire: Transport) -> Iterator[Family]:
+        yield self._make(
+            "yunishard_process_messages_total",
+            "Messages that were received (in) and sent (out).",
+            {"in": wire.traffic.received, "out": wire.traffic.sent},
+            label="direction",
+        )
+        yield self._make(
+            "yunishard_process_messages_waiting",
+            "Messages that waited at the last read, at most 256 of each connection. Investigate if it stays there: "
+            "more messages arrive than the process handles.",
+            wire.traffic.waiting,
+        )
+        yield self._make(
+            "yunishard_process_messages_dropped_total",
+            "Messages for a disconnected peer. They are repeated once it is back: a few after a restart are normal.",
+            wire.dropped,
+        )
+
+    def _make(self, name: str, about: str, value: float | Mapping[str, float], *, label: str = "") -> Family:
+        """Make a family of one value, or of one for each value of another label."""
+        values = {(key,): one for key, one in value.items()} if isinstance(value, Mapping) else {(): value}
+        make = counter if name.endswith("_total") else gauge
+        labels = (*PROCESS_LABELS, label) if label else PROCESS_LABELS
+        return make(name, about, labels, [((*self._labels, *key), one) for key, one in values.items()])
+
+    def _schedule_check(self) -> asyncio.TimerHandle:
+        due = self._loop.time() + CHECK_INTERVAL_S
+        return self._loop.call_at(due, self._check, due)
+
+    def _check(self, due: float) -> None:
+        self._delays_s.append(max(0.0, self._loop.time() - due))
+        self._checks += 1
+        self._check_timer = self._schedule_check()
+
+    def _send_metrics(self) -> None:
+        if self._send is not None:
+            self._send_timer = self._loop.call_later(REPORT_INTERVAL_S, self._send_metrics)
+            self._send()
+
+
+def count_threads() -> int:
+    """The number of threads; 0 if the system does not tell, or no file descriptor is free to read it."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
