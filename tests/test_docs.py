@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from yunishard.cli import main, parser_of
+from yunishard.cli import main, build_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -75,5 +75,5 @@ def commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_command_lines_are_accepted_by_the_parser(page: str, line: str) -> None:
     words = shlex.split(line)
-    _, unknown = parser_of(words[:1]).parse_known_args(words)
+    _, unknown = build_parser(words[:1]).parse_known_args(words)
     assert unknown == []

@@ -25,7 +25,7 @@ INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
 _CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What a standard output says that takes no more, as one on a full disk."""
+"""Errors of a standard output that cannot be written, such as a file on a full disk."""
 
 ABOUT: Final = """\
 A resource scheduler for multi-tenant clusters: hierarchical queues, and one
@@ -37,20 +37,28 @@ examples:
   yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
   yunishard validate queues.yaml               every problem, with its line
   yunishard config put queues.yaml             change queues while it runs
-  yunishard app move spark-17 root.research    let it go on in another queue
-  yunishard keys allow rm-1.key rm-1           let a resource manager in
-  yunishard token alice --groups ops           let somebody in over REST
-  yunishard journal show rm-1_default          what came, and what was told
-  yunishard settings                           what is in force, and why
+  yunishard app move spark-17 root.research    move it to another queue
+  yunishard keys allow rm-1.key rm-1           allow a resource manager
+  yunishard token alice --groups ops           a token for a user of REST
+  yunishard journal show rm-1_default          recorded messages and replies
+  yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
   source <(yunishard completion bash)          complete options in this shell
 
 exit codes:
   0    done
-  1    it ran, but what it was to do did not succeed
-  2    wrong usage, or it cannot start
+  1    the command ran and failed, or was refused
+  2    wrong usage, or the command cannot start
   130  interrupted
-  141  nobody reads the output any more"""
+  141  the reader of the output has ended"""
+
+
+class CommandFailed(Exception):
+    """A command failed; the text goes to standard error, and `status` is the exit status."""
+
+    def __init__(self, text: str, *, status: int = NOT_DONE) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def needs_server(missing: str) -> str:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked: that takes longer than all the rest."""
+    """Looks the version up only when asked, which takes longer than everything else in `--help`."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -126,8 +134,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser_of(described: Collection[str]) -> argparse.ArgumentParser:
-    """The whole command line, with the options of the subcommands that are to be described."""
+def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
+    """Build the parser of the command line, with the options of the subcommands in `described`."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description=ABOUT,
@@ -147,9 +155,9 @@ def parser_of(described: Collection[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status. Help and wrong usage leave by SystemExit, as argparse does."""
-    if sys.stdout is None:  # closed by whoever started us, who wants to see nothing
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    """Run the command line; return the exit status. Help and wrong usage raise SystemExit, as in argparse."""
+    if sys.stdout is None:  # the parent process closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     try:
         try:
             status = _run(sys.argv[1:] if argv is None else argv)
@@ -157,28 +165,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader has gone, as in `yunishard config get | head -1`
-        _write_no_more()
+    except BrokenPipeError:  # the reader has ended, as in `yunishard config get | head -1`
+        _discard_output()
         return READER_GONE
     except OSError as error:
         if error.errno not in _CANNOT_WRITE or error.filename is not None:
             raise
-        _write_no_more()
+        _discard_output()
         sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {(error.strerror or str(error)).lower()}\n")
         return NOT_DONE
     return status
 
 
 _BEGINS_A_NUMBER: Final = re.compile(r"-\.?[0-9]")
-"""What looks like an option and is a value, such as `-1s`: the command says what is wrong with it."""
+"""Values that look like an option, such as `-1s`: the command reports what is wrong with them."""
 
 
-def _write_no_more() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or leaving would complain once more
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails again at its end
 
 
 def _run(words: Sequence[str]) -> int:
-    parser = parser_of(words[:1])  # what stands before the subcommand can only be --help or --version
+    parser = build_parser(words[:1])  # before the subcommand there can only be --help or --version
     if not words:
         parser.print_help(sys.stderr)
         return UNUSABLE
@@ -188,15 +196,24 @@ def _run(words: Sequence[str]) -> int:
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
         sys.stderr.write(f"{PROGRAM} {words[0]}: {needs_server(missing)}\n")
         return UNUSABLE
-    args, unknown = _parsed(parser, words)
+    args, unknown = _parse(parser, words)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
     _warn_of_variables(args.command)
-    return COMMANDS[args.command].run(args)
+    try:
+        return COMMANDS[args.command].run(args)
+    except CommandFailed as failed:
+        text, status = str(failed), failed.status
+    except OSError as error:
+        if error.filename is None:
+            raise  # of standard output, see `main`
+        text, status = f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE
+    sys.stderr.write(f"{' '.join([PROGRAM, args.command, *vars(args).get('action', '').split()])}: {text}\n")
+    return status
 
 
 def _misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """What is wrong with options that stand before the command, or before its action; empty if none do."""
+    """Return an error for options before the command, or before its action; empty if there are none."""
     branch = _branch_of(parser)
     if branch is None or not words:
         return ""
@@ -210,13 +227,14 @@ def _misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) ->
 
 
 def _branch_of(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
-    """The commands or actions of a parser; None if it has none."""
+    """Return the commands or actions of a parser; None if it has none."""
     return next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)
 
 
 def _warn_of_variables(command: str) -> None:
-    """Name variables of the environment that are probably misspelt. `up` has a log for that, and the completion script
-    is read each time a shell starts.
+    """Report variables of the environment that are probably misspelt.
+
+    `up` writes them to its log, and each start of a shell runs `completion`.
     """
     if command in ("up", "completion") or not any(name.startswith("YUNISHARD_") for name in os.environ):
         return
@@ -228,15 +246,15 @@ def _warn_of_variables(command: str) -> None:
         sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
 
 
-def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The words as arguments, and those that are unknown. Options may stand between files.
+def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parse the words; return the arguments and the unknown words. Options may stand between files.
 
-    argparse mixes them only for a parser without subcommands, so the one of the subcommand is asked itself.
+    argparse supports that only in a parser without subcommands, so this calls the parser of the subcommand.
     """
     args = argparse.Namespace()
     while branch := _branch_of(parser):
         if not words or words[0] not in branch.choices:
-            return parser.parse_known_args(words, args)  # help, or wrong usage
+            return parser.parse_known_args(words, args)  # prints help or an error
         setattr(args, branch.dest, words[0])
         parser, words = branch.choices[words[0]], words[1:]
     parser._negative_number_matcher = _BEGINS_A_NUMBER
@@ -263,7 +281,7 @@ def run_completion(args: argparse.Namespace) -> int:
     """Print the script; return the exit status."""
     import shtab  # imported here, as no other command uses it
 
-    parser = parser_of(COMMANDS)
+    parser = build_parser(COMMANDS)
     for one in _walk_parsers(parser):
         for action in one._actions:
             _complete_values(action, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})

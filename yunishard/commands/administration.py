@@ -4,13 +4,13 @@ Not here: HTTP (`rest.py`), the configuration (`config.py`), authorization (the 
 """
 
 import argparse
-import sys
 from typing import Final
 from urllib.parse import quote
 
 from common.query_messages import STEPS_MAX
-from yunishard.commands.console import show
-from yunishard.commands.rest import NOT_FOUND, Answer, Failed, Rest, add_rest
+from yunishard.cli import CommandFailed
+from yunishard.commands.console import add_actions, parse_whole, show, write
+from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 
 # yunishard app --------------------------------------------------------------------------------------------------------
 
@@ -36,12 +36,11 @@ exit codes:
 def add_app_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard app`."""
     parser.description, parser.epilog = APP_ABOUT, APP_EXAMPLES
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    for name, about in (
-        ("kill", "fail the application and release everything it has"),
-        ("move", "move the application to another queue; it continues to run"),
-    ):
-        own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
+    actions = {
+        "kill": "fail the application and release everything it has",
+        "move": "move the application to another queue; it continues to run",
+    }
+    for name, own in add_actions(parser, actions).items():
         own.add_argument("application", metavar="ID", help="the application")
         if name == "move":
             own.add_argument("queue", metavar="QUEUE", help="full path of an existing leaf queue: root.research")
@@ -51,20 +50,15 @@ def add_app_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_app(args: argparse.Namespace) -> int:
     """Kill or move the application; return the exit status."""
-    try:
-        rest = Rest(args.rest, args.ca, args.token_file)
-        partition = args.partition or _find_partition(rest, args.application)
-        query = {"queue": args.queue} if args.action == "move" else {}
-        answer = _change_application(rest, partition, ("application", args.application, args.action), query)
-    except Failed as failed:
-        sys.stderr.write(f"yunishard app {args.action}: {failed}\n")
-        return failed.status
+    rest = Rest.from_arguments(args)
+    partition = args.partition or _find_partition(rest, args.application)
+    query = {"queue": args.queue} if args.action == "move" else {}
+    answer = _change_application(rest, partition, ("application", args.application, args.action), query)
     if args.json:
-        sys.stdout.write(answer.text)
-        return 0
+        return answer.print()
     found = answer.as_object()
     outcome = f"is in {found.get('queue')}" if args.action == "move" else f"is {found.get('state')}"
-    sys.stdout.write(f"{args.application} in partition {partition} {outcome}\n")
+    write(f"{args.application} in partition {partition} {outcome}")
     return 0
 
 
@@ -72,7 +66,7 @@ def _change_application(rest: Rest, partition: str, path: tuple[str, ...], query
     """Send the change; a 404 is raised again with the URL that lists what exists."""
     try:
         return rest.in_partition(partition, *path, query=query)
-    except Failed as failed:
+    except RequestFailed as failed:
         kind = LIST_ROUTES.get(str(failed).partition(" ")[0])
         if failed.code != NOT_FOUND or kind is None:
             raise
@@ -91,15 +85,15 @@ def _find_partition(rest: Rest, application: str) -> str:
         return found[0]
     if found:
         names = ", ".join(found)
-        raise Failed(f"several partitions have an application {application}: name one with --partition: {names}")
+        raise CommandFailed(f"several partitions have an application {application}: name one with --partition: {names}")
     names = ", ".join(partitions) or "none"
-    raise Failed(f"no partition has an active application {application} (partitions: {names})")
+    raise CommandFailed(f"no partition has an active application {application} (partitions: {names})")
 
 
 def _has_application(rest: Rest, partition: str, application: str) -> bool:
     try:
         rest.get("partition", partition, "application", application)
-    except Failed as failed:
+    except RequestFailed as failed:
         if failed.code == NOT_FOUND:
             return False
         raise
@@ -130,36 +124,23 @@ def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard schedule`."""
     parser.description, parser.epilog = SCHEDULE_ABOUT, SCHEDULE_EXAMPLES
     parser.add_argument("partition", metavar="PARTITION", help="name of the partition, as the web service shows it")
-    parser.add_argument(
-        "--steps", metavar="N", type=_parse_steps, default=1, help=f"number of decisions, 1 to {STEPS_MAX} (default: 1)"
-    )
+    about = f"number of decisions, 1 to {STEPS_MAX} (default: 1)"
+    parser.add_argument("--steps", metavar="N", type=parse_whole(1, STEPS_MAX), default=1, help=about)
     add_rest(parser)
 
 
 def run_schedule(args: argparse.Namespace) -> int:
     """Make the decisions and print them; return the exit status."""
-    try:
-        rest = Rest(args.rest, args.ca, args.token_file)
-        answer = rest.in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
-        found = answer.as_object().get("decisions", [])
-    except Failed as failed:
-        sys.stderr.write(f"yunishard schedule: {failed}\n")
-        return failed.status
+    answer = Rest.from_arguments(args).in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
     if args.json:
-        sys.stdout.write(answer.text)
-        return 0
+        return answer.print()
+    found = answer.as_object().get("decisions", [])
     decisions = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     if decisions:
         show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), [_decision_row(one) for one in decisions])
     else:
-        sys.stdout.write("nothing to decide\n")
+        write("nothing to decide")
     return 0
-
-
-def _parse_steps(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(STEPS_MAX)) or not 1 <= int(text) <= STEPS_MAX:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {STEPS_MAX}, got {text[:32]!r}")
-    return int(text)
 
 
 def _decision_row(decision: dict[str, object]) -> list[str]:

@@ -1,24 +1,50 @@
-"""Input and output that the commands share: exit codes, tables, JSON, reading a configuration file.
+"""Input and output that the commands share: actions, tables, JSON, reading a configuration file.
 
-Not here: options and dispatch (`yunishard/cli.py`), requests to a running system (`rest.py`).
+Not here: dispatch and exit codes (`yunishard/cli.py`), requests to a running system (`rest.py`).
 """
 
+import argparse
 import json
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from common.config.problems import UNKNOWN_LINE, Problem
 from common.config.yaml_nodes import TEXT_BYTES_MAX
-
-REFUSED: Final = 1
-"""Exit code: the command ran, and was refused or found a problem."""
-
-UNUSABLE: Final = 2
-"""Exit code: wrong usage, an unreadable file, or no answer."""
+from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 
 STDIN: Final = "-"
 """In place of a file name: standard input."""
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> dict[str, argparse.ArgumentParser]:
+    """Add actions with their summaries to the parser of a command; return their parsers."""
+    branch = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    return {
+        name: branch.add_parser(name, help=about, description=about, allow_abbrev=False)
+        for name, about in actions.items()
+    }
+
+
+def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
+    """Return a parser of whole numbers within these bounds, for the `type` of an option."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
+            what = wanted or f"a whole number from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"expected {what}, got {text[:32]!r}")
+        return int(text)
+
+    return parse
+
+
+def config_directory() -> Path:
+    """Return the user's directory for keys and tokens: `$XDG_CONFIG_HOME/yunishard`."""
+    home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (home if home.is_absolute() else Path.home() / ".config") / "yunishard"
 
 
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -29,7 +55,7 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for row in (headings, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        write("  ".join(cells).rstrip())
 
 
 def _draw(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -46,18 +72,54 @@ def _draw(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(table)
 
 
+def write(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(line + "\n")
+
+
 def print_json(document: object) -> None:
     """Print a JSON document."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def read_bounded(file: str) -> bytes:
-    """Read a configuration file up to one byte more than the limit, so that the caller can detect a larger one.
+class UnreadableFile(CommandFailed):
+    """A configuration file cannot be read."""
+
+    def __init__(self, name: str, reason: str, *, status: int = UNUSABLE) -> None:
+        super().__init__(f"{name}: cannot be read: {reason}", status=status)
+        self.reason = reason
+
+
+def file_name(file: str) -> str:
+    """Return a file name for messages."""
+    return "<stdin>" if file == STDIN else file
+
+
+def read_configuration(file: str) -> str:
+    """Read the text of a configuration file.
 
     Raises:
-        OSError: the file cannot be read.
+        UnreadableFile: it cannot be read, is no UTF-8 text, or is larger than any system accepts.
     """
-    if file == STDIN:
-        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-    with Path(file).open("rb") as opened:
-        return opened.read(TEXT_BYTES_MAX + 1)
+    try:
+        if file == STDIN:
+            data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(TEXT_BYTES_MAX + 1)
+        if len(data) > TEXT_BYTES_MAX:
+            reason = f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have"
+            raise UnreadableFile(file_name(file), reason, status=NOT_DONE)
+        return data.decode()
+    except OSError as error:
+        raise UnreadableFile(file_name(file), (error.strerror or str(error)).lower()) from None
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(file_name(file), f"not UTF-8 text (byte {error.start})") from None
+
+
+def format_problem(file: str, problem: Problem, label: str = "") -> str:
+    """Format a problem of a configuration in one line, place first, as compilers do."""
+    place = file_name(file) if problem.line == UNKNOWN_LINE else f"{file_name(file)}:{problem.line}"
+    path = f"{problem.path}: " if problem.path else ""
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return " ".join(f"{place}: {label}{path}{problem.message}{hint}".splitlines())

@@ -1,9 +1,9 @@
-"""`yunishard keys`: make key pairs, and say which key may speak for which resource managers.
+"""`yunishard keys`: create key pairs, and define which resource managers may use a key.
 
-Works on files alone, with no running system: a system that uses the list looks at it every second. A list is replaced
-as a whole or not at all, and what is not about the key in question stays as it is, comments too.
+Works on files, with no running system: a system reads a changed allow-list within a second. A list is replaced as a
+whole or not at all. Lines about other keys, and comments, stay as they are.
 
-Not here: what key files and lists look like (`common/curve_keys.py`, `common/curve_keys.py`).
+Not here: the formats of key files and allow-lists (`common/curve_keys.py`).
 """
 
 import argparse
@@ -19,111 +19,82 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from common.curve_keys import (
-    ALLOWED,
-    LIST_BYTES_MAX,
-    SERVER,
-    AllowedKey,
-    AllowList,
-    AllowListError,
-    KeyFileError,
-    fingerprint,
-    is_key,
-    parse_allow_line,
-    parse_allow_list,
-    read_public,
-    write_pair,
-)
+from common import curve_keys
 from common.names import RmIdError, parse_rm_ids
-from yunishard.commands.console import REFUSED, UNUSABLE, print_json, show
+from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.commands.console import add_actions, config_directory, print_json, show, write
 
 ABOUT: Final = """\
-CURVE keys for the native port: make pairs, and say which key may speak for
-which resource managers. A running system takes a changed list at once."""
+CURVE keys for the native port: create pairs, and define which resource
+managers may use a key. A running system reads a changed list at once."""
 
 MORE: Final = """\
 examples:
   yunishard keys new server                  the pair of the port itself
   yunishard keys new rm-1                    one for a resource manager
-  yunishard keys allow rm-1.key rm-1         it may speak for rm-1
+  yunishard keys allow rm-1.key rm-1         rm-1 may use it
   yunishard keys allow ci.key 'test-*' --comment 'the test cluster'
   yunishard keys list
-  yunishard keys revoke rm-1                 no key may speak for it any more
+  yunishard keys revoke rm-1                 rm-1 may use no key any more
   yunishard up --native tcp://0.0.0.0:9090 --native-keys KEYS
 
-KEYS is the directory of the pairs and of the list: $XDG_CONFIG_HOME/yunishard,
-usually ~/.config/yunishard, unless --dir says otherwise.
+KEYS is the directory of the pairs and of the list: that of --dir, or
+$XDG_CONFIG_HOME/yunishard, usually ~/.config/yunishard.
 
 exit codes:
   0  done
-  1  refused: it is there already, or there is no such key
+  1  refused: it exists already, or there is no such key
   2  wrong usage, or a file that cannot be used"""
 
 LIST_MODE: Final = 0o644
-"""Of a new list; there is nothing secret in it."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
-
-
-class Refused(Exception):
-    """It cannot be done as things are; the text says why."""
+"""Mode of a new list, which contains no secret."""
 
 
 def add_keys_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+    """Add the options of `yunishard keys`."""
     parser.description, parser.epilog = ABOUT, MORE
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    for name, (_, about) in _ACTIONS.items():
-        own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
-        own.add_argument("--dir", metavar="DIR", type=Path, help="the keys are here (default: ~/.config/yunishard)")
+    for name, own in add_actions(parser, {name: about for name, (_, about) in _ACTIONS.items()}).items():
+        own.add_argument("--dir", metavar="DIR", type=Path, help="directory of the keys (default: ~/.config/yunishard)")
         if name != "new":
-            own.add_argument("--list", metavar="FILE", type=Path, help=f"the list (default: {ALLOWED} in DIR)")
+            own.add_argument("--list", metavar="FILE", type=Path, help=f"the list (default: {curve_keys.ALLOWED} in DIR)")
         match name:
             case "new":
-                called = f"what to call it; the port's own pair is called {SERVER}"
-                own.add_argument("name", metavar="NAME", type=_name, help=called)
+                about = f"name of the pair; {curve_keys.SERVER} for the port's own pair"
+                own.add_argument("name", metavar="NAME", type=_parse_name, help=about)
             case "list":
                 own.add_argument("--json", action="store_true", help="print JSON")
             case "allow":
                 own.add_argument("key", metavar="FILE", help="file with the public key, or its 40 characters")
                 own.add_argument("rms", metavar="IDS", help="RM ids with commas between, * for any text")
-                own.add_argument("--comment", metavar="TEXT", default="", help="for people")
+                own.add_argument("--comment", metavar="TEXT", default="", help="a note in the list")
             case "revoke":
                 own.add_argument("key", metavar="FILE", help="fingerprint, public key, its file, or an RM id")
 
 
 def run_keys(args: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Run the action; return the exit status."""
     action, _ = _ACTIONS[args.action]
     try:
         action(args)
-    except (Refused, FileExistsError) as error:
-        return _failed(args.action, str(error), REFUSED)
-    except (AllowListError, RmIdError, KeyFileError) as error:
-        return _failed(args.action, str(error), UNUSABLE)
-    except OSError as error:
-        if error.filename is None:
-            raise  # standard output, which is not our business
-        return _failed(args.action, f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE)
+    except FileExistsError as error:
+        raise CommandFailed(str(error)) from None
+    except (curve_keys.AllowListError, RmIdError, curve_keys.KeyFileError) as error:
+        raise CommandFailed(str(error), status=UNUSABLE) from None
     return 0
 
 
-# Actions --------------------------------------------------------------------------------------------------------------
-
-
 def _new(args: argparse.Namespace) -> None:
-    folder = _folder(args)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    public, secret = write_pair(folder, args.name)
-    _say(f"{public}  public, fingerprint {fingerprint(read_public(public))}")
-    _say(f"{secret}  secret: only for who uses it")
-    _say("")
-    if args.name == SERVER:
-        _say(f"next: yunishard keys new RM-ID, then yunishard up --native-keys {folder};")
-        _say(f"give every resource manager a copy of {public.name}")
+    directory = _directory(args)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    public, secret = curve_keys.write_pair(directory, args.name)
+    write(f"{public}  public, fingerprint {curve_keys.fingerprint(curve_keys.read_public(public))}")
+    write(f"{secret}  secret: only for its owner\n")
+    if args.name == curve_keys.SERVER:
+        write(f"next: yunishard keys new RM-ID, then yunishard up --native-keys {directory};")
+        write(f"give every resource manager a copy of {public.name}")
     else:
-        _say(f"next: yunishard keys allow {public} RM-ID where the core runs;")
-        _say(f"the resource manager needs {secret.name}, and {SERVER}.key of the core beside it")
+        write(f"next: yunishard keys allow {public} RM-ID where the core runs;")
+        write(f"the resource manager needs {secret.name}, and {curve_keys.SERVER}.key of the core beside it")
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -131,7 +102,7 @@ def _list(args: argparse.Namespace) -> None:
     if args.json:
         found = [
             {
-                "fingerprint": fingerprint(one.key),
+                "fingerprint": curve_keys.fingerprint(one.key),
                 "publicKey": one.key,
                 "rmIds": list(one.rm_ids),
                 "comment": one.comment,
@@ -141,118 +112,115 @@ def _list(args: argparse.Namespace) -> None:
         ]
         print_json(found)
         return
-    rows = [(fingerprint(one.key), ",".join(one.rm_ids), one.comment or "-", one.since or "-") for one in entries]
+    rows = [
+        (curve_keys.fingerprint(one.key), ",".join(one.rm_ids), one.comment or "-", one.since or "-") for one in entries
+    ]
     show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), rows)
     if not rows:
-        sys.stderr.write(f"no key is allowed by {_list_file(args)}; `yunishard keys allow FILE RM-ID` lets one in\n")
+        sys.stderr.write(f"{_list_file(args)} allows no key; `yunishard keys allow FILE RM-ID` adds one\n")
 
 
 def _allow(args: argparse.Namespace) -> None:
-    key = args.key if is_key(args.key) else read_public(_key_file(args))
+    key = args.key if curve_keys.is_key(args.key) else curve_keys.read_public(_key_file(args))
     comment = " ".join(args.comment.split())
-    new = AllowedKey(key, parse_rm_ids(args.rms), comment, since=datetime.now(UTC).date().isoformat())
+    new = curve_keys.AllowedKey(key, parse_rm_ids(args.rms), comment, since=datetime.now(UTC).date().isoformat())
     file = _list_file(args)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _changing(file) as lines:
+    fingerprint = curve_keys.fingerprint(key)
+    with _edit(file) as lines:
         before = _read(file).entries.get(key)
         if before is not None:
-            whom = ",".join(before.rm_ids)
-            raise Refused(f"key {fingerprint(key)} may speak for {whom} already: revoke it first, or edit {file}")
+            rms = ",".join(before.rm_ids)
+            raise CommandFailed(f"key {fingerprint} is allowed for {rms} already: revoke it first, or edit {file}")
         lines.append(new.line())
-    _say(f"key {fingerprint(key)} may speak for {','.join(new.rm_ids)} now, says {file}")
+    write(f"{file}: key {fingerprint} is allowed for {','.join(new.rm_ids)}")
 
 
 def _revoke(args: argparse.Namespace) -> None:
     file = _list_file(args)
-    with _changing(file) as lines:
+    with _edit(file) as lines:
         _read(file)
-        key = read_public(_key_file(args)) if _key_file(args).is_file() else args.key
-        kept, told = [], []
+        key = curve_keys.read_public(_key_file(args)) if _key_file(args).is_file() else args.key
+        kept, messages = [], []
         for line in lines:
-            entry = parse_allow_line(line)
-            left = None if entry is None else _left(entry, key)
-            if entry is None or left == entry.rm_ids:
+            entry = curve_keys.parse_allow_line(line)
+            rm_ids = None if entry is None else _remaining_rm_ids(entry, key)
+            if entry is None or rm_ids == entry.rm_ids:
                 kept.append(line)
                 continue
-            if left:
-                kept.append(replace(entry, rm_ids=left).line())
-            lost = ",".join(one for one in entry.rm_ids if one not in (left or ()))
-            told.append(f"key {fingerprint(entry.key)} may not speak for {lost} any more, says {file}")
-        if not told:
-            raise Refused(f"{file} has no key that {args.key!r} stands for (`yunishard keys list` shows all)")
+            if rm_ids:
+                kept.append(replace(entry, rm_ids=rm_ids).line())
+            revoked = ",".join(one for one in entry.rm_ids if one not in (rm_ids or ()))
+            messages.append(f"{file}: key {curve_keys.fingerprint(entry.key)} is no longer allowed for {revoked}")
+        if not messages:
+            raise CommandFailed(f"{file} has no key that {args.key!r} stands for (`yunishard keys list` shows all)")
         lines[:] = kept
-    _say("\n".join(told))
+    write("\n".join(messages))
 
 
-def _left(entry: AllowedKey, revoked: str) -> tuple[str, ...]:
-    """Whom a key may still speak for when itself, its fingerprint, or an RM id as it stands in the list is revoked."""
-    if revoked in (entry.key, fingerprint(entry.key)):
+def _remaining_rm_ids(entry: curve_keys.AllowedKey, revoked: str) -> tuple[str, ...]:
+    """Return the RM ids that may still use a key after a key, a fingerprint or an RM id was revoked."""
+    if revoked in (entry.key, curve_keys.fingerprint(entry.key)):
         return ()
     return tuple(one for one in entry.rm_ids if one != revoked)
 
 
 _ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace], None], str]]] = {
-    "new": (_new, "make a key pair: two files"),
-    "list": (_list, "show which keys are allowed, and for whom"),
-    "allow": (_allow, "let a key speak for resource managers"),
-    "revoke": (_revoke, "take a key off the list, or an RM id"),
+    "new": (_new, "create a key pair: two files"),
+    "list": (_list, "show which keys are allowed, and for which RMs"),
+    "allow": (_allow, "allow resource managers to use a key"),
+    "revoke": (_revoke, "remove a key from the list, or an RM id"),
 }
 
 
 # Private --------------------------------------------------------------------------------------------------------------
 
 
-def _folder(args: argparse.Namespace) -> Path:
-    if args.dir is not None:
-        return Path(args.dir)
-    home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (home if home.is_absolute() else Path.home() / ".config") / "yunishard"
+def _directory(args: argparse.Namespace) -> Path:
+    return config_directory() if args.dir is None else Path(args.dir)
 
 
 def _key_file(args: argparse.Namespace) -> Path:
-    """The file that is named; one that is not here may be where the keys are."""
-    here, there = Path(args.key), _folder(args) / args.key
+    """Return the named file; if it does not exist here, the one in the directory of the keys."""
+    here, there = Path(args.key), _directory(args) / args.key
     return there if there.is_file() and not here.exists() else here
 
 
 def _list_file(args: argparse.Namespace) -> Path:
-    return Path(args.list) if args.list is not None else _folder(args) / ALLOWED
+    return _directory(args) / curve_keys.ALLOWED if args.list is None else Path(args.list)
 
 
-def _text_of(file: Path) -> str:
-    """What the list says; nothing, if there is none."""
+def _read_text(file: Path) -> str:
+    """Read the allow-list; empty if it does not exist."""
     try:
         with file.open("rb") as opened:
-            return opened.read(LIST_BYTES_MAX).decode()
+            return opened.read(curve_keys.LIST_BYTES_MAX).decode()
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError:
-        raise AllowListError(f"{file}: not UTF-8 text") from None
+        raise curve_keys.AllowListError(f"{file}: not UTF-8 text") from None
 
 
-def _read(file: Path) -> AllowList:
+def _read(file: Path) -> curve_keys.AllowList:
     try:
-        return parse_allow_list(_text_of(file))
-    except AllowListError as error:
-        raise AllowListError(f"{file}: {error}") from None
+        return curve_keys.parse_allow_list(_read_text(file))
+    except curve_keys.AllowListError as error:
+        raise curve_keys.AllowListError(f"{file}: {error}") from None
 
 
 @contextmanager
-def _changing(file: Path) -> Iterator[list[str]]:
-    """The lines of the list, to change them; written back as a whole at the end, unless something is raised.
-
-    Two who do so at once do it one after the other.
-    """
+def _edit(file: Path) -> Iterator[list[str]]:
+    """Lock the list and give its lines; after the block write them back as a whole, unless it raised."""
     file = file.resolve()
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        lines = _text_of(file).splitlines()
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        lines = _read_text(file).splitlines()
         yield lines
         _replace(file, "".join(f"{line}\n" for line in lines))
-        os.fsync(folder)
+        os.fsync(directory)
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def _replace(file: Path, text: str) -> None:
@@ -269,16 +237,7 @@ def _replace(file: Path, text: str) -> None:
             raise
 
 
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
+def _parse_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not made of up to 64 letters, digits and _ . : -")
     return text
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _failed(action: str, text: str, status: int) -> int:
-    sys.stderr.write(f"yunishard keys {action}: {text}\n")
-    return status

@@ -1,66 +1,65 @@
-"""Asking a running system over REST, for the commands that look at it or change it.
+"""REST client for the commands that show or change a running system.
 
-It is asked directly, never through a proxy of the environment: who may change what is decided by who opened the
-connection, or by a token, which is not passed on to another address. Times and sizes are bounded. Every failure is one
-line that says what to do next.
+It connects directly, never through a proxy of the environment, because a request is authorized by its connection or by
+a token, which is not sent to another address after a redirect. Times and sizes are bounded. Every failure is one line
+that names the next step.
 
-Not here: what is asked (`config.py`, `app.py`, `settings.py`).
+Not here: the requests (`config.py`, `administration.py`, `settings.py`).
 """
 
 import argparse
+import http
 import http.client
 import json
 import os
 import ssl
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from yunishard.commands.console import REFUSED, UNUSABLE
+from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
 CHANGE_MAX_S: Final = 90.0
-"""A change may take longer than a question: the core starts workers for new partitions meanwhile."""
+"""Timeout of a change, which may start workers for new partitions."""
 BODY_BYTES_MAX: Final = 64 * 2**20
 
 TOKEN_FILE: Final = "YUNISHARD_TOKEN_FILE"  # noqa: S105 - its name
 """The variable that names the file with the token, unless an option does."""
 
 TOKEN_BYTES_MAX: Final = 8 << 10
-"""Longer ones are taken nowhere."""
+"""The web service refuses larger tokens."""
 
-UNKNOWN: Final = 401
 NOT_FOUND: Final = 404
 NO_PARTITION: Final = "Partition not found"
-"""What the system says of a partition that it does not have."""
-PRECONDITION_FAILED: Final = 412
+"""The system's message for an unknown partition."""
 
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
-"""What OpenSSL calls an answer that is not TLS, depending on its version and the answer."""
-
-REST_PORT: Final = "the REST port, 9080 unless configured otherwise"
+"""OpenSSL's errors for a peer without TLS; they depend on its version and on the peer."""
 
 
 class NotHttpError(http.client.HTTPException):
-    """Something answered, but not in HTTP; with its first bytes."""
+    """The peer does not speak HTTP."""
 
     def __init__(self, start: bytes) -> None:
         super().__init__(start)
         self.start = start
+        """First bytes of its answer."""
 
 
-_HUNG_UP: Final = (ConnectionResetError, http.client.BadStatusLine, NotHttpError)
-"""How a port that speaks TLS takes plain HTTP: it closes the connection, or answers what is no HTTP."""
+_HANGS_UP: Final = (ConnectionResetError, http.client.BadStatusLine, NotHttpError)
+"""Errors for plain HTTP to a port with TLS: it closes the connection, or sends an alert."""
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose first bytes are looked at before it is read as HTTP, which would wait for the end of a line."""
+    """An answer whose first bytes are checked before it is read as HTTP, which waits for the end of a line."""
 
     def begin(self) -> None:
         start = self.fp.peek(FIRST_BYTES)[:FIRST_BYTES]
@@ -79,27 +78,26 @@ class _HttpHandler(urllib.request.HTTPHandler):
         return self.do_open(_Connection, req)
 
 
-class Failed(Exception):
-    """It did not come to what was asked for; the text is for people, `status` what to exit with."""
+class RequestFailed(CommandFailed):
+    """A request was refused, or had no answer."""
 
     def __init__(
-        self, text: str, *, status: int = REFUSED, code: int = 0, problems: list[dict[str, object]] | None = None
+        self, text: str, *, status: int = NOT_DONE, code: int = 0, problems: list[dict[str, object]] | None = None
     ) -> None:
-        super().__init__(text)
-        self.status = status
+        super().__init__(text, status=status)
         self.code = code
-        """Of HTTP; 0 if there was no answer."""
+        """Status of HTTP; 0 without an answer."""
         self.problems = problems or []
-        """What is wrong with a configuration, as the system lists it."""
+        """Problems of a configuration."""
 
-    def with_hint(self, hint: str) -> "Failed":
-        """The same with what to do next."""
-        return Failed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
+    def with_hint(self, hint: str) -> "RequestFailed":
+        """Return the same failure with a next step."""
+        return RequestFailed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the system said."""
+    """The answer to a request."""
 
     body: bytes
     tag: str = ""
@@ -110,12 +108,18 @@ class Answer:
         """The body as text."""
         return self.body.decode("utf-8", errors="replace")
 
+    def print(self) -> int:
+        """Print the body as it is; return the exit status 0."""
+        sys.stdout.write(self.text)
+        return 0
+
     def as_json(self) -> object:
         """Decode the body."""
         try:
             found: object = json.loads(self.body)
         except ValueError:
-            raise Failed("the answer is no JSON: is this the web service of yunishard?", status=UNUSABLE) from None
+            text = "the answer is no JSON: is this the web service of yunishard?"
+            raise RequestFailed(text, status=UNUSABLE) from None
         return found
 
     def as_object(self) -> dict[str, object]:
@@ -130,48 +134,61 @@ class Answer:
 
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
-    """Describe where the system is."""
+    """Add the options for the address of the system, for authentication, and for JSON."""
     parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=f"the system (default: {REST_DEFAULT})")
-    parser.add_argument("--ca", metavar="FILE", help="who signed its certificate (default: those this machine trusts)")
+    about = "CA certificates that sign the server's certificate (default: those of this machine)"
+    parser.add_argument("--ca", metavar="FILE", help=about)
     add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_token_file(parser: argparse.ArgumentParser) -> None:
-    """Describe what says who asks."""
-    about = f"who asks, as `yunishard token` makes it (default: ${TOKEN_FILE}, or none)"
+    """Add the option for authentication."""
+    about = f"authenticate with this token, made by `yunishard token` (default: ${TOKEN_FILE}, or none)"
     parser.add_argument("--token-file", metavar="FILE", help=about)
 
 
 class Rest:
-    """A running system. Without a file of a token that of the environment counts, if there is one."""
+    """A running system. Without `token_file`, the environment names the file, if it names one."""
 
     def __init__(self, url: str, ca: str | None = None, token_file: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._token = _token(token_file)
+        self._token = _read_token(token_file)
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
-            raise Failed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
-        self._open = _opener(self.url, ca)
+            raise RequestFailed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _HttpHandler()]
+        if self.url.startswith("https:"):
+            try:
+                handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise RequestFailed(f"--ca {ca}: cannot be used: {reason}", status=UNUSABLE) from None
+        self._opener = urllib.request.build_opener(*handlers)
+
+    @classmethod
+    def from_arguments(cls, args: argparse.Namespace) -> Self:
+        """Build it from the options of `add_rest`."""
+        return cls(args.rest, args.ca, args.token_file)
 
     def get(self, *path: str, **query: str) -> Answer:
-        """Ask for what is at this path, whose segments are given as they are."""
-        return self._ask("GET", path, query, timeout_s=ANSWER_MAX_S)
+        """Request the resource at this path, given as unquoted segments."""
+        return self._send("GET", path, query, timeout_s=ANSWER_MAX_S)
 
     def rm_ids(self) -> list[str]:
-        """The resource managers that are registered."""
+        """Return the ids of the registered resource managers."""
         found = [cluster.get("rmBuildInformation") for cluster in self.get("clusters").as_list()]
         builds = [build for one in found if isinstance(one, list) for build in one]
         return sorted({str(build.get("rmId", "")) for build in builds if isinstance(build, dict)} - {""})
 
     def partitions(self) -> list[str]:
-        """The partitions, by the names that paths take."""
+        """Return the names of the partitions, as paths use them."""
         return [str(one["partition"]) for one in self.get("clusters").as_list() if "partition" in one]
 
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
-        """Have something changed in a partition; where there is none of that name, the failure says which there are."""
+        """Change something in a partition; for an unknown partition the failure lists the known ones."""
         try:
             return self.change("POST", "partition", name, *path, query=query)
-        except Failed as failed:
+        except RequestFailed as failed:
             if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
                 raise failed.with_hint(f": {name} (there are {', '.join(self.partitions()) or 'none'})") from None
             raise
@@ -179,13 +196,13 @@ class Rest:
     def change(
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
     ) -> Answer:
-        """Have something changed."""
+        """Request a change."""
         headers = {"Content-Type": "application/x-yaml"} if body else {}
         if if_match:
             headers["If-Match"] = if_match if if_match == "*" else f'"{if_match}"'
-        return self._ask(method, path, query or {}, timeout_s=CHANGE_MAX_S, body=body, headers=headers)
+        return self._send(method, path, query or {}, timeout_s=CHANGE_MAX_S, body=body, headers=headers)
 
-    def _ask(
+    def _send(
         self,
         method: str,
         path: tuple[str, ...],
@@ -195,49 +212,50 @@ class Rest:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        where = f"{self.url}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
-        asked = {name: value for name, value in query.items() if value}
-        url = f"{where}?{urlencode(asked)}" if asked else where
+        url = f"{self.url}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+        if parameters := urlencode({name: value for name, value in query.items() if value}):
+            url = f"{url}?{parameters}"
         request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))  # noqa: S310 - http(s) only, see above
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with self._open(request, timeout_s) as response:
-                return Answer(_bounded(response), _tag(response.headers.get("ETag")))
+            with self._opener.open(request, timeout=timeout_s) as response:
+                return Answer(_read_body(response), (response.headers.get("ETag") or "").removeprefix("W/").strip('"'))
         except urllib.error.HTTPError as error:
             with error:
-                _refuse(error.code, _bounded(error))
+                raise _refusal(error.code, _read_body(error)) from None
         except urllib.error.URLError as error:
             raise self._unreachable(error.reason, method) from None
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error, method) from None
 
-    def _unreachable(self, reason: object, method: str) -> Failed:
+    def _unreachable(self, reason: object, method: str) -> RequestFailed:
+        address = urlsplit(self.url).netloc
         if isinstance(reason, ssl.SSLCertVerificationError):
-            text = f"{self.url}: its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
+            text = f": its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
         elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
-            text = f"{self.url}: there is no TLS at this port: is it http://{urlsplit(self.url).netloc}?"
+            text = f": there is no TLS at this port: is it http://{address}?"
         elif isinstance(reason, NotHttpError) and not reason.start.startswith(TLS_ALERT):
-            what = describe_peer(reason.start)
-            text = f"{self.url}: something listens there that is not yunishard's web service: {what}. Give {REST_PORT}"
+            text = (
+                f": something listens there that is not yunishard's web service: {describe_peer(reason.start)}."
+                " Give the REST port, 9080 unless configured otherwise"
+            )
         elif isinstance(reason, TimeoutError):
-            unsure = "" if method == "GET" else ": whether anything changed is not known, look before you try again"
-            text = f"{self.url} did not answer in time{unsure}"
+            unsure = "" if method == "GET" else ": whether anything changed is not known, check before you try again"
+            text = f" did not answer in time{unsure}"
         else:
-            said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            cause = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
             if isinstance(reason, NotHttpError):
-                said = "what answers there does not speak plain HTTP"
-            said = " ".join(said.lower().split())
+                cause = "the peer does not speak plain HTTP"
             next_step = "is the system running there (`yunishard up`)? If elsewhere, --rest URL"
-            if self.url.startswith("http:") and isinstance(reason, _HUNG_UP):
-                address = urlsplit(self.url).netloc
+            if self.url.startswith("http:") and isinstance(reason, _HANGS_UP):
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
-            text = f"{self.url}: {said}: {next_step}"
-        return Failed(text, status=UNUSABLE)
+            text = f": {' '.join(cause.lower().split())}: {next_step}"
+        return RequestFailed(f"{self.url}{text}", status=UNUSABLE)
 
 
-def _token(file: str | None) -> str:
-    """The token in a file; empty if none is named."""
+def _read_token(file: str | None) -> str:
+    """Return the token in the named file; empty if no file is named."""
     source = "--token-file" if file else TOKEN_FILE
     path = file or os.environ.get(TOKEN_FILE, "")
     if not path:
@@ -247,41 +265,22 @@ def _token(file: str | None) -> str:
             text = opened.read(TOKEN_BYTES_MAX + 1).decode("ascii", errors="replace").strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise Failed(f"{source}: {path}: cannot be read: {reason}", status=UNUSABLE) from None
+        raise RequestFailed(f"{source}: {path}: cannot be read: {reason}", status=UNUSABLE) from None
     if not text or len(text) > TOKEN_BYTES_MAX or not text.isascii() or not text.isprintable() or " " in text:
-        raise Failed(f"{source}: {path}: holds no token: `yunishard token USER > {path}` makes one", status=UNUSABLE)
+        hint = f"`yunishard token USER > {path}` makes one"
+        raise RequestFailed(f"{source}: {path}: holds no token: {hint}", status=UNUSABLE)
     return text
 
 
-def _opener(url: str, ca: str | None) -> Callable[[urllib.request.Request, float], http.client.HTTPResponse]:
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _HttpHandler()]
-    if url.startswith("https:"):
-        try:
-            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
-        except OSError as error:
-            raise Failed(f"--ca {ca}: cannot be used: {(error.strerror or str(error)).lower()}", status=2) from None
-    opener = urllib.request.build_opener(*handlers)
-
-    def opened(request: urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
-        response: http.client.HTTPResponse = opener.open(request, timeout=timeout_s)
-        return response
-
-    return opened
-
-
-def _bounded(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
+def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
     body: bytes = response.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
-        raise Failed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
+        raise RequestFailed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
     return body
 
 
-def _tag(header: str | None) -> str:
-    return (header or "").removeprefix("W/").strip('"')
-
-
-def _refuse(status: int, body: bytes) -> NoReturn:
-    """Raise what the system said, in its own words."""
+def _refusal(code: int, body: bytes) -> RequestFailed:
+    """Build the failure from the system's message."""
     text, problems = body.decode("utf-8", errors="replace").strip(), []
     try:
         found = json.loads(body)
@@ -289,10 +288,10 @@ def _refuse(status: int, body: bytes) -> NoReturn:
             text = str(found.get("message", text))
             problems = [problem for problem in found.get("problems", []) if isinstance(problem, dict)]
     except ValueError:
-        pass  # plain text is as good
-    if status == UNKNOWN:
+        pass  # a message in plain text
+    if code == http.HTTPStatus.UNAUTHORIZED:
         how = f"--token-file FILE or {TOKEN_FILE} (`yunishard token USER > FILE` makes one)"
-        text = f"{text.partition('. ')[0]}: say who you are by {how}"
-    if status == PRECONDITION_FAILED:
-        text += ": somebody has changed it meanwhile; look at it (`yunishard config get`), then try again"
-    raise Failed(" ".join(text.split()) or f"refused with status {status}", code=status, problems=problems)
+        text = f"{text.partition('. ')[0]}: authenticate with {how}"
+    if code == http.HTTPStatus.PRECONDITION_FAILED:
+        text += ": it was changed meanwhile; check it (`yunishard config get`), then try again"
+    return RequestFailed(" ".join(text.split()) or f"refused with status {code}", code=code, problems=problems)

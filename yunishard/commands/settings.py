@@ -7,7 +7,6 @@ Not here: which settings there are (`deploy/`, `common/extra_config.py`).
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,8 +14,9 @@ from common.extra_config import effective
 from common.settings import DEFAULT, SettingsError, add_options, given_options
 from deploy.settings import resolve_settings
 from deploy.up import add_file_option
-from yunishard.commands.console import UNUSABLE, print_json, show
-from yunishard.commands.rest import Failed, Rest, add_token_file
+from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.commands.console import print_json, show
+from yunishard.commands.rest import Rest, add_token_file
 
 RM_PREFIX: Final = "rm/"
 """Prefix of the settings that a resource manager sends."""
@@ -60,9 +60,8 @@ def run_settings(args: argparse.Namespace) -> int:
         else:
             effective = resolve_settings(options, os.environ, args.settings).effective
             shown = [(one.name, one.value, one.source) for one in effective]
-    except (SettingsError, Failed) as error:
-        sys.stderr.write(f"yunishard settings: {error}\n")
-        return error.status if isinstance(error, Failed) else UNUSABLE
+    except SettingsError as error:
+        raise CommandFailed(str(error), status=UNUSABLE) from None
     if args.json:
         print_json([dict(zip(("name", "value", "source"), row, strict=True)) for row in shown])
     else:

@@ -1,14 +1,13 @@
-"""`yunishard token`: make the tokens with which people say over REST who they are, and look into them.
+"""`yunishard token`: create tokens that identify users over REST, and show the claims of a token.
 
-Works on files alone, with no running system: whoever has the secret of its key file can make a token for anybody, and
-the web service takes every token that is signed with it until the token expires or the secret is gone from the file.
+Works on files, with no running system. The secret of a key file can sign a token for any user, and the web service
+accepts each such token until the token expires or the secret is removed from the file.
 
-Not here: what a key file looks like (`common/token_keys.py`), whether a token counts (`webservice/tokens.py`).
+Not here: the format of key files (`common/token_keys.py`), verifying a token (`webservice/tokens.py`).
 """
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -21,16 +20,17 @@ import msgspec
 from common.names import is_person
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
-from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json
+from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.commands.console import STDIN, config_directory, print_json, write
 
 ABOUT: Final = """\
-Make a token that says over REST who somebody is, for a system that runs with
-`--auth token`; it is printed, and nothing else. Or make the key file for that,
-or show what is in a token."""
+Create a token that identifies a user over REST, for a system that runs with
+`--auth token`; the output is the token alone. Or create the key file that
+signs tokens, or show the claims of a token."""
 
 MORE: Final = """\
 examples:
-  yunishard token --new-key                       once; says where it is
+  yunishard token --new-key                       once; prints the file name
   yunishard up --auth token --auth-keys ~/.config/yunishard/tokens.jwks
   yunishard token alice --groups ops,dev > alice.token
   yunishard token prometheus --scope read --lifetime 90d > prometheus.token
@@ -38,148 +38,117 @@ examples:
   curl -H "Authorization: Bearer $(cat alice.token)" http://127.0.0.1:9080/ws/v1/partitions
   yunishard token --show < alice.token
 
-The key file is $XDG_CONFIG_HOME/yunishard/tokens.jwks, usually
-~/.config/yunishard/tokens.jwks, unless --keys says otherwise. Whoever can read
-it can make a token for anybody.
+The key file is that of --keys, or $XDG_CONFIG_HOME/yunishard/tokens.jwks,
+usually ~/.config/yunishard/tokens.jwks. Its readers can create a token for
+any user.
 
 exit codes:
   0  done
-  1  refused: there is such a key file already, or this is no token
+  1  refused: the key file exists already, or this is no token
   2  wrong usage, or a file that cannot be used"""
 
 KEYS: Final = "tokens.jwks"
-"""The key file's name in the directory of our files."""
+"""Name of the key file in the user's configuration directory."""
 
 LIFETIME: Final = "12h"
 LIFETIME_MAX_S: Final = 90 * 86400
-"""A token cannot be taken back alone, so none may live longer."""
+"""Bounds the use of a stolen token, as a single token cannot be revoked."""
 
 TOKEN_BYTES_MAX: Final = 8 << 10
-"""A longer token is taken nowhere."""
-
-
-class _Unusable(Exception):
-    """What was asked for cannot be; the text says why."""
+"""The web service refuses larger tokens."""
 
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+    """Add the options of `yunishard token`."""
     parser.description, parser.epilog = ABOUT, MORE
-    parser.add_argument("user", metavar="USER", nargs="?", help="whom the token is for")
-    parser.add_argument("--groups", metavar="NAMES", default="", help="groups they are in, with commas between")
-    parser.add_argument(
-        "--lifetime",
-        metavar="DURATION",
-        default=LIFETIME,
-        help=f"as in 30m, 12h or 90d, the most (default: {LIFETIME})",
-    )
-    parser.add_argument(
-        "--scope", choices=("read",), help="they may look, and change nothing (default: whatever they may)"
-    )
+    parser.add_argument("user", metavar="USER", nargs="?", help="the user of the token")
+    parser.add_argument("--groups", metavar="NAMES", default="", help="groups of the user, with commas between")
+    about = f"such as 30m, 12h or 90d, the maximum (default: {LIFETIME})"
+    parser.add_argument("--lifetime", metavar="DURATION", default=LIFETIME, help=about)
+    about = "allow reading only (default: everything that the user may do)"
+    parser.add_argument("--scope", choices=("read",), help=about)
     parser.add_argument("--issuer", metavar="TEXT", help="for a system with --auth-issuer")
     parser.add_argument("--audience", metavar="TEXT", help="for a system with --auth-audience")
     parser.add_argument("--keys", metavar="FILE", type=Path, help="the key file (default: see below)")
-    parser.add_argument("--new-key", action="store_true", help="make the key file; one that is there stays as it is")
-    parser.add_argument(
-        "--show",
-        metavar="TOKEN",
-        nargs="?",
-        const=STDIN,
-        help="show what is in a token, read from standard input if it is left out or -; nothing is checked",
-    )
+    parser.add_argument("--new-key", action="store_true", help="create the key file, unless it exists")
+    about = "show the claims of a token without verifying it; - or nothing reads it from standard input"
+    parser.add_argument("--show", metavar="TOKEN", nargs="?", const=STDIN, help=about)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_token(args: argparse.Namespace) -> int:
-    """Do it; the exit status."""
-    wanted = [args.user is not None, args.new_key, args.show is not None]
-    if wanted.count(True) != 1:
-        return _failed("say one of USER, --new-key and --show, see `yunishard token --help`", UNUSABLE)
-    try:
-        if args.new_key:
-            _new_key(args)
-        elif args.show is not None:
-            _show(args)
-        else:
-            _sign(args)
-    except FileExistsError as error:
-        return _failed(f"{error.filename}: there is one already; it has not changed", REFUSED)
-    except _NoToken as error:
-        return _failed(str(error), REFUSED)
-    except _Unusable as error:
-        return _failed(str(error), UNUSABLE)
-    except OSError as error:
-        if error.filename is None:
-            raise  # standard output, which is not our business
-        return _failed(f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE)
+    """Run the wanted action; return the exit status."""
+    if [args.user is not None, args.new_key, args.show is not None].count(True) != 1:
+        text = "give one of USER, --new-key and --show, see `yunishard token --help`"
+        raise CommandFailed(text, status=UNUSABLE)
+    file = config_directory() / KEYS if args.keys is None else Path(args.keys)
+    if args.new_key:
+        _create_key(file, in_json=args.json)
+    elif args.show is not None:
+        _show(args.show, in_json=args.json)
+    else:
+        _sign(args, file)
     return 0
 
 
-# Actions --------------------------------------------------------------------------------------------------------------
-
-
-def _new_key(args: argparse.Namespace) -> None:
-    file = _keys(args)
+def _create_key(file: Path, *, in_json: bool) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key_id = write_secret(file)
-    if args.json:
+    try:
+        key_id = write_secret(file)
+    except FileExistsError:
+        raise CommandFailed(f"{file}: there is one already; it has not changed") from None
+    if in_json:
         print_json({"file": str(file), "kid": key_id})
     else:
-        sys.stdout.write(f"{file}  secret: whoever reads it can make a token for anybody\n\n")
-        sys.stdout.write(f"next: yunishard up --auth token --auth-keys {file}\n")
+        write(f"{file}  secret: its readers can create a token for any user\n")
+        write(f"next: yunishard up --auth token --auth-keys {file}")
 
 
-def _sign(args: argparse.Namespace) -> None:
+def _sign(args: argparse.Namespace, file: Path) -> None:
     groups = [name.strip() for name in args.groups.split(",")] if args.groups else []
     for name in (args.user, *groups):
         if not is_person(name):
-            raise _Unusable(f"{name!r} can be no user or group")
-    file = _keys(args)
+            raise CommandFailed(f"{name!r} can be no user or group", status=UNUSABLE)
     try:
         key = read_token_keys(file).secret
     except TokenKeyError as error:
-        raise _Unusable(f"{file}: {error}; `yunishard token --new-key` makes one") from None
+        raise CommandFailed(f"{file}: {error}; `yunishard token --new-key` makes one", status=UNUSABLE) from None
     if key is None:
-        raise _Unusable(f"{file}: holds no secret to sign with, only public keys: whoever has the private ones can")
-    import jwt  # not before it is needed: it takes a tenth of a second
+        text = f"{file}: holds no secret to sign with, only public keys: sign with the private ones"
+        raise CommandFailed(text, status=UNUSABLE)
+    import jwt  # imported here, as it takes a tenth of a second
 
     issued = int(time.time())
-    said = {"iss": args.issuer, "sub": args.user, "aud": args.audience, "groups": groups, "scope": args.scope}
-    claims: dict[str, object] = {name: value for name, value in said.items() if value}
-    claims |= {"iat": issued, "exp": issued + _lifetime_s(args.lifetime)}
+    given = {"iss": args.issuer, "sub": args.user, "aud": args.audience, "groups": groups, "scope": args.scope}
+    claims: dict[str, object] = {name: value for name, value in given.items() if value}
+    claims |= {"iat": issued, "exp": issued + _parse_lifetime_s(args.lifetime)}
     token = jwt.encode(claims, key.jwk, key.algorithm, headers={"kid": key.id})
     if len(token) > TOKEN_BYTES_MAX:
-        raise _Unusable(f"the token would have {len(token)} bytes, {TOKEN_BYTES_MAX} are the most: name fewer groups")
+        text = f"the token would have {len(token)} bytes, {TOKEN_BYTES_MAX} are the most: name fewer groups"
+        raise CommandFailed(text, status=UNUSABLE)
     if args.json:
         print_json({"token": token, "claims": claims})
     else:
-        sys.stdout.write(f"{token}\n")
+        write(token)
 
 
-def _show(args: argparse.Namespace) -> None:
-    text = sys.stdin.read(TOKEN_BYTES_MAX + 2) if args.show == STDIN else args.show
-    header, claims = _parts(text.strip())
-    if args.json:
+def _show(token: str, *, in_json: bool) -> None:
+    text = sys.stdin.read(TOKEN_BYTES_MAX + 2) if token == STDIN else token
+    header, claims = _decode(text.strip())
+    if in_json:
         print_json({"header": header, "claims": claims, "verified": False})
         return
-    lines = [(json.dumps(name)[1:-1], _shown(name, value)) for name, value in (*header.items(), *claims.items())]
+    lines = [(json.dumps(name)[1:-1], _format_claim(name, value)) for name, value in (*header.items(), *claims.items())]
     width = max((len(name) for name, _ in lines), default=0)
-    sys.stdout.write("not checked: whoever made it can write anything here\n\n")
+    write("not verified: a forged token can contain anything\n")
     for name, value in lines:
-        sys.stdout.write(f"{name:<{width}}  {value}\n")
+        write(f"{name:<{width}}  {value}")
 
 
-# Parts ----------------------------------------------------------------------------------------------------------------
-
-
-class _NoToken(Exception):
-    """What is to be shown is no token."""
-
-
-def _parts(token: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Header and claims, names first as they are shown on a terminal."""
+def _decode(token: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Return header and claims of a token, without verifying it."""
     if len(token) > TOKEN_BYTES_MAX:
-        raise _NoToken(f"this has more than {TOKEN_BYTES_MAX} bytes, so it is no token")
+        raise CommandFailed(f"this has more than {TOKEN_BYTES_MAX} bytes, so it is no token")
     import jwt
 
     try:
@@ -187,11 +156,11 @@ def _parts(token: str) -> tuple[dict[str, object], dict[str, object]]:
         kind = dict[str, object]
         return msgspec.convert(found["header"], kind), msgspec.convert(found["payload"], kind)
     except (jwt.PyJWTError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        raise _NoToken("this is no token (JWT)") from None
+        raise CommandFailed("this is no token (JWT)") from None
 
 
-def _shown(name: str, value: object) -> str:
-    """A value for people, in one line of a terminal whatever is in it."""
+def _format_claim(name: str, value: object) -> str:
+    """Format a value in one line of printable characters; times are readable."""
     text = json.dumps(value)
     if name not in ("exp", "iat", "nbf") or not isinstance(value, int | float):
         return text
@@ -202,22 +171,11 @@ def _shown(name: str, value: object) -> str:
     return f"{text} ({when:%Y-%m-%d %H:%M:%S} UTC{', expired' if name == 'exp' and value < time.time() else ''})"
 
 
-def _lifetime_s(text: str) -> int:
+def _parse_lifetime_s(text: str) -> int:
     days = re.fullmatch(r"([0-9]{1,4})d", text)
     found = float(days[1]) * 86400 if days else parse_duration(text)
     if found is None or not 1 <= found <= LIFETIME_MAX_S:
         most = LIFETIME_MAX_S // 86400
-        raise _Unusable(f"--lifetime: expected a duration from 1s to {most}d, such as 30m, 12h or 7d, got {text!r}")
+        wanted = f"a duration from 1s to {most}d, such as 30m, 12h or 7d"
+        raise CommandFailed(f"--lifetime: expected {wanted}, got {text!r}", status=UNUSABLE)
     return int(found)
-
-
-def _keys(args: argparse.Namespace) -> Path:
-    if args.keys is not None:
-        return Path(args.keys)
-    home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (home if home.is_absolute() else Path.home() / ".config") / "yunishard" / KEYS
-
-
-def _failed(reason: str, status: int) -> int:
-    sys.stderr.write(f"yunishard token: {reason}\n")
-    return status

@@ -1,8 +1,8 @@
-"""`yunishard validate FILE...`: everything that is wrong with a `queues.yaml`, without a running system.
+"""`yunishard validate FILE...`: report everything that is wrong with a `queues.yaml`, without a running system.
 
-Three kinds of problems count: what the text may not say, what it may say although no partition can be made of it, and
-placement rules that cannot be built. What is allowed and hardly meant is a warning, and so is a queue with another
-parent in another partition, unless it is to be an error.
+Problems are invalid text, partitions that cannot be built from valid text, and placement rules that cannot be built.
+Valid settings that are probably unintended are warnings. A queue with another parent in another partition is a warning,
+too, unless an option makes it an error.
 
 Not here: the rules themselves (`common/config/`).
 """
@@ -12,16 +12,24 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from common.config.model import root_place
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, find_name_problems, validate
 from common.config.warnings import find_warnings
-from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.text_formats import format_count
-from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json, read_bounded
-
-VALID: Final = 0
+from yunishard.cli import NOT_DONE, UNUSABLE
+from yunishard.commands.console import (
+    STDIN,
+    UnreadableFile,
+    file_name,
+    format_problem,
+    print_json,
+    read_configuration,
+    write,
+)
 
 MODES: Final = ("off", "warn", "enforce")
 
@@ -31,10 +39,9 @@ Check queue configurations as the core would, and list every problem as
 
 MORE: Final = """\
 problems of kind `load`, `rules` and `partition-name` keep a partition from
-being built, although the text is allowed; a system that runs would refuse it
-and go on with what it has. Warnings of kind `doubt` are for what is allowed
-and runs, but hardly does what was meant, such as a property whose value is
-not taken.
+being built, although the text is valid; a running system refuses the text and
+keeps its configuration. Warnings of kind `doubt` are for valid settings that
+are probably unintended, such as a property whose value has no effect.
 
 examples:
   yunishard validate queues.yaml
@@ -46,9 +53,15 @@ exit codes:
   1  there are problems
   2  wrong usage, or a file cannot be read"""
 
+UNREADABLE: Final = "unreadable"
+"""Kind of the problem that a file cannot be read."""
+
+_PREFIXES: Final = {"load": "cannot be loaded: ", "rules": "placement rules cannot be built: "}
+"""Prefix of the message of problems that validation alone does not detect, by kind."""
+
 
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+    """Add the options of `yunishard validate`."""
     parser.description, parser.epilog = ABOUT, MORE
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {STDIN} for standard input")
     parser.add_argument(
@@ -56,59 +69,52 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
         choices=MODES,
         default="warn",
         metavar="|".join(MODES),
-        help="what to say of a queue that has another parent in another partition (default: warn)",
+        help="how to report a queue that has another parent in another partition (default: warn)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document: verdict, problems, warnings")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What there is to say of one file."""
+    """The problems and warnings of one file."""
 
     file: str
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    unreadable: str = ""
-    """Why it could not be read; empty if it could."""
     queues: int = 0
     partitions: int = 0
 
     @property
     def status(self) -> int:
-        """What to exit with if this were all."""
-        return UNUSABLE if self.unreadable else REFUSED if self.problems else VALID
+        """Exit status for this file."""
+        if not self.problems:
+            return 0
+        return UNUSABLE if self.problems[0].kind == UNREADABLE else NOT_DONE
 
 
 def run_validate(args: argparse.Namespace) -> int:
-    """Judge all files; the exit status."""
-    verdicts = [judged(file, args.same_hierarchy) for file in args.files]
+    """Validate all files; return the exit status."""
+    verdicts = [validate_file(file, args.same_hierarchy) for file in args.files]
     if args.json:
-        print_json(document(verdicts))
+        document = {
+            "valid": not any(verdict.problems for verdict in verdicts),
+            "problems": [_entry(verdict.file, one) for verdict in verdicts for one in verdict.problems],
+            "warnings": [_entry(verdict.file, one) for verdict in verdicts for one in verdict.warnings],
+        }
+        print_json(document)
     else:
         for verdict in verdicts:
-            _tell(verdict)
+            _print_verdict(verdict)
     return max(verdict.status for verdict in verdicts)
 
 
-def judged(file: str, mode: str) -> Verdict:
-    """Read a file and judge it."""
-    name = "<stdin>" if file == STDIN else file
+def validate_file(file: str, mode: str) -> Verdict:
+    """Read and validate a file."""
+    name = file_name(file)
     try:
-        data = read_bounded(file)
-    except OSError as error:
-        return Verdict(name, unreadable=(error.strerror or str(error)).lower())
-    if len(data) > TEXT_BYTES_MAX:
-        return Verdict(name, unreadable=f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have")
-    try:
-        return judgement(name, data.decode("utf-8"), mode)
-    except UnicodeDecodeError as error:
-        return Verdict(name, unreadable=f"not UTF-8 text (byte {error.start})")
-
-
-def judgement(name: str, text: str, mode: str) -> Verdict:
-    """Judge a text."""
-    try:
-        configuration, lines = validate(text)
+        configuration, lines = validate(read_configuration(file))
+    except UnreadableFile as error:
+        return Verdict(name, [Problem(message=f"cannot be read: {error.reason}", kind=UNREADABLE)])
     except ConfigError as error:
         return Verdict(name, list(error.problems))
     problems = find_name_problems(configuration, lines)
@@ -130,24 +136,6 @@ def judgement(name: str, text: str, mode: str) -> Verdict:
     )
 
 
-# Telling --------------------------------------------------------------------------------------------------------------
-
-
-def document(verdicts: list[Verdict]) -> dict[str, object]:
-    """The JSON document."""
-    return {
-        "valid": all(verdict.status == VALID for verdict in verdicts),
-        "problems": [_entry(verdict.file, problem) for verdict in verdicts for problem in _problems(verdict)],
-        "warnings": [_entry(verdict.file, problem) for verdict in verdicts for problem in verdict.warnings],
-    }
-
-
-def _problems(verdict: Verdict) -> list[Problem]:
-    if verdict.unreadable:
-        return [Problem(message=f"cannot be read: {verdict.unreadable}", kind="unreadable")]
-    return verdict.problems
-
-
 def _entry(file: str, problem: Problem) -> dict[str, object]:
     return {
         "file": file,
@@ -159,27 +147,15 @@ def _entry(file: str, problem: Problem) -> dict[str, object]:
     }
 
 
-def _tell(verdict: Verdict) -> None:
-    if verdict.unreadable:
-        sys.stderr.write(f"yunishard validate: {verdict.file}: cannot be read: {verdict.unreadable}\n")
+def _print_verdict(verdict: Verdict) -> None:
+    if verdict.status == UNUSABLE:
+        sys.stderr.write(f"yunishard validate: {verdict.file}: {verdict.problems[0].message}\n")
         return
     for problem in verdict.problems:
-        sys.stdout.write(line_of(verdict.file, problem) + "\n")
+        message = f"{_PREFIXES.get(problem.kind, '')}{problem.message}"
+        write(format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
     for problem in verdict.warnings:
-        sys.stdout.write(line_of(verdict.file, problem, "warning: ") + "\n")
+        write(format_problem(verdict.file, problem, "warning: "))
     if not verdict.problems:
         counts = f"{format_count(verdict.partitions, 'partition')}, {format_count(verdict.queues, 'queue')}"
-        sys.stdout.write(f"{verdict.file}: valid, {counts}\n")
-
-
-_CANNOT_BE_BUILT: Final = {"load": "cannot be loaded: ", "rules": "placement rules cannot be built: "}
-"""What stands before problems that validation alone does not know, by kind."""
-
-
-def line_of(file: str, problem: Problem, label: str = "") -> str:
-    """A problem in one line, place first, as compilers write them."""
-    place = file if problem.line == UNKNOWN_LINE else f"{file}:{problem.line}"
-    path = f"{problem.path}: " if problem.path else ""
-    hint = f" ({problem.hint})" if problem.hint else ""
-    told = f"{place}: {label}{path}{_CANNOT_BE_BUILT.get(problem.kind, '')}{problem.message}{hint}"
-    return " ".join(told.splitlines())
+        write(f"{verdict.file}: valid, {counts}")

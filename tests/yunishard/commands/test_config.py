@@ -10,9 +10,8 @@ import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
 from webservice.api import BODY_BYTES_MAX
-from yunishard.cli import main
-from yunishard.commands.config import key_of, required
-from yunishard.commands.rest import Failed
+from yunishard.cli import CommandFailed, main
+from yunishard.commands.config import choose_precondition, find_checksum
 
 CLUSTERS = [{"partition": "default", "clusterName": "c", "rmBuildInformation": [{"rmId": "rm-1"}]}]
 OLD, NEW = "A" * 64, "B" * 64
@@ -58,7 +57,7 @@ def test_get_in_json_has_the_checksum(fake: FakeWeb, capsys: pytest.CaptureFixtu
 def test_of_several_resource_managers_one_must_be_named(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("GET clusters", [{"partition": "p", "rmBuildInformation": [{"rmId": "b"}, {"rmId": "a"}]}])
     assert config(fake, "get") == 1
-    assert capsys.readouterr().err.endswith("say which with --rm: a, b\n")
+    assert capsys.readouterr().err.endswith("name one with --rm: a, b\n")
 
 
 def test_before_any_resource_manager_get_prints_what_the_first_will_get(
@@ -202,7 +201,7 @@ def test_put_lists_every_problem_like_validate(fake: FakeWeb, file: Path, capsys
     [
         (403, "User 'eve' is not a scheduler administrator", "User 'eve' is not a scheduler administrator"),
         (409, "a change is under way", "a change is under way"),
-        (412, "it has B", "it has B: somebody has changed it meanwhile; look at it (`yunishard config get`), then try"),
+        (412, "it has B", "it has B: it was changed meanwhile; check it (`yunishard config get`), then try"),
     ],
 )
 def test_what_is_refused_is_told_in_the_systems_words(
@@ -262,7 +261,7 @@ def test_the_history_of_one_that_is_away_can_be_had(fake: FakeWeb, capsys: pytes
     assert config(fake, "history", "--rm", "rm-7") == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert config(fake, "get", "--rm", "rm-7") == 1
-    assert "what it ran before: `yunishard config history --rm rm-7`" in capsys.readouterr().err
+    assert "its earlier versions: `yunishard config history --rm rm-7`" in capsys.readouterr().err
 
 
 def test_history_is_a_table_in_plain_columns(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
@@ -377,40 +376,40 @@ IN_FORCE = "0123456789ABCDEF" * 4
 
 @pytest.mark.parametrize("option", [IN_FORCE, IN_FORCE.lower(), IN_FORCE[:8], IN_FORCE[:63], ""])
 def test_the_first_digits_are_enough(option: str) -> None:
-    assert required(option=option, text="", in_force=IN_FORCE) == IN_FORCE
+    assert choose_precondition(option=option, text="", in_force=IN_FORCE) == IN_FORCE
 
 
 @pytest.mark.parametrize("option", ["0123456", "01234567x", IN_FORCE + "0", "latest", "-", "x" * 500])
 def test_what_is_no_checksum_is_wrong_usage(option: str) -> None:
-    with pytest.raises(Failed, match="--if-match: expected a checksum") as failed:
-        required(option=option, text="", in_force=IN_FORCE)
+    with pytest.raises(CommandFailed, match="--if-match: expected a checksum") as failed:
+        choose_precondition(option=option, text="", in_force=IN_FORCE)
     assert failed.value.status == 2
     assert len(str(failed.value)) < 200
 
 
 def test_the_option_counts_before_the_text() -> None:
-    assert required(option="*", text="checksum: DEAD", in_force=IN_FORCE) == "*"
-    assert required(option=IN_FORCE[:8], text="checksum: DEAD", in_force=IN_FORCE) == IN_FORCE
+    assert choose_precondition(option="*", text="checksum: DEAD", in_force=IN_FORCE) == "*"
+    assert choose_precondition(option=IN_FORCE[:8], text="checksum: DEAD", in_force=IN_FORCE) == IN_FORCE
 
 
 @pytest.mark.parametrize(
     "text", [f"checksum: {IN_FORCE}", f"a: b\nchecksum: '{IN_FORCE.lower()}'  # mine", f"{{checksum: {IN_FORCE}}}"]
 )
 def test_the_key_of_the_text_counts_where_it_stands(text: str) -> None:
-    assert required(option="", text=text, in_force=IN_FORCE) == IN_FORCE
+    assert choose_precondition(option="", text=text, in_force=IN_FORCE) == IN_FORCE
 
 
 @pytest.mark.parametrize(
     "text", ["", "checksum:", "checksum: ''", "# checksum: DEAD", "a:\n  checksum: DEAD", "checksum: ["]
 )
 def test_a_text_without_one_starts_from_what_is_in_force(text: str) -> None:
-    assert key_of(text) == ""
-    assert required(option="", text=text, in_force=IN_FORCE) == IN_FORCE
+    assert find_checksum(text) == ""
+    assert choose_precondition(option="", text=text, in_force=IN_FORCE) == IN_FORCE
 
 
 def test_a_list_or_a_map_is_no_checksum_and_is_left_to_the_system_to_refuse() -> None:
-    assert key_of("checksum: [a]") == ""
+    assert find_checksum("checksum: [a]") == ""
 
 
 def test_a_byte_order_mark_hides_nothing() -> None:
-    assert key_of("\ufeffchecksum: DEAD") == "DEAD"
+    assert find_checksum("\ufeffchecksum: DEAD") == "DEAD"

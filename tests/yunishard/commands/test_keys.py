@@ -65,7 +65,7 @@ def test_a_key_file_that_is_not_here_is_looked_for_where_the_keys_are(folder: Pa
 
 def test_an_empty_list_says_how_to_let_one_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert keys("list") == 0
-    told = f"no key is allowed by {folder / 'allowed'}; `yunishard keys allow FILE RM-ID` lets one in\n"
+    told = f"{folder / 'allowed'} allows no key; `yunishard keys allow FILE RM-ID` adds one\n"
     assert capsys.readouterr().err == told
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.commands.console import REFUSED, UNUSABLE
-from yunishard.commands.rest import Failed, Rest
+from yunishard.cli import NOT_DONE, UNUSABLE
+from yunishard.commands.rest import RequestFailed, Rest
 
 
-def failure(url: str, ca: str | None = None) -> Failed:
-    with pytest.raises(Failed) as failed:
+def failure(url: str, ca: str | None = None) -> RequestFailed:
+    with pytest.raises(RequestFailed) as failed:
         Rest(url, ca).get("settings")
     assert "\n" not in str(failed.value)
     return failed.value
@@ -73,14 +73,14 @@ def test_an_answer_that_is_no_json_is_told() -> None:
     with web() as fake:
         fake.says("GET settings", "<html>")
         answer = Rest(fake.url).get("settings")
-    with pytest.raises(Failed, match="is this the web service"):
+    with pytest.raises(RequestFailed, match="is this the web service"):
         answer.as_json()
 
 
 def test_a_plain_refusal_is_told_as_it_is() -> None:
     with web() as fake:
         failed = failure(fake.url)
-    assert (failed.status, failed.code, str(failed)) == (REFUSED, 404, "404 page not found")
+    assert (failed.status, failed.code, str(failed)) == (NOT_DONE, 404, "404 page not found")
 
 
 def test_a_list_of_authorities_that_cannot_be_read_is_refused() -> None:
@@ -130,9 +130,9 @@ def test_a_token_is_not_taken_along_to_another_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "a b", "a\nb", "\xe9", "x" * 9000])
 def test_a_file_without_a_token_is_refused_before_anything_is_asked(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
-    with pytest.raises(Failed, match="holds no token: `yunishard token USER > "):
+    with pytest.raises(RequestFailed, match="holds no token: `yunishard token USER > "):
         Rest("http://127.0.0.1:9", token_file=str(tmp_path / "token"))
-    with pytest.raises(Failed, match=r"--token-file: .*/none: cannot be read: no such file"):
+    with pytest.raises(RequestFailed, match=r"--token-file: .*/none: cannot be read: no such file"):
         Rest("http://127.0.0.1:9", token_file=str(tmp_path / "none"))
 
 
@@ -140,6 +140,6 @@ def test_who_is_not_known_is_told_how_to_say_so() -> None:
     with web() as fake:
         fake.refuses("GET settings", 401, "It is not known who asks. Say so by a certificate")
         assert str(failure(fake.url)) == (
-            "It is not known who asks: say who you are by --token-file FILE or YUNISHARD_TOKEN_FILE"
+            "It is not known who asks: authenticate with --token-file FILE or YUNISHARD_TOKEN_FILE"
             " (`yunishard token USER > FILE` makes one)"
         )

@@ -109,7 +109,7 @@ def test_a_lifetime_has_bounds(keys: Path, lifetime: str, capsys: pytest.Capture
 @pytest.mark.parametrize("words", [(), ("alice", "--new-key"), ("alice", "--show", "x"), ("--new-key", "--show", "x")])
 def test_one_thing_at_a_time(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert token(*words) == 2
-    assert "say one of USER, --new-key and --show" in capsys.readouterr().err
+    assert "give one of USER, --new-key and --show" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("",), ("a\nb",), ("x" * 257,), ("alice", "--groups", "a,,b")])
@@ -139,7 +139,7 @@ def test_what_is_in_a_token_is_shown_without_trusting_it(
         monkeypatch.setattr("sys.stdin", io.StringIO(forged + "\n"))
         assert token(*words) == 0
         said = capsys.readouterr().out
-        assert said.startswith("not checked: whoever made it can write anything here\n")
+        assert said.startswith("not verified: a forged token can contain anything\n")
         assert '\nsub     "alice"\n' in said
         assert '\ngroups  ["ops"]\n' in said
         assert " UTC)\n" in said
