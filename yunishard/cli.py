@@ -61,6 +61,18 @@ class CommandFailed(Exception):
         self.status = status
 
 
+def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
+    """Return a parser of whole numbers within these bounds, for the `type` of an option."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
+            what = wanted or f"a whole number from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"expected {what}, got {text[:32]!r}")
+        return int(text)
+
+    return parse
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A subcommand: its module, its summary, and what it needs beyond a client installation.

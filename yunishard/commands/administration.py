@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import quote
 
 from common.query_messages import STEPS_MAX
-from yunishard.cli import CommandFailed
-from yunishard.commands.console import add_actions, parse_whole, show, write
+from yunishard.cli import CommandFailed, parse_whole
+from yunishard.commands.console import add_actions, show, write
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 
 # yunishard app --------------------------------------------------------------------------------------------------------

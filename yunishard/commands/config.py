@@ -23,12 +23,11 @@ from common.config.parse import is_null
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.config.yaml_nodes import Mapping, Scalar, compose
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
 from yunishard.commands.console import (
     STDIN,
     add_actions,
     format_problem,
-    parse_whole,
     print_json,
     read_configuration,
     show,

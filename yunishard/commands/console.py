@@ -6,9 +6,8 @@ Not here: dispatch and exit codes (`yunishard/cli.py`), requests to a running sy
 import argparse
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,18 +26,6 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> 
         name: branch.add_parser(name, help=about, description=about, allow_abbrev=False)
         for name, about in actions.items()
     }
-
-
-def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
-    """Return a parser of whole numbers within these bounds, for the `type` of an option."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
-            what = wanted or f"a whole number from {low} to {high}"
-            raise argparse.ArgumentTypeError(f"expected {what}, got {text[:32]!r}")
-        return int(text)
-
-    return parse
 
 
 def config_directory() -> Path:

@@ -1,67 +1,52 @@
-"""What the replay's resource manager sends next, and what it makes of each answer: a machine without clock or socket.
+"""The replay's resource manager: what to send next, and what each answer means. A machine without clock or socket.
 
     joining --every node answered--> replaying --every job ended--> settling --every partition answered--> over
 
-A job goes planned -> waiting -> running -> done, or to failed when the core refuses it or takes something away. Each of
-its tasks runs from its allocation for the logged run time, then it is released; when the core has confirmed the release
-of all, the application is removed. Tasks do not wait for one another: all or nothing is gang scheduling.
+A job goes planned -> waiting -> running -> done, or to failed if the core refuses it or ends one of its allocations.
+Each of its tasks runs from its allocation for the logged run time, then the machine releases it. When the core has
+confirmed all releases, the machine removes the application. Tasks do not wait for one another as a gang would.
 
-`settling` proves that the removals, which nothing confirms, have arrived: a partition handles its updates in order, so
-its answer to one more node (which it has, and so refuses) comes after them.
+`settling` proves that the removals, which have no answer, have arrived. A partition handles its updates in order, so
+its answer to one more node (a duplicate, which it rejects) comes after them.
 
-Times are log seconds since the start. Not here: waiting (`drive.py`), numbers for people (`report.py`).
+Times are log seconds since the start. Not here: waiting (`run.py`), the summary (`report.py`).
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from heapq import heappop, heappush
 from math import inf
 from typing import Final, Literal
 
+from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
-from common.rm_messages import (
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    AllocationResponse,
-    ApplicationResponse,
-    Goodbye,
-    NodeInfo,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-    RemoveApplicationRequest,
-    SchedulingStateResponse,
-)
-from yunishard.builders import application, ask, node, release
+from yunishard.builders import application, ask, node, release, removal
 from yunishard.replay.workload import Plan, PlannedJob, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000
-"""Jobs that would go beyond it are submitted a tick later."""
+"""Jobs beyond it are submitted a tick later."""
 PROBLEMS_KEPT_MAX: Final = 20
 
 Phase = Literal["joining", "replaying", "settling", "over"]
 State = Literal["planned", "waiting", "running", "done", "failed"]
-CLOSED: Final = frozenset({"done", "failed"})
 _AFTER_NODES: Final[dict[Phase, Phase]] = {"joining": "replaying", "settling": "over"}
-"""Where a phase leads when every partition has answered about its nodes."""
+"""The phase after each phase that ends when every partition has answered its nodes."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Updates to send at once, in this order."""
+    """Updates to send now, in this order."""
 
     reports: list[str] = field(default_factory=list)
-    """Partitions that began anew: what the batch has for them is a full report."""
-    nodes: list[NodeInfo] = field(default_factory=list)
-    applications: list[AddApplicationRequest] = field(default_factory=list)
-    removals: list[RemoveApplicationRequest] = field(default_factory=list)
-    asks: list[Allocation] = field(default_factory=list)
-    releases: list[AllocationRelease] = field(default_factory=list)
+    """Partitions that lost their state: the updates to them are a full report."""
+    nodes: list[rm_messages.NodeInfo] = field(default_factory=list)
+    applications: list[rm_messages.AddApplicationRequest] = field(default_factory=list)
+    removals: list[rm_messages.RemoveApplicationRequest] = field(default_factory=list)
+    asks: list[rm_messages.Allocation] = field(default_factory=list)
+    releases: list[rm_messages.AllocationRelease] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.reports or self.nodes or self.applications or self.removals or self.asks or self.releases)
@@ -69,23 +54,23 @@ class Batch:
 
 @dataclass(slots=True)
 class Run:
-    """A job and how far it is."""
+    """A job and its progress."""
 
     job: PlannedJob
     state: State = "planned"
     left: int = 0
-    """Tasks that were submitted and are not gone."""
+    """Submitted tasks that have not ended."""
     unplaced: int = 0
-    """Tasks that were submitted and never had an allocation."""
+    """Submitted tasks that had no allocation yet."""
     wait_s: float = 0.0
     """From the logged submit time until the last task had its allocation."""
     problem: str = ""
-    """Why it failed, or is going to when its last task is gone."""
+    """Why it failed, or will fail when its last task has ended."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in a partition so far."""
+    """Statistics of a partition."""
 
     jobs: Counter[State] = field(default_factory=Counter)
     """All and only jobs of the partition, by state."""
@@ -98,31 +83,24 @@ class Tally:
     """Processor seconds of the tasks that ran to their end."""
     busy_processors: int = 0
     busy_since_s: float = 0.0
-    """The sum, over the processors that are busy, of the time since when."""
+    """Sum over the busy processors of the time since when each is busy."""
 
     def work_s(self, now: float) -> float:
-        """Processor seconds that were used until now."""
+        """Return the processor seconds used until now."""
         return self.work_ended_s + self.busy_processors * now - self.busy_since_s
-
-
-class _TaskState(Enum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    ENDING = "ending"
-    """Released by us, not yet confirmed."""
 
 
 @dataclass(slots=True)
 class _Task:
     run: Run
     processors: int
-    state: _TaskState = _TaskState.WAITING
+    state: Literal["waiting", "running", "released"] = "waiting"
     node_id: str = ""
     start_s: float = 0.0
 
 
 class Replay:
-    """One replay of a plan. Call `due` when `deadline` has passed or something was heard, and send what it gives."""
+    """One replay of a plan. Call `due` when `deadline` has passed or an answer was received, and send the batch."""
 
     def __init__(self, plan: Plan, *, rm_id: str) -> None:
         self.plan = plan
@@ -134,17 +112,17 @@ class Replay:
             tally.jobs["planned"] += 1
             tally.work_wanted_s += job.work_s
         self.problems: list[str] = []
-        """What went wrong and concerns no job alone; the first `PROBLEMS_KEPT_MAX`."""
+        """Problems that concern no job alone; the first `PROBLEMS_KEPT_MAX`."""
         self._sites = {normalise_partition_name(rm_id, site.partition): site for site in plan.sites}
         self._unanswered: Counter[str] = Counter()
         """Nodes that a partition has not answered; no entry for a partition that has answered all."""
         self._tasks: dict[str, _Task] = {}
-        """All and only tasks that are submitted and not gone, by allocation key."""
+        """All and only tasks that are submitted and have not ended, by allocation key."""
         self._ends: list[tuple[float, str]] = []
-        """A heap of when running tasks end; entries of tasks that are gone already are skipped."""
+        """A heap of the end times of running tasks; entries of other tasks are skipped."""
         self._submitted = 0
         self._open = len(plan.jobs)
-        """Jobs that are not closed."""
+        """Jobs that are neither done nor failed."""
         self._batch = Batch()
         for site in plan.sites:
             self._send_nodes(site)
@@ -153,60 +131,60 @@ class Replay:
 
     @property
     def deadline(self) -> float:
-        """When something is due next if nothing is heard before."""
+        """When something is due next, unless an answer arrives before."""
         if self.phase != "replaying":
             return NEVER
         submit_s = self.plan.jobs[self._submitted].submit_s if self._submitted < len(self.plan.jobs) else NEVER
         return min(submit_s, self._ends[0][0] if self._ends else NEVER)
 
     def due(self, now: float) -> Batch:
-        """What is to be sent now."""
+        """Return the updates to send now."""
         if self.phase == "replaying":
-            self._submit(now)
-            self._end(now)
+            self._submit_jobs(now)
+            self._release_tasks(now)
         batch, self._batch = self._batch, Batch()
         if self.phase == "replaying" and not self._open and not batch:
             self.phase = "settling"
             for site in self.plan.sites:
                 self._unanswered[site.partition] += 1
-                batch.nodes.append(_node(site, 0))
+                batch.nodes.append(_build_node(site, 0))
         return batch
 
     # Answers --------------------------------------------------------------------------------------------------------
 
-    def hear(self, partition: str, news: Message, now: float) -> None:
-        """Take an answer from a partition (its normalised name)."""
+    def receive(self, partition: str, news: Message, now: float) -> None:
+        """Handle an answer from a partition (its normalised name)."""
         site = self._sites.get(partition)
         match news:
-            case NodeResponse() if site:
-                self._hear_nodes(site, news)
-            case ApplicationResponse():
+            case rm_messages.NodeResponse() if site:
+                self._receive_nodes(site, news)
+            case rm_messages.ApplicationResponse():
                 for rejected in news.rejected:
                     self._reject(rejected.application_id, rejected.reason, now)
-            case AllocationResponse():
-                self._hear_allocations(news, now)
-            case PartitionRestarted() if site:
+            case rm_messages.AllocationResponse():
+                self._receive_allocations(news, now)
+            case rm_messages.PartitionRestarted() if site:
                 self._report_again(site, now)
-            case Refused():
+            case rm_messages.Refused():
                 self.note(f"{partition or 'core'}: message {news.seq} refused ({news.code}): {news.reason}")
-            case SchedulingStateResponse() | Goodbye():
-                pass  # the clusters of a replay do not grow, and a core that stops comes back or is given up
+            case rm_messages.SchedulingStateResponse() | rm_messages.Goodbye():
+                pass  # the clusters do not grow; after a Goodbye the core returns, or the silence ends the replay
             case _:
                 self.note(f"unexpected {type(news).__name__} from {partition!r}")
 
     def note(self, problem: str) -> None:
-        """Keep something that went wrong and concerns no job alone; from then on the replay cannot be complete."""
+        """Keep a problem that concerns no job alone; the replay can no longer be complete."""
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(problem)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every job ran, everything was released, and every partition has confirmed it."""
         done = sum(tally.jobs["done"] for tally in self.tallies.values())
         return self.phase == "over" and done == len(self.runs) and not self._tasks and not self.problems
 
     def missing(self) -> Iterator[str]:
-        """What is in the way of `complete`, by name: answers, jobs, partitions."""
+        """Yield everything that prevents completion, by name: problems, jobs, partitions without an answer."""
         yield from self.problems
         for run in self.runs.values():
             if run.state != "done":
@@ -215,9 +193,9 @@ class Replay:
         for partition, count in self._unanswered.items():
             yield f"{partition}: no answer about {count} nodes"
 
-    # Private: what time does ----------------------------------------------------------------------------------------
+    # Private --------------------------------------------------------------------------------------------------------
 
-    def _submit(self, now: float) -> None:
+    def _submit_jobs(self, now: float) -> None:
         jobs = self.plan.jobs
         while self._submitted < len(jobs) and jobs[self._submitted].submit_s <= now:
             if len(self._batch.asks) >= ASKS_IN_A_BATCH_MAX:
@@ -225,25 +203,22 @@ class Replay:
             run = self.runs[jobs[self._submitted].application_id]
             self._submitted += 1
             self._move(run, "waiting")
-            self._batch.applications.append(_application(run.job))
-            for index, processors in enumerate(run.job.tasks()):
-                key = _key(run.job, index)
+            self._batch.applications.append(_build_application(run.job))
+            for key, processors in run.job.tasks().items():
                 self._tasks[key] = _Task(run, processors)
-                self._batch.asks.append(_ask(run.job, key, processors))
-            run.left = run.unplaced = index + 1
+                self._batch.asks.append(_build_ask(run.job, key, processors))
+            run.left = run.unplaced = len(run.job.tasks())
 
-    def _end(self, now: float) -> None:
+    def _release_tasks(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             _, key = heappop(self._ends)
             task = self._tasks.get(key)
-            if task is not None and task.state is _TaskState.RUNNING:
-                task.state = _TaskState.ENDING
+            if task is not None and task.state == "running":
+                task.state = "released"
                 job = task.run.job
                 self._batch.releases.append(release(job.application_id, key, partition=job.partition))
 
-    # Private: what answers do ---------------------------------------------------------------------------------------
-
-    def _hear_nodes(self, site: Site, news: NodeResponse) -> None:
+    def _receive_nodes(self, site: Site, news: rm_messages.NodeResponse) -> None:
         name = site.partition
         self._unanswered[name] -= len(news.accepted) + len(news.rejected)
         if self._unanswered[name] <= 0:
@@ -254,26 +229,25 @@ class Replay:
         if not self._unanswered:
             self.phase = _AFTER_NODES.get(self.phase, self.phase)
 
-    def _hear_allocations(self, news: AllocationResponse, now: float) -> None:
+    def _receive_allocations(self, news: rm_messages.AllocationResponse, now: float) -> None:
         for allocation in news.new:
             task = self._tasks.get(allocation.allocation_key)
-            if task is not None and task.state is _TaskState.WAITING:
-                self._place(allocation.allocation_key, task, allocation.node_id, now)
-        for gone in news.released:
-            task = self._tasks.get(gone.allocation_key)
-            if task is not None:
-                if task.state is not _TaskState.ENDING:
-                    task.run.problem = f"allocation {gone.allocation_key} taken away: {gone.message}"
-                self._forget(gone.allocation_key, task, now)
+            if task is not None and task.state == "waiting":
+                self._start(allocation.allocation_key, task, allocation.node_id, now)
+        for released in news.released:
+            task = self._tasks.get(released.allocation_key)
+            if task is not None and task.state != "released":
+                task.run.problem = f"allocation {released.allocation_key} ended by the core: {released.message}"
+            self._end_task(released.allocation_key, now)
         for rejected in news.rejected_allocations:
             task = self._tasks.get(rejected.allocation_key)
             if task is not None:
                 task.run.problem = f"ask {rejected.allocation_key} refused: {rejected.reason}"
-                self._forget(rejected.allocation_key, task, now)
+            self._end_task(rejected.allocation_key, now)
 
-    def _place(self, key: str, task: _Task, node_id: str, now: float) -> None:
+    def _start(self, key: str, task: _Task, node_id: str, now: float) -> None:
         run = task.run
-        task.state, task.node_id, task.start_s = _TaskState.RUNNING, node_id, now
+        task.state, task.node_id, task.start_s = "running", node_id, now
         heappush(self._ends, (now + run.job.run_s, key))
         tally = self.tallies[run.job.partition]
         tally.allocations += 1
@@ -285,64 +259,59 @@ class Replay:
         if run.state == "waiting":
             self._move(run, "running")
 
-    def _forget(self, key: str, task: _Task, now: float) -> None:
-        """A task is gone; with the last one of its job goes the application."""
-        del self._tasks[key]
+    def _end_task(self, key: str, now: float) -> None:
+        """Remove a task, if it exists; with the last task of its job remove the application."""
+        task = self._tasks.pop(key, None)
+        if task is None:
+            return
         run = task.run
-        if task.state is not _TaskState.WAITING:
-            tally = self.tallies[run.job.partition]
+        tally = self.tallies[run.job.partition]
+        if task.state != "waiting":
             tally.busy_processors -= task.processors
             tally.busy_since_s -= task.processors * task.start_s
-            if task.state is _TaskState.ENDING:
+            if task.state == "released":
                 tally.work_ended_s += task.processors * run.job.run_s
         run.left -= 1
         if not run.left:
-            removal = RemoveApplicationRequest(application_id=run.job.application_id, partition_name=run.job.partition)
-            self._batch.removals.append(removal)
-            self._close(run, now)
+            self._batch.removals.append(removal(run.job.application_id, partition=run.job.partition))
+            self._open -= 1
+            tally.end_s = now
+            self._move(run, "failed" if run.problem else "done")
 
     def _reject(self, application_id: str, reason: str, now: float) -> None:
         run = self.runs.get(application_id)
-        if run is None or run.state in CLOSED:
-            return
-        run.problem = f"refused: {reason}"
-        for index in range(len(run.job.tasks())):
-            key = _key(run.job, index)
-            if (task := self._tasks.get(key)) is not None:
-                self._forget(key, task, now)
-
-    def _close(self, run: Run, now: float) -> None:
-        self._open -= 1
-        self.tallies[run.job.partition].end_s = now
-        self._move(run, "failed" if run.problem else "done")
+        if run is not None and run.left:
+            run.problem = f"refused: {reason}"
+            for key in run.job.tasks():
+                self._end_task(key, now)
 
     def _report_again(self, site: Site, now: float) -> None:
-        """The partition forgot everything: tell it of its nodes, of open jobs, of what runs and what waits. If it
-        forgets again before that was sent, once is enough.
+        """Report nodes, open jobs, running and waiting tasks to a partition that lost its state.
+
+        If it loses its state again before the report was sent, one report is enough.
         """
         if site.partition in self._batch.reports:
             return
         self._unanswered.pop(site.partition, None)
-        for key, task in list(self._tasks.items()):
-            if task.run.job.partition == site.partition and task.state is _TaskState.ENDING:
-                self._forget(key, task, now)
+        tasks = {key: task for key, task in self._tasks.items() if task.run.job.partition == site.partition}
+        for key, task in tasks.items():
+            if task.state == "released":
+                self._end_task(key, now)
         self._batch.removals = [item for item in self._batch.removals if item.partition_name != site.partition]
         self._batch.reports.append(site.partition)
         self._send_nodes(site)
         reported: set[str] = set()
-        for key, task in self._tasks.items():
+        for key, task in tasks.items():
             job = task.run.job
-            if job.partition == site.partition:
+            if key in self._tasks:
                 if job.application_id not in reported:
                     reported.add(job.application_id)
-                    self._batch.applications.append(_application(job))
-                self._batch.asks.append(_ask(job, key, task.processors, node_id=task.node_id))
-
-    # Private: books -------------------------------------------------------------------------------------------------
+                    self._batch.applications.append(_build_application(job))
+                self._batch.asks.append(_build_ask(job, key, task.processors, node_id=task.node_id))
 
     def _send_nodes(self, site: Site) -> None:
         self._unanswered[site.partition] += site.nodes
-        self._batch.nodes.extend(_node(site, index) for index in range(site.nodes))
+        self._batch.nodes.extend(_build_node(site, index) for index in range(site.nodes))
 
     def _move(self, run: Run, state: State) -> None:
         jobs = self.tallies[run.job.partition].jobs
@@ -351,32 +320,21 @@ class Replay:
         run.state = state
 
 
-# The plan's things as the interface names them ----------------------------------------------------------------------
+def _build_node(site: Site, index: int) -> rm_messages.NodeInfo:
+    capacity = _build_resources(site.node_processors, memory=site.node_memory)
+    return node(f"node-{index + 1}", capacity, partition=site.partition)
 
 
-def _node_id(index: int) -> str:
-    return f"node-{index + 1}"
-
-
-def _node(site: Site, index: int) -> NodeInfo:
-    capacity = _resources(site.node_processors, memory=site.node_memory)
-    return node(_node_id(index), capacity, partition=site.partition)
-
-
-def _application(job: PlannedJob) -> AddApplicationRequest:
+def _build_application(job: PlannedJob) -> rm_messages.AddApplicationRequest:
     return application(
         job.application_id, user=job.user, groups=[job.group], partition=job.partition, tags={"group": job.group}
     )
 
 
-def _ask(job: PlannedJob, key: str, processors: int, *, node_id: str = "") -> Allocation:
-    amount = _resources(processors, memory=job.memory * processors)
+def _build_ask(job: PlannedJob, key: str, processors: int, *, node_id: str = "") -> rm_messages.Allocation:
+    amount = _build_resources(processors, memory=job.memory * processors)
     return ask(key, job.application_id, amount, partition=job.partition, node_id=node_id)
 
 
-def _key(job: PlannedJob, index: int) -> str:
-    return f"{job.application_id}.{index + 1}"
-
-
-def _resources(processors: int, *, memory: int) -> Resources:
+def _build_resources(processors: int, *, memory: int) -> Resources:
     return {"vcore": processors * 1000, "memory": memory} if memory else {"vcore": processors * 1000}

@@ -8,15 +8,16 @@ submission of the replay to the last end in the partition.
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 from statistics import median
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
-from yunishard.replay.machine import Replay, Run, Tally
+from yunishard.replay.machine import Replay, Run, State
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 MISSING_SHOWN_MAX: Final = 20
 QUEUES_SHOWN_MAX: Final = 5
-"""Of each partition, in the table; the others share a line. The JSON document has all."""
+"""Queues of each partition in the table; the others share a line. The JSON document has all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Row:
     jobs: int
     done: int
     wait_median_s: float | None
-    """Of the jobs that are done; None if none is."""
+    """Of the jobs that are done; None without such jobs."""
     wait_p95_s: float | None
     utilisation: float | None
     """Of the partition's processors, also in the row of a queue; None in the row of all."""
@@ -69,12 +70,12 @@ class Report:
     left_out: dict[str, int]
     malformed: int
     missing: tuple[str, ...]
-    """The first `MISSING_SHOWN_MAX` things that are in the way of `complete`."""
+    """The first `MISSING_SHOWN_MAX` problems, unfinished jobs and missing answers."""
     missing_count: int
 
 
 def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
-    """Sum up a replay that is over or was broken off."""
+    """Summarize a replay that has ended or was interrupted."""
     runs: dict[str, list[Run]] = {site.partition: [] for site in replay.plan.sites}
     for run in replay.runs.values():
         runs[run.job.partition].append(run)
@@ -96,7 +97,7 @@ def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, mal
             )
         )
     return Report(
-        complete=replay.complete,
+        complete=replay.is_complete,
         total=_row("all", replay.runs.values(), None),
         partitions=tuple(partitions),
         allocations=sum(tally.allocations for tally in replay.tallies.values()),
@@ -112,24 +113,23 @@ def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, mal
 
 
 def as_json(summary: Report) -> str:
-    """The report as one JSON document; the field names are those of the classes above."""
+    """Format the report as one JSON document; the field names are those of the classes above."""
     return json.dumps(asdict(summary), indent=2)
 
 
 def as_text(summary: Report) -> str:
-    """The report for people: a table, then totals, then what is missing."""
-    lines = _table(summary)
+    """Format the report as text: a table, totals, and what is missing."""
     per_second = summary.allocations / max(summary.elapsed_s, 1e-9)
-    lines.append("")
-    lines.append(
+    totals = (
         f"{summary.total.done:,} of {summary.total.jobs:,} jobs done, {summary.allocations:,} allocations in "
         f"{summary.elapsed_s:.1f} s ({per_second:,.0f} a second); {summary.log_s / 3600:.1f} hours of log at "
         f"{summary.speed:,.0f} times its speed."
     )
-    lines.append(
+    units = (
         f"Waiting times are seconds of the log; one tick of the replay is {summary.tick_log_s:,.0f} of them. "
         "Utilisation is of the partition's processors."
     )
+    lines = [*_table(summary), "", totals, units]
     lines += [f"Left out: {count:,} jobs ({reason})." for reason, count in summary.left_out.items()]
     if summary.malformed:
         lines.append(f"Skipped: {summary.malformed:,} malformed lines.")
@@ -156,7 +156,7 @@ def _row(name: str, runs: Iterable[Run], capacity_s: float | None) -> Row:
         jobs=len(runs),
         done=len(done),
         wait_median_s=round(median(waits), 1) if waits else None,
-        # nearest rank: the smallest wait that at least 95 of 100 jobs do not exceed
+        # nearest rank: the shortest wait that at least 95 of 100 jobs do not exceed
         wait_p95_s=round(waits[ceil(0.95 * len(waits)) - 1], 1) if waits else None,
         utilisation=round(used_s / capacity_s, 4) if capacity_s else None,
     )
@@ -172,13 +172,11 @@ def _table(summary: Report) -> list[str]:
             share = sum(row.utilisation or 0.0 for row in rest)
             cells.append((f"  {len(rest)} more queues", f"{jobs:,}", f"{done:,}", "", "", f"{share:.0%}"))
     cells.append(_cells("all", summary.total))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        )
-        for line in cells
-    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *numbers in cells:
+        aligned = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]
 
@@ -200,153 +198,87 @@ LINE_EVERY_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A moment of the replay."""
+    """The state of a replay at one moment."""
 
-    phase: str
-    partitions: dict[str, Tally]
-    jobs: int
-    submitted: int
-    running: int
-    done: int
-    failed: int
-    allocations_per_s: float
+    replay: Replay
+    log_s: float
     elapsed_s: float
-    remaining_s: float | None
-    """At least; None before the start."""
+    """Real seconds from the first submission."""
+    allocations_per_s: float
+
+    @property
+    def jobs(self) -> Counter[State]:
+        """Jobs of all partitions, by state."""
+        return sum((tally.jobs for tally in self.replay.tallies.values()), Counter[State]())
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Least real seconds until the end; None before the start.
+
+        Assumes that no processor idles until the end of the log and until each partition has done its work.
+        """
+        if self.log_s <= 0:
+            return None
+        work = []
+        for site in self.replay.plan.sites:
+            tally = self.replay.tallies[site.partition]
+            work.append((tally.work_wanted_s - tally.work_s(self.log_s)) / site.processors)
+        return max(0.0, self.replay.plan.span_s - self.log_s, *work) * self.elapsed_s / self.log_s
+
+    def __str__(self) -> str:
+        """Format it as a line."""
+        jobs = self.jobs
+        failed = f", {jobs['failed']:,} failed" if jobs["failed"] else ""
+        return (
+            f"{self.elapsed_s:5.1f} s  {self.replay.phase}: {jobs.total() - jobs['planned']:,} of {jobs.total():,}"
+            f" jobs submitted, {jobs['running']:,} running, {jobs['done']:,} done{failed}; "
+            f"{self.allocations_per_s:,.0f} allocations/s{self._remaining()}"
+        )
+
+    def table(self) -> "Table":
+        """Format it as a table of partitions."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            title=f"{self.replay.phase}, {self.elapsed_s:.0f} s{self._remaining()}",
+            caption=f"{self.allocations_per_s:,.0f} allocations/s",
+            show_footer=True,
+        )
+        table.add_column("partition", footer="all", no_wrap=True)
+        for name, count in _count_columns(self.jobs).items():
+            table.add_column(name, footer=f"{count:,}", justify="right", min_width=7)
+        for name, tally in self.replay.tallies.items():
+            table.add_row(name, *(f"{count:,}" for count in _count_columns(tally.jobs).values()))
+        return table
+
+    def _remaining(self) -> str:
+        return "" if self.remaining_s is None else f", at least {self.remaining_s:.0f} s to go"
 
 
-def progress(replay: Replay, *, log_s: float, elapsed_s: float, allocations_per_s: float) -> Progress:
-    """Where the replay is."""
-    tallies = replay.tallies.values()
-    jobs, planned = len(replay.runs), sum(tally.jobs["planned"] for tally in tallies)
-    return Progress(
-        phase=replay.phase,
-        partitions=replay.tallies,
-        jobs=jobs,
-        submitted=jobs - planned,
-        running=sum(tally.jobs["running"] for tally in tallies),
-        done=sum(tally.jobs["done"] for tally in tallies),
-        failed=sum(tally.jobs["failed"] for tally in tallies),
-        allocations_per_s=allocations_per_s,
-        elapsed_s=elapsed_s,
-        remaining_s=_remaining_s(replay, log_s=log_s, elapsed_s=elapsed_s),
-    )
+def _count_columns(jobs: Counter[State]) -> dict[str, int]:
+    states: tuple[State, ...] = ("waiting", "running", "done", "failed")
+    return {
+        "jobs": jobs.total(),
+        "submitted": jobs.total() - jobs["planned"],
+        **{state: jobs[state] for state in states},
+    }
 
 
-class View(Protocol):
-    """Where progress goes. A context: what it draws is finished at the end, also after an error."""
+@contextmanager
+def open_view(*, in_json: bool, console: "Console | None" = None) -> Iterator[tuple[float, Callable[[Progress], None]]]:
+    """Give the interval in seconds at which to show progress, and the function that shows it.
 
-    every_s: float
+    A terminal has a live table, which is removed at the end; other outputs get lines. With JSON nothing is shown.
+    """
+    if in_json:
+        yield inf, lambda progress: None
+    elif console is None and not sys.stdout.isatty():
+        yield LINE_EVERY_S, lambda progress: print(progress, flush=True)  # noqa: T201 - this is the output
+    else:
+        from rich.live import Live  # imported here, as it takes longer than everything else in the command
 
-    def show(self, now: Progress) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-
-
-def view_for(*, json: bool) -> View:
-    """The view that fits where the output goes."""
-    if json:
-        return LineView(lambda line: None)
-    if sys.stdout.isatty():
-        return LiveView()
-    return LineView(lambda line: print(line, flush=True))  # noqa: T201 - this is the output
-
-
-class LineView:
-    """A line for each moment."""
-
-    every_s = LINE_EVERY_S
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-
-    def show(self, now: Progress) -> None:
-        self._write(line_of(now))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        pass
-
-
-class LiveView:
-    """A table that is drawn over itself."""
-
-    every_s = LIVE_EVERY_S
-
-    def __init__(self, console: "Console | None" = None) -> None:
-        from rich.live import Live  # here: it takes longer to import than all the rest of the command line
-
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def show(self, now: Progress) -> None:
-        self._live.update(table_of(now), refresh=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self._live.stop()
-
-
-def line_of(now: Progress) -> str:
-    """Progress in a line."""
-    failed = f", {now.failed:,} failed" if now.failed else ""
-    return (
-        f"{now.elapsed_s:5.1f} s  {now.phase}: {now.submitted:,} of {now.jobs:,} jobs submitted, "
-        f"{now.running:,} running, {now.done:,} done{failed}; "
-        f"{now.allocations_per_s:,.0f} allocations/s{_remaining(now)}"
-    )
-
-
-def table_of(now: Progress) -> "Table":
-    """Progress as a table of partitions."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title=f"{now.phase}, {now.elapsed_s:.0f} s{_remaining(now)}",
-        caption=f"{now.allocations_per_s:,.0f} allocations/s",
-        show_footer=True,
-    )
-    table.add_column("partition", footer="all", no_wrap=True)
-    for name, value in (
-        ("jobs", now.jobs),
-        ("submitted", now.submitted),
-        ("waiting", now.submitted - now.running - now.done - now.failed),
-        ("running", now.running),
-        ("done", now.done),
-        ("failed", now.failed),
-    ):
-        table.add_column(name, footer=f"{value:,}", justify="right", min_width=7)
-    for name, tally in now.partitions.items():
-        jobs = tally.jobs
-        total = jobs.total()
-        counts = (total, total - jobs["planned"], jobs["waiting"], jobs["running"], jobs["done"], jobs["failed"])
-        table.add_row(name, *(f"{count:,}" for count in counts))
-    return table
-
-
-def _remaining_s(replay: Replay, *, log_s: float, elapsed_s: float) -> float | None:
-    """As if from now on no processor idled: until the log's own end, and until each partition has done its work."""
-    if log_s <= 0:
-        return None
-    work = [
-        (replay.tallies[site.partition].work_wanted_s - replay.tallies[site.partition].work_s(log_s)) / site.processors
-        for site in replay.plan.sites
-    ]
-    return max(0.0, replay.plan.span_s - log_s, *work) * elapsed_s / log_s
-
-
-def _remaining(now: Progress) -> str:
-    return "" if now.remaining_s is None else f", at least {now.remaining_s:.0f} s to go"
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield LIVE_EVERY_S, lambda progress: live.update(progress.table(), refresh=True)

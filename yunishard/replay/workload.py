@@ -15,7 +15,6 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from io import BufferedIOBase
@@ -30,30 +29,31 @@ LINE_BYTES_MAX: Final = 4096
 JOBS_MAX: Final = 5_000_000
 SITES_MAX: Final = 10_000
 VALUE_MAX: Final = 10**12
-"""No column of a real log comes near it; products of two still fit 64 bits after scaling."""
+"""Larger than any value in a real log; products of two values still fit 64 bits after scaling."""
 MALFORMED_KEPT_MAX: Final = 20
 QUOTED_CHARS_MAX: Final = 60
 UNKNOWN: Final = -1
 
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?")
-_COMMENT: Final = re.compile(r";\s*([A-Za-z]+):\s*(.*)")
-_SITE_NAME: Final = re.compile(r"([0-9]{1,9})\s+(\S.*)")
-_GZIP_MAGIC: Final = b"\x1f\x8b"
+_SITE: Final = re.compile(r";\s*Partition:\s*([0-9]{1,9})\s+(\S.*)")
+"""A header line that names a partition."""
 
 
 class SwfError(Exception):
     """A log that cannot be used at all; one line for the user."""
 
 
+class MalformedLineError(ValueError):
+    """A line that is no job; the text is the reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job line. Numbers are not negative, or `UNKNOWN`; number and submit time are always known."""
 
-    line: int
     number: int
     submit_s: int
     """Since the start of the log."""
-    wait_s: int
     run_s: int
     processors: int
     memory_kb: int
@@ -66,25 +66,10 @@ class Job:
     group: int
     partition: int
 
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A line that is no job, and why; the text is shortened and safe to print."""
-
-    line_number: int
-    text: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"line {self.line_number}: {self.reason}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Comment:
-    """A header line `; Key: value`, or any other comment with an empty key."""
-
-    key: str
-    value: str
+    @property
+    def is_part(self) -> bool:
+        """Whether the line is one part of a job that was swapped out; the whole job has a line of its own."""
+        return self.status in (2, 3, 4)
 
 
 @dataclass(slots=True)
@@ -93,46 +78,21 @@ class Log:
 
     jobs: list[Job] = field(default_factory=list)
     sites: dict[int, str] = field(default_factory=dict)
-    """Names that the header gives to partitions."""
-    malformed: list[Malformed] = field(default_factory=list)
-    """The first `MALFORMED_KEPT_MAX` of them."""
+    """Partition to its name in the header."""
+    malformed: list[str] = field(default_factory=list)
+    """The first `MALFORMED_KEPT_MAX` lines that are no job: line number, reason, and the text, safe to print."""
     malformed_count: int = 0
-
-    def take(self, entry: Job | Malformed | Comment, *, strict: bool = False) -> None:
-        """Add what a line says.
-
-        Raises:
-            SwfError: too many jobs, or with `strict` a malformed line.
-        """
-        match entry:
-            case Job():
-                if len(self.jobs) >= JOBS_MAX:
-                    raise SwfError(f"more than {JOBS_MAX} jobs")
-                self.jobs.append(entry)
-            case Malformed():
-                if strict:
-                    raise SwfError(str(entry))
-                self.malformed_count += 1
-                if len(self.malformed) < MALFORMED_KEPT_MAX:
-                    self.malformed.append(entry)
-            case Comment(key="Partition", value=value) if named := _SITE_NAME.fullmatch(value):
-                if len(self.sites) < SITES_MAX:
-                    self.sites[int(named[1])] = named[2]
-            case Comment():
-                pass
 
 
 def load(path: Path, *, strict: bool = False) -> Log:
-    """The log in a file, plain or packed with gzip.
+    """Load the log in a file, plain or packed with gzip.
 
     Raises:
-        SwfError: unreadable, without any job, or with `strict` at the first malformed line.
+        SwfError: unreadable, without any job, with too many, or with `strict` at the first malformed line.
     """
-    log = Log()
     try:
-        with path.open("rb") as file, closing(_unpacked(file)) as stream:
-            for entry in entries(stream):
-                log.take(entry, strict=strict)
+        with path.open("rb") as file, closing(_unpack(file)) as stream:
+            log = parse_log(stream, strict=strict)
     except OSError as error:  # includes gzip.BadGzipFile
         raise SwfError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
@@ -145,48 +105,64 @@ def load(path: Path, *, strict: bool = False) -> Log:
     return log
 
 
-def entries(stream: BufferedIOBase) -> Iterator[Job | Malformed | Comment]:
-    """What the lines of a log say, in order; blank lines say nothing."""
+def parse_log(stream: BufferedIOBase, *, strict: bool = False) -> Log:
+    """Parse all lines of a log."""
+    log = Log()
     seen: set[int] = set()
     number = 0
-    while raw := stream.readline(LINE_BYTES_MAX + 1):
+    while line := stream.readline(LINE_BYTES_MAX + 1):
         number += 1
-        if len(raw) > LINE_BYTES_MAX and not raw.endswith(b"\n"):
-            _skip_line(stream)
-            yield Malformed(number, _quoted(raw), f"longer than {LINE_BYTES_MAX} bytes")
-            continue
-        line = raw.strip()
-        if not line:
-            continue
-        entry = _comment(line) if line.startswith(b";") else job_of(line, number)
-        if isinstance(entry, Job) and not is_part(entry):
-            if entry.number in seen:
-                entry = Malformed(number, _quoted(line), f"job {entry.number} appeared before")
-            else:
-                seen.add(entry.number)
-        yield entry
+        try:
+            if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
+                _skip_line(stream)
+                raise MalformedLineError(f"longer than {LINE_BYTES_MAX} bytes")
+            line = line.strip()
+            if line.startswith(b";"):
+                site = _SITE.fullmatch(line.decode("utf-8", errors="replace"))
+                if site and len(log.sites) < SITES_MAX:
+                    log.sites[int(site[1])] = site[2]
+            elif line:
+                job = parse_job(line)
+                if not job.is_part and job.number in seen:
+                    raise MalformedLineError(f"job {job.number} appeared before")
+                if not job.is_part:
+                    seen.add(job.number)
+                if len(log.jobs) >= JOBS_MAX:
+                    raise SwfError(f"more than {JOBS_MAX} jobs")
+                log.jobs.append(job)
+        except MalformedLineError as error:
+            text = f"line {number}: {error}: {_quote(line)}"
+            if strict:
+                raise SwfError(text) from None
+            log.malformed_count += 1
+            if len(log.malformed) < MALFORMED_KEPT_MAX:
+                log.malformed.append(text)
+    return log
 
 
-def job_of(line: bytes, number: int) -> Job | Malformed:
-    """The job that a line describes, or what is wrong with it."""
+def parse_job(line: bytes) -> Job:
+    """Parse a job line.
+
+    Raises:
+        MalformedLineError: it is no job line.
+    """
     words = line.split()
     if len(words) != COLUMNS:
-        return Malformed(number, _quoted(line), f"{len(words)} columns, expected {COLUMNS}")
+        raise MalformedLineError(f"{len(words)} columns, expected {COLUMNS}")
     values: list[int] = []
     for column, word in enumerate(words, start=1):
-        value = _value(word)
-        if value is None:
-            return Malformed(number, _quoted(line), f"column {column} is no number: {_quoted(word)}")
+        if not _NUMBER.fullmatch(word):
+            raise MalformedLineError(f"column {column} is no number: {_quote(word)}")
+        # A few logs have fractions of seconds, which are rounded. float() is not exact for large whole numbers.
+        value = int(word) if word.lstrip(b"+-").isdigit() else round(float(word))
         if not UNKNOWN <= value <= VALUE_MAX:
-            return Malformed(number, _quoted(line), f"column {column} is out of range: {_quoted(word)}")
+            raise MalformedLineError(f"column {column} is out of range: {_quote(word)}")
         values.append(value)
     if UNKNOWN in values[:2]:
-        return Malformed(number, _quoted(line), "job number and submit time must be known")
+        raise MalformedLineError("job number and submit time must be known")
     return Job(
-        line=number,
         number=values[0],
         submit_s=values[1],
-        wait_s=values[2],
         run_s=values[3],
         processors=values[4],
         memory_kb=values[6],
@@ -199,19 +175,11 @@ def job_of(line: bytes, number: int) -> Job | Malformed:
     )
 
 
-def is_part(job: Job) -> bool:
-    """Whether the line is one stretch of a job that was swapped out; the whole job then has a line of its own."""
-    return job.status in (2, 3, 4)
-
-
-# Private ------------------------------------------------------------------------------------------------------------
-
-
-def _unpacked(file: BufferedIOBase) -> BufferedIOBase:
-    """The file's content; the first bytes tell whether it is packed, not its name."""
-    packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+def _unpack(file: BufferedIOBase) -> BufferedIOBase:
+    """Return the file's content, unpacked if its first bytes are those of gzip."""
+    is_packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
-    return gzip.GzipFile(fileobj=file, mode="rb") if packed else file
+    return gzip.GzipFile(fileobj=file, mode="rb") if is_packed else file
 
 
 def _skip_line(stream: BufferedIOBase) -> None:
@@ -219,21 +187,8 @@ def _skip_line(stream: BufferedIOBase) -> None:
         pass
 
 
-def _comment(line: bytes) -> Comment:
-    text = line.decode("utf-8", errors="replace")
-    named = _COMMENT.fullmatch(text)
-    return Comment(named[1], named[2].strip()) if named else Comment("", text)
-
-
-def _value(word: bytes) -> int | None:
-    if not _NUMBER.fullmatch(word):
-        return None
-    # A few logs give fractions of seconds; whole ones are good enough. int() for the usual case, because it is exact.
-    return int(word) if word.lstrip(b"+-").isdigit() else round(float(word))
-
-
-def _quoted(text: bytes) -> str:
-    """Shortened, without control characters: it goes to a terminal."""
+def _quote(text: bytes) -> str:
+    """Return a text shortened and without control characters, for a terminal."""
     quoted = text.strip()[: QUOTED_CHARS_MAX + 1].decode("ascii", errors="replace")
     safe = "".join(char if char.isascii() and char.isprintable() else "?" for char in quoted)
     return safe if len(safe) <= QUOTED_CHARS_MAX else safe[:QUOTED_CHARS_MAX] + "..."
@@ -243,7 +198,7 @@ def _quoted(text: bytes) -> str:
 
 PARTITIONS_DEFAULT: Final = 6
 LOAD_DEFAULT: Final = 0.7
-"""Queues build up at the busy hours and are empty again by the end, in every log that was tried."""
+"""With this load, queues grow at busy hours and are empty at the end, in all logs that were tried."""
 
 NODE_PROCESSORS: Final = 16
 PARTITIONS_MAX: Final = 64
@@ -257,14 +212,14 @@ PROCESSORS_MAX: Final = 1_000_000
 MEMORY_KB_MAX: Final = 1 << 30
 
 WATCHED_S: Final = 42.0
-"""How long the log takes to replay at the default speed; what the queues hold back fills the rest of the minute."""
+"""Seconds for a replay at the default speed without waiting in queues, which takes the rest of the minute."""
 ASKS_PER_SECOND_MAX: Final = 1000
-"""The default speed asks no faster than this, on average; bigger logs take more than a minute."""
+"""Bounds the default speed, on average; bigger logs take more than a minute."""
 
 OTHER: Final = "other"
 _UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS_MAX: Final = 56
-"""Leaves room, within the 64 of a partition's name, for what makes it unique."""
+"""A partition's name has at most 64 characters, and a suffix may be necessary to make it unique."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +239,7 @@ class PlannedJob:
 
     @property
     def queue(self) -> str:
-        """Where the placement rules of `Plan.configuration` put it."""
+        """The queue that the placement rules of `Plan.configuration` choose."""
         return f"root.{self.group}.{self.user}"
 
     @property
@@ -292,11 +247,11 @@ class PlannedJob:
         """Processor seconds."""
         return self.run_s * self.processors
 
-    def tasks(self) -> list[int]:
-        """Processors of each task: even, and the first ones one bigger where it does not divide."""
+    def tasks(self) -> dict[str, int]:
+        """Return the processors of each task by its allocation key. They differ by one at most."""
         count = min(self.processors, TASKS_MAX)
         each, rest = divmod(self.processors, count)
-        return [each + 1] * rest + [each] * (count - rest)
+        return {f"{self.application_id}.{number + 1}": each + (number < rest) for number in range(count)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +271,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that the replay is going to do."""
+    """Partitions and jobs of a replay."""
 
     sites: tuple[Site, ...]
     """Busiest first; `other`, if there is one, last."""
@@ -331,12 +286,12 @@ class Plan:
 
     @property
     def default_speed(self) -> float:
-        """Log seconds per second, for a replay of about a minute."""
+        """Log seconds per real second, for a replay of about a minute."""
         asks = sum(min(job.processors, TASKS_MAX) for job in self.jobs)
         return max(1.0, self.span_s / max(WATCHED_S, asks / ASKS_PER_SECOND_MAX))
 
     def configuration(self) -> str:
-        """The `queues.yaml` of the replay: whoever submits, to `root.<group>.<user>`, created when needed."""
+        """Return the `queues.yaml` of the replay: all users may submit, to `root.<group>.<user>`, created on demand."""
         return "partitions:\n" + "".join(_PARTITION.format(name=site.partition) for site in self.sites)
 
 
@@ -363,7 +318,7 @@ def plan(
     load: float = LOAD_DEFAULT,
     nodes: int | None = None,
 ) -> Plan:
-    """Lay out the replay: the busiest `partitions` sites keep their own partition, all others share one.
+    """Plan the replay: the busiest `partitions` sites get their own partition, all others share one.
 
     `load` is the share of its processors that a site's jobs would use over the whole log; above 1 the replay takes
     longer than the log. `nodes` sets each partition's number of nodes instead.
@@ -372,21 +327,20 @@ def plan(
     assert load > 0
     left_out: Counter[str] = Counter()
     kept: list[Job] = []
-    for job in log.jobs:
-        if reason := _unusable(job):
+    for job in sorted(log.jobs, key=lambda job: job.submit_s):
+        if reason := _find_obstacle(job):
             left_out[reason] += 1
         else:
             kept.append(job)
-    kept.sort(key=lambda job: (job.submit_s, job.line))
     names = _partition_names(Counter(job.partition for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
     start_s = kept[0].submit_s if kept else 0
-    jobs = tuple(_planned(job, names[job.partition], start_s) for job in kept)
+    jobs = tuple(_plan_job(job, names[job.partition], start_s) for job in kept)
     span_s = max((job.submit_s + job.run_s for job in jobs), default=0)
     grouped: dict[str, list[PlannedJob]] = {name: [] for name in names.values()}
     for planned in jobs:
         grouped[planned.partition].append(planned)
     return Plan(
-        sites=tuple(_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items()),
+        sites=tuple(_size_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items()),
         jobs=jobs,
         span_s=span_s,
         folded_sites=max(0, len(names) - partitions),
@@ -405,9 +359,9 @@ def _memory_kb(job: Job) -> int:
     return max(job.memory_requested_kb, job.memory_kb, 0)
 
 
-def _unusable(job: Job) -> str:
-    """Why this job cannot be replayed, or nothing."""
-    if is_part(job):
+def _find_obstacle(job: Job) -> str:
+    """Return why this job cannot be replayed; empty if it can."""
+    if job.is_part:
         return "a part of a job that has a line of its own"
     if job.run_s < 0:
         return "run time unknown"
@@ -420,7 +374,7 @@ def _unusable(job: Job) -> str:
     return ""
 
 
-def _planned(job: Job, partition: str, start_s: int) -> PlannedJob:
+def _plan_job(job: Job, partition: str, start_s: int) -> PlannedJob:
     return PlannedJob(
         application_id=f"job-{job.number}",
         partition=partition,
@@ -434,20 +388,20 @@ def _planned(job: Job, partition: str, start_s: int) -> PlannedJob:
 
 
 def _partition_names(jobs: Counter[int], sites: dict[int, str], *, rm_id: str, partitions: int) -> dict[int, str]:
-    """The partition of each site, busiest first; names that the core takes, each used once (and `other` by many)."""
+    """Return the partition of each site, busiest first. The names are valid and unique, except for `other`."""
     busiest = sorted(jobs, key=lambda site: (-jobs[site], site))
     taken: set[str] = set()
     names: dict[int, str] = {}
     for site in busiest[:partitions]:
         unnamed = f"site-{site}" if site >= 0 else "default"
-        names[site] = _unique(_UNNAMEABLE.sub("-", sites.get(site, unnamed))[:_NAME_CHARS_MAX], taken, rm_id=rm_id)
+        names[site] = _make_unique(_UNNAMEABLE.sub("-", sites.get(site, unnamed))[:_NAME_CHARS_MAX], taken, rm_id=rm_id)
     if rest := busiest[partitions:]:
-        names.update(dict.fromkeys(rest, _unique(OTHER, taken, rm_id=rm_id)))
+        names.update(dict.fromkeys(rest, _make_unique(OTHER, taken, rm_id=rm_id)))
     return names
 
 
-def _unique(wanted: str, taken: set[str], *, rm_id: str) -> str:
-    """The name, with a number if the core would take it for one that is there already."""
+def _make_unique(wanted: str, taken: set[str], *, rm_id: str) -> str:
+    """Return the name, with a number if the core would treat it as one of `taken`."""
     name, number = wanted, 1
     while (key := normalise_partition_name(rm_id, name).lower()) in taken:
         number += 1
@@ -456,12 +410,12 @@ def _unique(wanted: str, taken: set[str], *, rm_id: str) -> str:
     return name
 
 
-def _site(name: str, jobs: list[PlannedJob], *, span_s: int, load: float, nodes: int | None) -> Site:
+def _size_site(name: str, jobs: list[PlannedJob], *, span_s: int, load: float, nodes: int | None) -> Site:
     biggest_job = max(job.processors for job in jobs)
     biggest_task = ceil(biggest_job / TASKS_MAX)
     if nodes is None:
         busy = ceil(sum(job.work_s for job in jobs) / (load * max(span_s, 1)))
-        # A job's tasks could run one after another, but no site ever had fewer processors than a job of its.
+        # A job's tasks could run one after another, but no real site had fewer processors than one of its jobs.
         processors = max(busy, biggest_job)
         nodes = min(ceil(processors / NODE_PROCESSORS), NODES_MAX)
         node_processors = max(ceil(processors / nodes), biggest_task)

@@ -2,7 +2,7 @@
 
 from io import BytesIO
 
-from yunishard.replay.workload import Log, entries
+from yunishard.replay.workload import Log, parse_log
 
 
 def swf_line(
@@ -26,7 +26,4 @@ def swf_line(
 
 def swf_log(*lines: str) -> Log:
     """The log of these lines, none of which is malformed."""
-    log = Log()
-    for entry in entries(BytesIO("\n".join(lines).encode())):
-        log.take(entry, strict=True)
-    return log
+    return parse_log(BytesIO("\n".join(lines).encode()), strict=True)

@@ -17,8 +17,9 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def test_a_file_is_all_that_is_needed() -> None:
     args = parsed("a.swf")
-    assert (args.speed, args.partitions, args.nodes, args.local, args.strict) == (None, 6, None, False, False)
-    assert args.connect == "tcp://127.0.0.1:9090"
+    assert (args.speed, args.partitions, args.nodes, args.strict) == (None, 6, None, False)
+    assert args.address == "tcp://127.0.0.1:9090"
+    assert parsed("a.swf", "--local").address == ""
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def replay_of(*lines: str, load: float = 0.7, nodes: int | None = None) -> Repla
 def turn(replay: Replay, core: SmallCore, now: float) -> None:
     """Send what is due, hear what comes back."""
     for partition, news in core.take(replay.due(now)):
-        replay.hear(partition, news, now)
+        replay.receive(partition, news, now)
 
 
 def times(replay: Replay, core: SmallCore) -> Iterator[float]:
@@ -59,10 +59,10 @@ def test_nothing_is_submitted_before_every_node_is_there() -> None:
     assert len(first.nodes) == 2
     assert not first.applications
     results = SmallCore().take(first)
-    replay.hear(*results[0], 0.0)
+    replay.receive(*results[0], 0.0)
     assert (replay.phase, replay.deadline) == ("joining", NEVER)
     assert not replay.due(50.0)
-    replay.hear(*results[1], 0.0)
+    replay.receive(*results[1], 0.0)
     assert (replay.phase, replay.deadline) == ("replaying", 0)
 
 
@@ -95,10 +95,10 @@ def test_the_core_is_asked_last_whether_it_has_handled_everything() -> None:
     assert core.empty
     question = replay.due(10.0)
     assert (replay.phase, len(question.nodes)) == ("settling", 1)
-    assert not replay.complete
+    assert not replay.is_complete
     for partition, news in core.take(question):
-        replay.hear(partition, news, 10.0)
-    assert replay.complete
+        replay.receive(partition, news, 10.0)
+    assert replay.is_complete
     assert not replay.problems
 
 
@@ -118,7 +118,7 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     ]
     replay, core = replay_of(*lines), SmallCore()
     end_s = play(replay, core)
-    assert replay.complete
+    assert replay.is_complete
     assert list(replay.missing()) == []
     assert core.empty
     assert core.cut_off == 0
@@ -149,7 +149,7 @@ def test_a_refused_application_fails_by_name_and_the_others_run() -> None:
     core.refuse.add("job-2")
     play(replay, core)
     assert core.empty
-    assert not replay.complete
+    assert not replay.is_complete
     assert list(replay.missing()) == ["job-2 (site-1, root.g1.u9) failed: refused: not today"]
 
 
@@ -158,12 +158,12 @@ def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
     turn(replay, core, 0.0)
     replay.due(0.0)
     rejected = RejectedAllocation(allocation_key="job-1.2", application_id="job-1", reason="too big")
-    replay.hear(SITE, AllocationResponse(rejected_allocations=[rejected]), 1.0)
-    replay.hear(SITE, AllocationResponse(new=[Allocation(allocation_key="job-1.1", node_id="node-1")]), 1.0)
+    replay.receive(SITE, AllocationResponse(rejected_allocations=[rejected]), 1.0)
+    replay.receive(SITE, AllocationResponse(new=[Allocation(allocation_key="job-1.1", node_id="node-1")]), 1.0)
     assert replay.runs["job-1"].state == "running"
     released = replay.due(61.0).releases
     assert [item.allocation_key for item in released] == ["job-1.1"]
-    replay.hear(SITE, AllocationResponse(released=released), 61.0)
+    replay.receive(SITE, AllocationResponse(released=released), 61.0)
     assert [item.application_id for item in replay.due(61.0).removals] == ["job-1"]
     assert replay.runs["job-1"].problem == "ask job-1.2 refused: too big"
     assert replay.runs["job-1"].state == "failed"
@@ -174,8 +174,10 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     gone = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
-    replay.hear(SITE, AllocationResponse(released=[gone]), 5.0)
-    assert list(replay.missing()) == ["job-1 (site-1, root.g1.u1) failed: allocation job-1.1 taken away: a victim"]
+    replay.receive(SITE, AllocationResponse(released=[gone]), 5.0)
+    assert list(replay.missing()) == [
+        "job-1 (site-1, root.g1.u1) failed: allocation job-1.1 ended by the core: a victim"
+    ]
     assert not replay.due(60.0).releases
 
 
@@ -183,12 +185,12 @@ def test_a_repeated_answer_changes_nothing() -> None:
     replay, core = replay_of(swf_line(1)), SmallCore()
     turn(replay, core, 0.0)
     for partition, news in core.take(replay.due(0.0)):
-        replay.hear(partition, news, 0.0)
-        replay.hear(partition, news, 7.0)
+        replay.receive(partition, news, 0.0)
+        replay.receive(partition, news, 7.0)
     assert replay.tallies["site-1"].allocations == 1
     turn(replay, core, 60.0)
-    replay.hear(SITE, AllocationResponse(released=[AllocationRelease(allocation_key="job-1.1")]), 61.0)
-    replay.hear(SITE, ApplicationResponse(), 61.0)
+    replay.receive(SITE, AllocationResponse(released=[AllocationRelease(allocation_key="job-1.1")]), 61.0)
+    replay.receive(SITE, ApplicationResponse(), 61.0)
     assert replay.tallies["site-1"].jobs["done"] == 1
 
 
@@ -201,23 +203,23 @@ def test_a_restarted_partition_is_told_everything_again_and_the_replay_completes
             waiting = replay.due(now)  # a release is under way while the worker dies
             core.take(waiting)
             lost = set(core.partitions.pop(SITE).running)
-            replay.hear(SITE, PartitionRestarted(), now)
+            replay.receive(SITE, PartitionRestarted(), now)
             report = replay.due(now)
             assert report.reports == ["site-1"]
             for partition, news in core.take(report):
-                replay.hear(partition, news, now)
+                replay.receive(partition, news, now)
             assert lost <= set(core.partition("site-1").running)
             assert core.partition("site-1").waiting
     assert lost
-    assert replay.complete
+    assert replay.is_complete
     assert core.empty
 
 
 def test_a_refused_node_and_a_refused_message_are_reported() -> None:
     replay = replay_of(swf_line(1))
-    replay.hear(SITE, NodeResponse(rejected=[RejectedNode(node_id="node-1", reason="no room")]), 0.0)
-    replay.hear(SITE, Refused(code="oversized", reason="too long", seq=3), 0.0)
-    replay.hear("replay_else", NodeResponse(), 0.0)
+    replay.receive(SITE, NodeResponse(rejected=[RejectedNode(node_id="node-1", reason="no room")]), 0.0)
+    replay.receive(SITE, Refused(code="oversized", reason="too long", seq=3), 0.0)
+    replay.receive("replay_else", NodeResponse(), 0.0)
     assert replay.problems == [
         "site-1: node node-1 refused: no room",
         "replay_site-1: message 3 refused (oversized): too long",
@@ -233,14 +235,14 @@ def test_what_is_open_is_missing_by_its_state() -> None:
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     assert [name.rsplit(" ", 1)[1] for name in replay.missing()] == ["running", "waiting", "planned"]
-    assert not replay.complete
+    assert not replay.is_complete
 
 
 def test_a_partition_that_forgets_twice_before_it_is_told_is_told_once() -> None:
     replay, core = replay_of(swf_line(1)), SmallCore()
     turn(replay, core, 0.0)
     for _ in range(2):
-        replay.hear(SITE, PartitionRestarted(), 1.0)
+        replay.receive(SITE, PartitionRestarted(), 1.0)
     batch = replay.due(1.0)
     assert (batch.reports, len(batch.nodes)) == (["site-1"], 1)
 

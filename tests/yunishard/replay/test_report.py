@@ -13,16 +13,12 @@ from yunishard.replay.machine import Replay
 from yunishard.replay.report import (
     MISSING_SHOWN_MAX,
     QUEUES_SHOWN_MAX,
-    LineView,
-    LiveView,
+    Progress,
     Report,
     as_json,
     as_text,
-    line_of,
-    progress,
+    open_view,
     report,
-    table_of,
-    view_for,
 )
 from yunishard.replay.workload import plan
 
@@ -109,9 +105,13 @@ def halfway() -> Replay:
     return replay
 
 
+def moment(replay: Replay, *, log_s: float = 40.0) -> Progress:
+    return Progress(replay=replay, log_s=log_s, elapsed_s=4.0, allocations_per_s=12.3)
+
+
 def test_a_line_counts_all_partitions_and_the_rest_is_at_least_that_of_the_log() -> None:
-    now = progress(halfway(), log_s=40.0, elapsed_s=4.0, allocations_per_s=12.3)
-    assert line_of(now) == (
+    now = moment(halfway())
+    assert str(now) == (
         "  4.0 s  replaying: 3 of 4 jobs submitted, 1 running, 2 done; 12 allocations/s, at least 96 s to go"
     )
 
@@ -122,25 +122,27 @@ def test_a_partition_with_much_work_left_decides_how_long_it_takes() -> None:
     replay, core = Replay(plan(swf_log(*lines), rm_id="replay", load=50), rm_id="replay"), SmallCore()
     for moment in (0.0, 0.0, 100.0):
         turn(replay, core, moment)
-    now = progress(replay, log_s=200.0, elapsed_s=1.0, allocations_per_s=0.0)
+    now = Progress(replay=replay, log_s=200.0, elapsed_s=1.0, allocations_per_s=0.0)
     assert now.remaining_s == pytest.approx(4.0)
 
 
 def test_nothing_is_guessed_before_the_start() -> None:
     replay = Replay(plan(swf_log(swf_line(1)), rm_id="replay"), rm_id="replay")
-    assert "to go" not in line_of(progress(replay, log_s=0.0, elapsed_s=0.0, allocations_per_s=0.0))
+    assert "to go" not in str(Progress(replay=replay, log_s=0.0, elapsed_s=0.0, allocations_per_s=0.0))
 
 
 def test_nothing_is_left_to_guess_at_the_end() -> None:
     replay = halfway()
     replay = Replay(replay.plan, rm_id="replay")
     play(replay, SmallCore())
-    assert line_of(progress(replay, log_s=1000.0, elapsed_s=9.0, allocations_per_s=0.0)).endswith("at least 0 s to go")
+    assert str(Progress(replay=replay, log_s=1000.0, elapsed_s=9.0, allocations_per_s=0.0)).endswith(
+        "at least 0 s to go"
+    )
 
 
 def test_the_table_has_a_row_for_each_partition() -> None:
     out = StringIO()
-    Console(file=out, width=100).print(table_of(progress(halfway(), log_s=40.0, elapsed_s=4.0, allocations_per_s=12.3)))
+    Console(file=out, width=100).print(moment(halfway()).table())
     rows = {words[0]: words[1:] for line in out.getvalue().splitlines() if (words := line.replace("│", " ").split())}
     assert rows["site-1"] == ["3", "3", "0", "1", "2", "0"]
     assert rows["site-2"] == ["1", "0", "0", "0", "0", "0"]
@@ -148,17 +150,16 @@ def test_the_table_has_a_row_for_each_partition() -> None:
 
 
 def test_without_a_terminal_lines_are_printed_and_with_json_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    now = progress(halfway(), log_s=40.0, elapsed_s=4.0, allocations_per_s=12.3)
+    now = moment(halfway())
     for in_json, lines in ((True, 0), (False, 1)):
-        with view_for(json=in_json) as view:
-            assert isinstance(view, LineView)
-            view.show(now)
+        with open_view(in_json=in_json) as (_, show):
+            show(now)
         assert len(capsys.readouterr().out.splitlines()) == lines
 
 
 def test_a_terminal_has_a_live_table_that_is_wiped_at_the_end() -> None:
     out = StringIO()
-    with LiveView(Console(file=out, force_terminal=True, width=100)) as view:
-        view.show(progress(halfway(), log_s=40.0, elapsed_s=4.0, allocations_per_s=12.3))
+    with open_view(in_json=False, console=Console(file=out, force_terminal=True, width=100)) as (_, show):
+        show(moment(halfway()))
         assert "site-1" in out.getvalue()
     assert out.getvalue().endswith("\x1b[2K")

@@ -1,8 +1,9 @@
-"""Log time stands until it is started and then runs at its speed; rates are over the last seconds only."""
+"""Running a replay: the local system, signals, and a whole replay against a small core."""
 
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,27 +29,19 @@ from common.rm_messages import (
 from tests.yunishard.fake_core import FakeCore, play
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.replay import run
 from yunishard.replay.machine import Batch
-from yunishard.replay.run import Clock, LocalSystemError, Options, Rate, local_system, replay_file, replay_plan
+from yunishard.replay.run import LocalSystemError, Options, Rate, ReplayDriver, local_system, replay_file
 from yunishard.replay.workload import plan
-
-
-def test_the_clock_stands_at_zero_until_it_is_started_once() -> None:
-    clock = Clock(speed=100.0)
-    assert clock.log_s(50.0) == 0.0
-    clock.start(50.0)
-    clock.start(52.0)
-    assert clock.elapsed_s(53.0) == 3.0
-    assert clock.log_s(53.0) == 300.0
 
 
 def test_a_rate_forgets_what_is_long_ago() -> None:
     rate = Rate()
-    assert rate.per_second(0.0, 0) == 0.0
-    assert rate.per_second(1.0, 100) == 100.0
+    assert rate.add_sample(0.0, 0) == 0.0
+    assert rate.add_sample(1.0, 100) == 100.0
     for second in range(2, 10):
-        steady = rate.per_second(float(second), 100 + 10 * (second - 1))
+        steady = rate.add_sample(float(second), 100 + 10 * (second - 1))
     assert steady == 10.0
 
 
@@ -202,7 +195,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
     core = SmallCore("rm-1")
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == run.OK
+        assert await ReplayDriver(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
 
     against(core, story)
     assert core.empty
@@ -214,7 +207,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address, json=True), plan(swf_log(*LINES), rm_id="rm-1")) == 0
+        assert await ReplayDriver(options_for(address, json=True), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
 
     against(SmallCore("rm-1"), story)
     document = json.loads(capsys.readouterr().out)
@@ -226,8 +219,8 @@ def test_a_job_that_did_not_run_is_exit_status_one(capsys: pytest.CaptureFixture
     core.refuse.add("job-7")
 
     async def story(address: str) -> None:
-        status = await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1"))
-        assert status == run.INCOMPLETE
+        status = await ReplayDriver(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")).run()
+        assert status == 1
 
     against(core, story)
     assert "job-7 (site-2, root.g1.u1) failed: refused: not today" in capsys.readouterr().out
@@ -243,7 +236,7 @@ def test_an_interruption_leaves_the_core_clean_and_prints_what_there_is(capsys: 
         return ()
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*lines), rm_id="rm-1", load=50)) == 130
+        assert await ReplayDriver(options_for(address), plan(swf_log(*lines), rm_id="rm-1", load=50)).run() == 130
 
     against(core, story, heard=heard)  # which ends when it has left
     assert "interrupted" in capsys.readouterr().out
@@ -260,7 +253,7 @@ def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsy
         return ("rm-1_site-2",)
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == run.OK
+        assert await ReplayDriver(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
 
     against(core, story, heard=heard)
     assert lost
@@ -268,7 +261,7 @@ def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsy
     assert capsys.readouterr().out.endswith("no application is left.\n")
 
 
-def test_a_refused_registration_is_exit_status_two(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_registration_is_exit_status_two() -> None:
     async def story() -> None:
         async with FakeCore() as fake:
 
@@ -277,13 +270,12 @@ def test_a_refused_registration_is_exit_status_two(capsys: pytest.CaptureFixture
                 await fake.says(Refused(code="config", reason="no such thing"), partition="")
 
             refusing = asyncio.create_task(refuse())
-            assert await replay_plan(options_for(fake.address), plan(swf_log(*LINES), rm_id="rm-1")) == 2
+            with pytest.raises(CommandFailed, match="no such thing") as failed:
+                await ReplayDriver(options_for(fake.address), plan(swf_log(*LINES), rm_id="rm-1")).run()
+            assert failed.value.status == UNUSABLE
             await refusing
 
     play(story)
-    error = capsys.readouterr().err
-    assert "no such thing" in error
-    assert len(error.splitlines()) == 1
 
 
 def test_a_core_that_falls_silent_is_given_up(
@@ -299,24 +291,26 @@ def test_a_core_that_falls_silent_is_given_up(
                 await fake.lets_go()
 
             serving = asyncio.create_task(welcomed_only())
-            assert await replay_plan(options_for(fake.address), plan(swf_log(*LINES), rm_id="rm-1")) == 1
+            assert await ReplayDriver(options_for(fake.address), plan(swf_log(*LINES), rm_id="rm-1")).run() == 1
             await serving
 
     play(story)
-    assert "heard nothing for 0.1 s while joining" in capsys.readouterr().out
+    assert "no answer for 0.1 s while joining" in capsys.readouterr().out
 
 
 def test_files_that_cannot_be_replayed_are_exit_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     malformed, endless = tmp_path / "a.swf", tmp_path / "b.swf"
     malformed.write_text("rubbish\n" * 30 + swf_line(1, run=-1))
     endless.write_text(swf_line(1, run=-1))
-    assert replay_file(options_for(file=tmp_path / "none")) == 2
-    assert "No such file" in capsys.readouterr().err
-    assert replay_file(options_for(file=malformed, strict=True)) == 2
-    assert "line 1: 1 columns" in capsys.readouterr().err
-    assert replay_file(options_for(file=malformed)) == 2
+    for options, text in (
+        (options_for(file=tmp_path / "none"), "No such file"),
+        (options_for(file=malformed, strict=True), "line 1: 1 columns"),
+        (options_for(file=malformed), "no job can be replayed: {'run time unknown': 1}"),
+    ):
+        with pytest.raises(CommandFailed, match=re.escape(text)) as failed:
+            replay_file(options)
+        assert failed.value.status == UNUSABLE
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 22
+    assert len(said) == 21
     assert said[0] == "yunishard replay: skipped line 1: 1 columns, expected 18: rubbish"
     assert said[20] == "yunishard replay: skipped 10 more malformed lines"
-    assert "no job can be replayed: {'run time unknown': 1}" in said[21]
