@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from yunishard.cli import main, build_parser
+from yunishard.cli import build_parser, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
