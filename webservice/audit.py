@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -44,15 +44,16 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOL
 _log = logging.getLogger("core.rest")
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A line. Fields that are unknown or do not apply are omitted."""
 
-    time: str
+    time: str = ""
     """UTC, to the millisecond."""
     id: str
     """Of the request, as in the header X-Request-Id of its answer."""
-    outcome: str
-    """`begun`, then `done`, `failed` (the status says how) or `unknown` (we stopped in the middle); or `refused`."""
+    outcome: str = ""
+    """`begun`, then `done`, `failed` (with the status) or `unknown` (the service stopped in the middle); or `refused`.
+    """
     user: str = ""
     by: str = ""
     """Method of authentication: token, certificate, proxy, or loopback for the owner of a connection from this machine.
@@ -73,14 +74,6 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Refused requests before this one that have no line."""
 
 
-@dataclass(slots=True)
-class _Minute:
-    """Failed requests of one minute, by user; all unknown callers are one user."""
-
-    number: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-
-
 class AuditLog:
     """The current file and its predecessors."""
 
@@ -88,7 +81,9 @@ class AuditLog:
         self._file = file
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
-        self._minute = _Minute()
+        self._minute = 0
+        self._failed: Counter[str] = Counter()
+        """Failed requests of that minute, by user."""
         self._unrecorded = 0
         self._problem = ""
         """Why the last attempt to write failed; empty if it did not."""
@@ -106,10 +101,9 @@ class AuditLog:
         Raises:
             OSError: the line may be missing; the text is the reason, in one line.
         """
-        unrecorded, self._unrecorded = self._unrecorded, 0
-        line = msgspec.json.encode(msgspec.structs.replace(entry, unrecorded=unrecorded)) + b"\n"
-        if problem := await self._try(partial(self._append, line)):
-            self._unrecorded += unrecorded
+        entry.unrecorded, self._unrecorded = self._unrecorded, 0
+        if problem := await self._try(partial(self._append, msgspec.json.encode(entry) + b"\n")):
+            self._unrecorded += entry.unrecorded
             raise OSError(problem)
 
     async def problem(self) -> str:
@@ -125,44 +119,31 @@ class AuditLog:
             async with asyncio.timeout(WRITE_MAX_S):
                 await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except TimeoutError:
-            problem = f"{self._file}: the disk did not take it within {WRITE_MAX_S:g} s"
+            problem = f"{self._file}: the disk did not write it within {WRITE_MAX_S:g} s"
         except OSError as error:
             problem = f"{self._file}: {(error.strerror or str(error)).lower()}"
         self._tried_at, self._problem = time.monotonic(), problem
         return problem
 
     def is_over_limit(self, user: str) -> bool:
-        """Whether so many attempts of a user came to nothing in this minute that another one is to be refused."""
-        return self._failed()[user] >= FAILED_A_MINUTE_MAX
+        """Whether another request of this user is refused, because so many have failed in this minute."""
+        minute = int(self._clock() // 60)
+        if self._minute != minute:
+            self._minute, self._failed = minute, Counter()
+        return self._failed[user] >= FAILED_A_MINUTE_MAX
 
-    async def refused(self, entry: Entry) -> None:
-        """Write that a request was refused, or only count it. A write error goes to the process log: the request has
-        failed anyway.
+    async def record_outcome(self, entry: Entry) -> None:
+        """Write the outcome of a change or the refusal of a request; too many refusals are only counted. A write error
+        goes to the process log: the change cannot be undone, and a refused request has failed anyway.
         """
-        if self.is_over_limit(entry.user):
+        if self.is_over_limit(entry.user) and entry.outcome == "refused":
             self._unrecorded += 1
             return
-        self._failed()[entry.user] += 1
-        await self._write_or_log(entry)
-
-    async def ended(self, entry: Entry) -> None:
-        """Write the outcome of a change. A write error goes to the process log: the change cannot be undone."""
-        if entry.outcome == "failed":
-            self._failed()[entry.user] += 1
-        await self._write_or_log(entry)
-
-    def _failed(self) -> Counter[str]:
-        """The failures of this minute by user."""
-        minute = int(self._clock() // 60)
-        if self._minute.number != minute:
-            self._minute = _Minute(minute)
-        return self._minute.failed
-
-    async def _write_or_log(self, entry: Entry) -> None:
+        self._failed[entry.user] += entry.outcome in ("refused", "failed")
         try:
             await self.write(entry)
         except OSError as error:
-            _log.error("the audit log misses that %s was %s: %s", entry.id, entry.outcome, error)
+            _log.error("the audit log lacks that %s was %s: %s", entry.id, entry.outcome, error)
 
     def _probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
@@ -195,8 +176,12 @@ class AuditLog:
                 raise
         finally:
             os.close(descriptor)
-        if is_new:
-            self._sync_directory()
+        if is_new:  # make the names of the files durable
+            folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _rotate(self, coming: int) -> None:
         """Start a new file if this one is full."""
@@ -205,18 +190,7 @@ class AuditLog:
                 return
         except FileNotFoundError:
             return
-        for number in range(FILES_MAX - 1, 0, -1):
-            earlier = self._numbered(number - 1) if number > 1 else self._file
+        files = [self._file, *(self._file.with_name(f"{self._file.name}.{number}") for number in range(1, FILES_MAX))]
+        for earlier, later in reversed([*pairwise(files)]):
             with suppress(FileNotFoundError):
-                earlier.replace(self._numbered(number))
-
-    def _numbered(self, number: int) -> Path:
-        return self._file.with_name(f"{self._file.name}.{number}")
-
-    def _sync_directory(self) -> None:
-        """Make the names of the files durable."""
-        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+                earlier.replace(later)

@@ -5,8 +5,8 @@ The changes themselves are handlers of routes; the file is in `audit.py`.
 """
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -41,42 +41,6 @@ class _NewConfig(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """A request that changes something, and its outcome so far."""
-
-    id: str
-    request: Request
-    headers: Mapping[str, str]
-    caller: Caller | None = None
-    outcome: str = ""
-    """Empty until the change begins."""
-    status: int = 0
-    reason: str = ""
-    new_config: _NewConfig = field(default_factory=_NewConfig)
-
-    def entry(self, stamp: str, outcome: str) -> Entry:
-        """The line for the audit log."""
-        caller, request = self.caller, self.request
-        forwarded = self.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:]
-        return Entry(
-            time=stamp,
-            id=self.id,
-            outcome=outcome,
-            user=caller.actor.user if caller else "",
-            by=caller.method if caller else "",
-            address=request.client.host if request.client else "",
-            forwarded_for=escape_for_log(forwarded) if caller and caller.method == PROXY else "",
-            method=request.method,
-            path=escape_for_log(request.scope["raw_path"], length_max=_WRITTEN_LENGTH_MAX),
-            query=escape_for_log(request.scope["query_string"], length_max=_WRITTEN_LENGTH_MAX),
-            status=self.status,
-            reason=self.reason,
-            checksum=self.new_config.checksum,
-            version=self.new_config.version,
-        )
-
-
 class ChangeHandler:
     """Makes changes. Without an audit log, only the process log records them."""
 
@@ -91,13 +55,24 @@ class ChangeHandler:
             RequestError: it was refused, or failed.
             ClientDisconnect: the client disconnected before the change began.
         """
-        attempt = _Attempt(request_id, request, call.headers)
+        path, query = request.scope["raw_path"], request.scope["query_string"]
+        entry = Entry(
+            id=request_id,
+            address=request.client.host if request.client else "",
+            method=request.method,
+            path=escape_for_log(path, length_max=_WRITTEN_LENGTH_MAX),
+            query=escape_for_log(query, length_max=_WRITTEN_LENGTH_MAX),
+        )
         try:
-            attempt.caller = caller = await self._authorizer.identify(request, call.headers, route)
+            caller = await self._authorizer.identify(request, call.headers, route)
             assert caller is not None, f"{route.path} changes something and needs no caller"
+            entry.user, entry.by = caller.actor.user, caller.method
+            if caller.method == PROXY:
+                entry.forwarded_for = escape_for_log(call.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:])
             self._authorizer.authorize(request, call.headers, route, caller)
             self._check_rate(caller)
-            _check_length(request)
+            if len(path) + len(query) > ADDRESS_LENGTH_MAX:
+                raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
             content = await call.body()
             if await request.is_disconnected():  # its port may belong to another process by now
                 raise ClientDisconnect
@@ -105,17 +80,18 @@ class ChangeHandler:
             async def body() -> bytes:
                 return content
 
-            await self._begin(attempt)
+            await self._begin(entry)
             reply = await route.respond(replace(call, body=body, viewer=find_viewer(caller), requester=caller.actor))
-            attempt.status, attempt.new_config = reply.status, _parse_new_config(reply)
+            entry.status = reply.status
+            with suppress(msgspec.MsgspecError):  # the answer to another change
+                changed = msgspec.json.decode(reply.body if isinstance(reply.body, bytes) else b"", type=_NewConfig)
+                entry.checksum, entry.version = changed.checksum, changed.version
         except RequestError as error:
-            attempt.status, attempt.reason = (
-                error.status,
-                escape_for_log(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX],
-            )
+            entry.status = error.status
+            entry.reason = escape_for_log(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX]
             raise
         finally:
-            await self._end(attempt)
+            await self._end(entry, request)
         return reply
 
     def _check_rate(self, caller: Caller) -> None:
@@ -127,58 +103,32 @@ class ChangeHandler:
         """
         actor = caller.actor
         if self._audit is not None and not actor.scheduler_admin and self._audit.is_over_limit(actor.user):
-            raise RequestError(
-                429, f"{FAILED_A_MINUTE_MAX} of your changes came to nothing in this minute: try again later"
-            )
+            raise RequestError(429, f"{FAILED_A_MINUTE_MAX} of your changes failed in this minute: try again later")
 
-    async def _begin(self, attempt: _Attempt) -> None:
+    async def _begin(self, entry: Entry) -> None:
+        entry.outcome = "begun"
         if self._audit is not None:
+            entry.time = self._audit.stamp()
             try:
-                await self._audit.write(attempt.entry(self._audit.stamp(), "begun"))
+                await self._audit.write(entry)
             except OSError as error:
+                entry.outcome = ""
                 _log.error("no change is made: %s", error)
                 text = f"Nothing was changed, for the audit log cannot be written: {error}; make room, then try again"
                 raise RequestError(503, text) from None
-        attempt.outcome = "begun"
 
-    async def _end(self, attempt: _Attempt) -> None:
-        if attempt.caller is not None or self._authorizer.is_off:  # else the authorizer logs it, with a rate limit
-            _log_outcome(attempt)
-        if self._audit is None:
+    async def _end(self, entry: Entry, request: Request) -> None:
+        if entry.by or self._authorizer.is_off:  # else the authorizer logs it, with a rate limit
+            address = escape_for_log(request.scope["raw_path"], request.scope["query_string"])
+            client = f"{request.client.host} port {request.client.port}" if request.client else "an unknown address"
+            outcome = f"{entry.status} {entry.reason}".rstrip() if entry.status else "given up"
+            user = entry.user or "an unknown user"
+            _log.info("%s %s by %s from %s: %s", request.method, address, user, client, outcome)
+        if self._audit is None or not (entry.outcome or entry.status):
             return
-        if attempt.outcome == "begun":
-            outcome = "unknown" if not attempt.status else "failed" if attempt.reason else "done"
-            await self._audit.ended(attempt.entry(self._audit.stamp(), outcome))
-        elif attempt.status:
-            await self._audit.refused(attempt.entry(self._audit.stamp(), "refused"))
-
-
-def _check_length(request: Request) -> None:
-    """Check that the audit log can have the whole address of a change.
-
-    Raises:
-        RequestError: 400.
-    """
-    if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > ADDRESS_LENGTH_MAX:
-        raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
-
-
-def _log_outcome(attempt: _Attempt) -> None:
-    request, user = attempt.request, attempt.caller.actor.user if attempt.caller else "an unknown user"
-    request_line = f"{request.method} {escape_for_log(request.scope['raw_path'], request.scope['query_string'])}"
-    outcome = f"{attempt.status} {attempt.reason}".rstrip() if attempt.status else "given up"
-    _log.info("%s by %s from %s: %s", request_line, user, _address(request), outcome)
-
-
-def _parse_new_config(reply: Reply) -> _NewConfig:
-    if not isinstance(reply.body, bytes):
-        return _NewConfig()
-    try:
-        return msgspec.json.decode(reply.body, type=_NewConfig)
-    except msgspec.MsgspecError:  # the answer to another change
-        return _NewConfig()
-
-
-def _address(request: Request) -> str:
-    client = request.client
-    return "an unknown address" if client is None else f"{client.host} port {client.port}"
+        if entry.outcome == "begun":
+            entry.outcome = "unknown" if not entry.status else "failed" if entry.reason else "done"
+        else:
+            entry.outcome = "refused"
+        entry.time = self._audit.stamp()
+        await self._audit.record_outcome(entry)

@@ -44,7 +44,7 @@ class EventBuffer:
     def end(self) -> int:
         return self.first + len(self._lines)
 
-    def add(self, lines: Sequence[bytes]) -> None:
+    def append(self, lines: Sequence[bytes]) -> None:
         """Append lines. Beyond the bound the oldest are dropped; the newest line always stays."""
         self._lines.extend(lines)
         self._bytes += sum(map(len, lines))
@@ -61,7 +61,7 @@ class EventBuffer:
         self._bytes -= sum(map(len, gone))
         self.first += len(gone)
 
-    def since(self, place: int) -> tuple[bytes, int]:
+    def read(self, place: int) -> tuple[bytes, int]:
         """A piece: lines from this number on, and the number to continue with."""
         assert place >= self.first, (place, self.first)
         found: list[bytes] = []
@@ -165,15 +165,15 @@ _decoder: Final = msgspec.json.Decoder(Lines)
 class Pace:
     """Intervals of queries, and time limits."""
 
-    look_soon_s: float = 0.1
+    interval_min_s: float = 0.1
     """Seconds from an answer with new events to the next query."""
-    look_late_s: float = 0.5
+    interval_max_s: float = 0.5
     """The longest interval between two queries."""
     past_pause_s: float = 0.02
     """Seconds between two queries for clients that are behind the buffer, all together."""
     stalled_max_s: float = 5.0
     behind_stalled_max_s: float = 2.0
-    tape_bytes_max: int = 8 << 20
+    buffer_bytes_max: int = 8 << 20
     """About 25,000 events."""
 
 
@@ -192,7 +192,7 @@ class EventFollower:
         """In the order in which they were opened."""
         self.cut_off = 0
         """Clients that were disconnected because they did not read."""
-        self._buffer = EventBuffer(begin.end, bytes_max=pace.tape_bytes_max)
+        self._buffer = EventBuffer(begin.end, bytes_max=pace.buffer_bytes_max)
         self._ask = ask
         self._pace = pace
         self._clock = clock
@@ -224,37 +224,35 @@ class EventFollower:
             stream.cut()
 
     async def run(self) -> None:
-        """Read events until no stream is left, or the events cannot be read on."""
+        """Read events until no stream is left, or the events do not continue."""
+        pause_s, answered_at = self._pace.interval_min_s, self._clock()
         try:
-            await self._follow()
+            while self.streams:
+                seen = len(self._last)
+                found = await self._read(start=self._buffer.end - seen, count=COUNT_MAX)
+                news: list[msgspec.Raw] = []
+                if found is not None:
+                    overlap = self._buffer.end - found.first
+                    if self._is_other(found) or overlap < 0 or found.records[:overlap] != self._last[:overlap]:
+                        return
+                    answered_at = self._clock()
+                    news = found.records[overlap:]
+                    self._add(news)
+                elif self._clock() - answered_at > SILENT_MAX_S:
+                    return
+                self._cut_stalled()
+                pause_s = self._pace.interval_min_s if news else min(2 * pause_s, self._pace.interval_max_s)
+                if not (found and news and self._buffer.end < found.end):
+                    await asyncio.sleep(pause_s)
         finally:
             self.close()
 
-    async def _follow(self) -> None:
-        pause_s, heard = self._pace.look_soon_s, self._clock()
-        while self.streams:
-            seen = len(self._last)
-            found = await asked(self._ask, self.partition, start=self._buffer.end - seen, count=COUNT_MAX)
-            news: list[msgspec.Raw] = []
-            if found is not None:
-                if self._is_other(found) or found.first > self._buffer.end:
-                    return
-                overlap = self._buffer.end - found.first
-                if found.records[:overlap] != self._last[:overlap]:
-                    return
-                heard = self._clock()
-                news = found.records[overlap:]
-                self._add(news)
-            elif self._clock() - heard > SILENT_MAX_S:
-                return
-            self._cut_stalled(self._clock())
-            if found is not None and news:
-                pause_s = self._pace.look_soon_s
-                if self._buffer.end < found.end:
-                    continue
-            else:
-                pause_s = min(2 * pause_s, self._pace.look_late_s)
-            await asyncio.sleep(pause_s)
+    async def _read(self, *, start: int, count: int) -> Lines | None:
+        """The events from this number on; None if the partition does not answer."""
+        try:
+            return await read_events(self._ask, self.partition, start=start, count=count)
+        except RequestError:
+            return None
 
     def _is_other(self, found: Lines) -> bool:
         """Whether the answer is not a continuation: of another instance, or without the latest events."""
@@ -263,12 +261,14 @@ class EventFollower:
     def _add(self, records: list[msgspec.Raw]) -> None:
         self._buffer.drop_before(min((one.place for one in self.streams), default=self._buffer.end))
         if records:
-            self._buffer.add([bytes(one) + b"\n" for one in records])
+            self._buffer.append([bytes(one) + b"\n" for one in records])
             self._last = records[-1:]
             for stream in self.streams:
                 stream.wake()
 
-    def _cut_stalled(self, now: float) -> None:
+    def _cut_stalled(self) -> None:
+        """Disconnect the clients that do not read."""
+        now = self._clock()
         for stream in tuple(self.streams):
             behind = self._buffer.end - stream.place > BEHIND_MAX
             most_s = self._pace.behind_stalled_max_s if behind else self._pace.stalled_max_s
@@ -282,14 +282,14 @@ class EventFollower:
             past = await self._past_piece(stream)
             if past or stream.place < self._buffer.first:
                 return past
-        piece, stream.place = self._buffer.since(stream.place)
+        piece, stream.place = self._buffer.read(stream.place)
         return piece
 
     async def _past_piece(self, stream: EventStream) -> bytes:
         """The next lines of a stream that is behind the buffer; it is disconnected if the worker no longer has them."""
         await self._past.acquire()
         asyncio.get_running_loop().call_later(self._pace.past_pause_s, self._past.release)
-        found = await asked(self._ask, self.partition, start=stream.place, count=PAST_EVENTS)
+        found = await self._read(start=stream.place, count=PAST_EVENTS)
         if found is None or self._is_other(found) or (stream.begun and found.first > stream.place):
             stream.cut()
             return b""
@@ -298,22 +298,14 @@ class EventFollower:
         return b"".join(bytes(one) + b"\n" for one in lines)
 
 
-async def asked(ask: Ask, partition: str, *, start: int, count: int) -> Lines | None:
-    """Query events from this number on; None if the partition does not answer."""
-    query = Query(what=EVENT_LINES, args={"start": str(start), "count": str(count)})
-    try:
-        answer = await ask(partition, query)
-        return None if answer.status != 200 else decoded(answer)
-    except RequestError:
-        return None
-
-
-def decoded(answer: Answer) -> Lines:
-    """Decode a worker's answer about its events.
+async def read_events(ask: Ask, partition: str, **args: int) -> Lines:
+    """Query a partition for the events from the number `start` on, at most `count`; without arguments for none.
 
     Raises:
-        RequestError: it is an error, or malformed.
+        RequestError: it does not answer, with an error, or with a malformed answer.
     """
+    query = Query(what=EVENT_LINES, args={name: str(number) for name, number in args.items()})
+    answer = await ask(partition, query)
     if answer.status != 200:
         raise RequestError(answer.status, answer.body.decode(errors="replace"))
     try:
@@ -324,8 +316,6 @@ def decoded(answer: Answer) -> Lines:
 
 STREAMS_MAX: Final = 500
 """Streams of all resource managers together, so that connections remain for other requests."""
-
-_TOO_MANY: Final = "Too many streaming connections"
 
 
 class EventStreams:
@@ -350,15 +340,14 @@ class EventStreams:
         Raises:
             RequestError: it cannot be opened now.
         """
-        now = decoded(await self._ask(partition, Query(what=EVENT_LINES)))
+        now = await read_events(self._ask, partition)
         if not now.tracking:
             raise RequestError(500, "Event tracking is disabled")
         mine = [one for follower in self._followers.values() if follower.rm == rm for one in follower.streams]
         of_host = sum(one.host == host for one in mine)
-        if self._closed or len(self.open) >= STREAMS_MAX:
-            raise RequestError(503, _TOO_MANY)
-        if len(mine) >= now.streams_max or of_host >= now.streams_per_host_max:
-            raise RequestError(503, _TOO_MANY)
+        too_many = len(self.open) >= STREAMS_MAX or len(mine) >= now.streams_max or of_host >= now.streams_per_host_max
+        if self._closed or too_many:
+            raise RequestError(503, "Too many streaming connections")
         try:
             past = parse_unsigned(count) or 0
         except UnsignedError as error:

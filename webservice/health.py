@@ -46,23 +46,23 @@ class StorageHealth:
     async def problems(self) -> StorageProblems:
         """All problems at this moment."""
         return StorageProblems(
-            space=tuple(_short_of_space(self._state)) if self._state is not None else (),
+            space=_find_shortages(self._state) if self._state is not None else (),
             audit=await self._audit.problem() if self._audit is not None else "",
             history=self.recorder.failure if self.recorder is not None else "",
         )
 
 
-def _short_of_space(state: Path) -> list[str]:
+def _find_shortages(state: Path) -> tuple[str, ...]:
     """The file systems of the state directory, and of its subdirectories, with too little space."""
     try:
         folders = [state, *sorted(path for path in state.iterdir() if path.is_dir())]
         by_device = {folder.stat().st_dev: folder for folder in reversed(folders)}
-        return [problem for folder in reversed(by_device.values()) if (problem := _shortage(folder))]
+        return tuple(problem for folder in reversed(by_device.values()) if (problem := _describe_shortage(folder)))
     except OSError as error:
-        return [f"{state}: {error.strerror or error}"]
+        return (f"{state}: {error.strerror or error}",)
 
 
-def _shortage(folder: Path) -> str:
+def _describe_shortage(folder: Path) -> str:
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     if free < SPACE_BYTES_MIN:
@@ -142,14 +142,14 @@ _CHECKS: Final = (
     ("Orphan allocation on app check", "Check if there are orphan allocations on the applications"),
     ("Audit", "Check if every sum is that of the allocations"),
     ("Partitions", "Check if every partition answers"),
-    ("Journals", "Check if what happens becomes durable"),
-    ("Resource managers", "Show which are away, and which report everything anew; nothing is placed for them"),
+    ("Journals", "Check if the journals of the partitions can be written"),
+    ("Resource managers", "Show which are away, and which resume; nothing is placed for them"),
     ("Workers", "Check if the worker of every partition can start"),
     ("Disk space", "Check if the file systems of the state directory have room"),
     ("Broker record", "Check if the broker's record of resource managers and configurations can be written"),
     ("Audit log", "Check if the audit log can be written; without it nothing is changed over REST"),
-    ("History", "Check if the history is kept"),
-    ("Poison messages", "Check if no message was set aside within the last hour as it ended its worker twice"),
+    ("History", "Check if the history is recorded"),
+    ("Poison messages", "Check if no message was quarantined within the last hour because it crashed its worker twice"),
 )
 """Name and description of each check: YuniKorn's, in its order, then our own."""
 
@@ -166,20 +166,21 @@ def health_view(
     found: list[tuple[str, WorkerHealth]] = []
     for name, body in bodies:
         try:
-            told = _decoder.decode(body)
+            report = _decoder.decode(body)
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
-        found.append((name, told if whole else _without_names(told)))
+        found.append((name, report if whole else _hide_names(report)))
     problems = problems or SystemProblems()
-    shown = problems if whole else _without_paths(problems)
-    checks = _checks(
-        [*_diagnoses(found, shown.failed_nodes), *_conditions(found, shown), *_system(shown), _poison(found)]
-    )
+    diagnoses = _diagnose(found, problems if whole else _hide_paths(problems))
+    checks = [
+        CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
+        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
+    ]
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
-def _without_names(found: WorkerHealth) -> WorkerHealth:
-    """Only how many allocations and sums there are, not which: they may be of anybody's queues and applications."""
+def _hide_names(found: WorkerHealth) -> WorkerHealth:
+    """Only the number of allocations and sums: they may belong to any user's queues and applications."""
     return replace(
         found,
         orphans_on_nodes=[HIDDEN] * len(found.orphans_on_nodes),
@@ -190,49 +191,47 @@ def _without_names(found: WorkerHealth) -> WorkerHealth:
     )
 
 
-def _without_paths(problems: SystemProblems) -> SystemProblems:
-    storage = problems.storage
+def _hide_paths(problems: SystemProblems) -> SystemProblems:
+    space, audit, history = problems.storage
     return replace(
         problems,
         unstartable=[(name, HIDDEN) for name, _ in problems.unstartable],
         record=problems.record and HIDDEN,
-        storage=StorageProblems(
-            space=(HIDDEN,) * len(storage.space),
-            audit=storage.audit and HIDDEN,
-            history=storage.history and HIDDEN,
-        ),
+        storage=StorageProblems((HIDDEN,) * len(space), audit and HIDDEN, history and HIDDEN),
     )
 
 
-def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:
-    return [
-        CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
-        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
-    ]
-
-
-def _diagnoses(found: Sequence[tuple[str, WorkerHealth]], failed_nodes: Mapping[str, int]) -> list[tuple[str, bool]]:
-    """The diagnosis of each audit check, and whether it failed."""
+def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems) -> list[tuple[str, bool]]:
+    """The diagnosis of each check, and whether it failed. A disconnected RM is not a failure."""
     errors = sum(one.scheduling_errors for _, one in found)
-    negative = [name for name, one in found for _ in range(one.negative)]
-    negative_nodes = _named(found, lambda one: one.negative_nodes)
-    inconsistent = [name for name, one in found if one.inconsistent]
-    inconsistent_nodes = _named(found, lambda one: one.inconsistent_nodes)
-    ratios = " ".join(_ratio(one) for _, one in found)
-    on_nodes = _named(found, lambda one: one.orphans_on_nodes)
-    of_applications = _named(found, lambda one: one.orphans_of_applications)
-    drift = [f"{name}: {problem}" for name, one in found for problem in one.drift]
+    ratios = " ".join(f"{one.reservations / one.nodes:.6f}" if one.nodes else "NaN" for _, one in found)
+    on_nodes = _collect_names(found, lambda one: one.orphans_on_nodes)
+    of_applications = _collect_names(found, lambda one: one.orphans_of_applications)
+    away, syncing = _quote(problems.away), _quote([name for name, one in found if one.syncing])
+    space, audit, history = problems.storage
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
-        _failed_nodes(failed_nodes),
-        (f"Partitions with negative resources: {_quoted(negative)}", bool(negative)),
-        (f"Nodes with negative resources: {_quoted(negative_nodes)}", bool(negative_nodes)),
-        (f"Partitions with inconsistent data: {_quoted(inconsistent)}", bool(inconsistent)),
-        (f"Nodes with inconsistent data: {_quoted(inconsistent_nodes)}", bool(inconsistent_nodes)),
+        _failed_nodes(problems.failed_nodes),
+        _list("Partitions with negative resources", [name for name, one in found for _ in range(one.negative)]),
+        _list("Nodes with negative resources", _collect_names(found, lambda one: one.negative_nodes)),
+        _list("Partitions with inconsistent data", [name for name, one in found if one.inconsistent]),
+        _list("Nodes with inconsistent data", _collect_names(found, lambda one: one.inconsistent_nodes)),
         (f"Reservation/node nr ratio: [{ratios}]", False),
         (f"Orphan allocations: [{' '.join(on_nodes)}]", bool(on_nodes)),
         (f"OrphanAllocations: [{' '.join(of_applications)}]", bool(of_applications)),
-        (f"Sums that drifted: {_quoted(drift)}", bool(drift)),
+        _list("Sums that drifted", [f"{name}: {problem}" for name, one in found for problem in one.drift]),
+        _list("Partitions that do not answer", problems.silent),
+        _list(
+            "Journals that take nothing",
+            [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem],
+        ),
+        (f"Away: {away}, partitions that resume: {syncing}", False),
+        _list("Workers that cannot start", [f"{name}: {reason}" for name, reason in problems.unstartable]),
+        _list("File systems without room", space),
+        _list("Writes of the record that failed", [problems.record]),
+        _list("Writes of the audit log that failed", [audit]),
+        _list("Problems of the history", [history]),
+        _list("Messages that were quarantined", [f"{name}: {one.poison}" for name, one in found if one.poison]),
     ]
 
 
@@ -244,50 +243,21 @@ def _failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
     text = f"There were {total} failed nodes logged in the metrics"
     if total and len(of_managers) > 1:
         by = [f"{rm}: {count}" for rm, count in sorted(of_managers.items()) if count]
-        return f"{text}, registered by {_quoted(by)} for partitions that they do not have", False
+        return f"{text}, registered by {_quote(by)} for partitions that they do not have", False
     return text, total > 0
 
 
-def _conditions(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems) -> list[tuple[str, bool]]:
-    """Diagnoses of unresponsive partitions, journals and resource managers; a disconnected RM is not a failure."""
-    stuck = [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem]
-    syncing = [name for name, one in found if one.syncing]
-    return [
-        (f"Partitions that do not answer: {_quoted(problems.silent)}", bool(problems.silent)),
-        (f"Journals that take nothing: {_quoted(stuck)}", bool(stuck)),
-        (f"Away: {_quoted(problems.away)}, partitions that are reported anew: {_quoted(syncing)}", False),
-    ]
-
-
-def _poison(found: Sequence[tuple[str, WorkerHealth]]) -> tuple[str, bool]:
-    """The diagnosis of messages that crashed their worker."""
-    poisons = [f"{name}: {one.poison}" for name, one in found if one.poison]
-    return f"Messages that were set aside: {_quoted(poisons)}", bool(poisons)
-
-
-def _system(problems: SystemProblems) -> list[tuple[str, bool]]:
-    """Diagnoses of resources that all processes need."""
-    storage = problems.storage
-    unstartable = [f"{name}: {reason}" for name, reason in problems.unstartable]
-    found: tuple[tuple[str, Sequence[str]], ...] = (
-        ("Workers that cannot start", unstartable),
-        ("File systems without room", storage.space),
-        ("Writes of the record that failed", [problems.record] if problems.record else []),
-        ("Writes of the audit log that failed", [storage.audit] if storage.audit else []),
-        ("Why no history is kept", [storage.history] if storage.history else []),
-    )
-    return [(f"{what}: {_quoted(listed)}", bool(listed)) for what, listed in found]
-
-
-def _named(found: Sequence[tuple[str, WorkerHealth]], listed: Callable[[WorkerHealth], list[str]]) -> list[str]:
-    """The listed names; with several partitions, each with its partition, as nodes may have equal names."""
+def _collect_names(found: Sequence[tuple[str, WorkerHealth]], names: Callable[[WorkerHealth], list[str]]) -> list[str]:
+    """The names of all reports; with several partitions, each with its partition, as nodes may have equal names."""
     several = len(found) > 1
-    return [f"{name}: {one}" if several else one for name, each in found for one in listed(each)]
+    return [f"{name}: {one}" if several else one for name, each in found for one in names(each)]
 
 
-def _ratio(found: WorkerHealth) -> str:
-    return f"{found.reservations / found.nodes:.6f}" if found.nodes else "NaN"
+def _list(what: str, names: Sequence[str]) -> tuple[str, bool]:
+    """A diagnosis that lists the names that are not empty, and fails if there are any."""
+    listed = [name for name in names if name]
+    return f"{what}: {_quote(listed)}", bool(listed)
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _quote(names: Sequence[str]) -> str:
     return "[" + " ".join(f'"{name}"' for name in names) + "]"

@@ -9,7 +9,7 @@ from common.query_messages import Answer, Query
 from webservice.event_streams import Pace
 from webservice.views import RequestError
 
-EAGER = Pace(look_soon_s=0, look_late_s=0, past_pause_s=0)
+EAGER = Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0)
 """Asks all the time."""
 
 

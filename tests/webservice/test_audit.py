@@ -126,7 +126,8 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back() -> None:
 def many(log: AuditLog, *entries: Entry) -> Coroutine[None, None, None]:
     async def run() -> None:
         for one in entries:
-            await log.refused(one)
+            one.outcome = "refused"
+            await log.record_outcome(one)
 
     return run()
 
@@ -174,7 +175,7 @@ def test_that_a_refused_attempt_cannot_be_written_is_told_in_the_log(
 ) -> None:
     asyncio.run(many(AuditLog(tmp_path / "none" / "audit.log"), entry(7, outcome="refused")))
     [line] = caplog.messages
-    assert line.startswith("the audit log misses that 7 was refused: ")
+    assert line.startswith("the audit log lacks that 7 was refused: ")
 
 
 def test_its_bounds_are_those_that_are_documented() -> None:

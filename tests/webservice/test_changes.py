@@ -153,4 +153,4 @@ def test_one_that_was_made_stays_made_when_its_end_cannot_be_written(
         return Answer(status=200, body=b"{}")
 
     assert request(FakeLink(partition(), changer=changer), KILL, "POST", guard=guard(file)).status_code == 200
-    assert any(line.startswith("the audit log misses that ") for line in caplog.messages)
+    assert any(line.startswith("the audit log lacks that ") for line in caplog.messages)

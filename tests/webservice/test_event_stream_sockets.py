@@ -17,7 +17,7 @@ from webservice.calls import Startup
 from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
 
 FIRST = '{"InstanceUUID":"history-1"}'
-PACE = Pace(look_soon_s=0.01, look_late_s=0.01)
+PACE = Pace(interval_min_s=0.01, interval_max_s=0.01)
 BURST = 20_000
 PADDING = {"message": "x" * 300}
 """So that what a connection takes on its way is little of all."""

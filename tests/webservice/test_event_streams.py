@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.query_messages import Answer
+from common.query_messages import Answer, Query
 from tests.webservice.event_worker import EAGER, FakeClock, FakeWorker
 from webservice import event_streams
 from webservice.event_streams import (
@@ -23,36 +23,36 @@ from webservice.views import RequestError
 
 def tape(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> EventBuffer:
     one = EventBuffer(first, bytes_max=bytes_max)
-    one.add(lines)
+    one.append(lines)
     return one
 
 
 def test_lines_are_numbered_from_where_the_tape_begins() -> None:
     one = tape(b"a\n", b"b\n")
     assert (one.first, one.end) == (10, 12)
-    assert one.since(10) == (b"a\nb\n", 12)
-    assert one.since(11) == (b"b\n", 12)
+    assert one.read(10) == (b"a\nb\n", 12)
+    assert one.read(11) == (b"b\n", 12)
 
 
 def test_at_the_end_and_beyond_it_there_is_nothing_yet() -> None:
     one = tape(b"a\n")
-    assert one.since(11) == (b"", 11)
-    assert one.since(15) == (b"", 15)
+    assert one.read(11) == (b"", 11)
+    assert one.read(15) == (b"", 15)
 
 
 def test_a_piece_ends_with_the_line_that_makes_it_large_enough() -> None:
     large = b"x" * PIECE_BYTES
     one = tape(b"a", large, b"b", bytes_max=3 * PIECE_BYTES)
-    assert one.since(10) == (b"a" + large, 12)
-    assert one.since(12) == (b"b", 13)
+    assert one.read(10) == (b"a" + large, 12)
+    assert one.read(12) == (b"b", 13)
 
 
 def test_the_oldest_lines_go_when_there_is_no_room() -> None:
     one = tape(b"123", b"456", b"789", bytes_max=8)
     assert (one.first, one.end) == (11, 13)
-    one.add([b"0", b"1"])
-    assert one.since(11) == (b"45678901", 15)
-    one.add([b"2"])
+    one.append([b"0", b"1"])
+    assert one.read(11) == (b"45678901", 15)
+    one.append([b"2"])
     assert one.first == 12
 
 
@@ -67,8 +67,8 @@ def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
     assert one.first == 11
     one.drop_before(100)
     assert (one.first, one.end) == (12, 12)
-    one.add([b"c"])
-    assert one.since(12) == (b"c", 13)
+    one.append([b"c"])
+    assert one.read(12) == (b"c", 13)
     one.drop_before(5)
     assert one.first == 12
 
@@ -76,7 +76,7 @@ def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
 def test_what_went_makes_room() -> None:
     one = tape(b"123", b"456", bytes_max=6)
     one.drop_before(11)
-    one.add([b"789"])
+    one.append([b"789"])
     assert one.first == 11
 
 
@@ -156,7 +156,7 @@ def test_a_reader_who_is_behind_the_tape_gets_what_the_partition_still_has() -> 
         assert len(await read(quick, 5001)) == 5001
         assert await read(slow, 5001) == [FIRST, *numbers(0, 5000)]
 
-    run(test, FakeWorker(), Pace(look_soon_s=0, look_late_s=0, past_pause_s=0, tape_bytes_max=100))
+    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_bytes_max=100))
 
 
 def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
@@ -171,7 +171,7 @@ def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
         assert await read(slow, 9) == [CLOSED_LINE]
         assert all_.open == [quick]
 
-    run(test, FakeWorker(), Pace(look_soon_s=0, look_late_s=0, past_pause_s=0, tape_bytes_max=100))
+    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_bytes_max=100))
 
 
 def test_a_connection_that_takes_nothing_is_cut_off_and_the_others_go_on() -> None:
@@ -284,7 +284,7 @@ def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -
         assert all_.open == [new]
         assert await read(old, 5) == [FIRST, CLOSED_LINE]
 
-    run(test, FakeWorker(10), Pace(look_soon_s=1000))
+    run(test, FakeWorker(10), Pace(interval_min_s=1000))
 
 
 def test_a_partition_that_is_silent_for_a_while_goes_on_where_it_was() -> None:
@@ -362,7 +362,7 @@ def test_all_resource_managers_together_may_have_so_many() -> None:
         with pytest.raises(RequestError, match="Too many"):
             await begun(all_, rm="one-more")
 
-    run(test, FakeWorker(), Pace(look_soon_s=1000))
+    run(test, FakeWorker(), Pace(interval_min_s=1000))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_however_many_read_it_is_asked_once() -> None:
             assert len(await read(stream, 101)) == 101
         assert sum(int(args["count"]) > 0 for args in worker.asked[before:]) <= 2
 
-    run(test, FakeWorker(), Pace(look_soon_s=0.001, look_late_s=1000))
+    run(test, FakeWorker(), Pace(interval_min_s=0.001, interval_max_s=1000))
 
 
 def test_at_the_end_all_are_told_that_it_is_over_and_none_begins() -> None:
@@ -421,6 +421,9 @@ def test_at_the_end_all_are_told_that_it_is_over_and_none_begins() -> None:
     run(test, FakeWorker())
 
 
-def test_an_answer_that_is_none_is_not_taken_for_one() -> None:
+def test_a_malformed_answer_is_an_error() -> None:
+    async def ask(partition: str, query: Query) -> Answer:
+        return Answer(status=200, body=b"{}")
+
     with pytest.raises(RequestError, match="cannot be read"):
-        event_streams.decoded(Answer(status=200, body=b"{}"))
+        asyncio.run(event_streams.read_events(ask, "rm-1_default"))

@@ -72,7 +72,7 @@ def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where
         'File systems without room: ["(hidden)"]',
         'Writes of the record that failed: ["(hidden)"]',
         'Writes of the audit log that failed: ["(hidden)"]',
-        'Why no history is kept: ["(hidden)"]',
+        'Problems of the history: ["(hidden)"]',
     ]
 
 
@@ -98,7 +98,7 @@ def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where
         (
             SystemProblems(storage=StorageProblems(history="disk full")),
             "History",
-            'Why no history is kept: ["disk full"]',
+            'Problems of the history: ["disk full"]',
         ),
     ],
 )
@@ -142,13 +142,13 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None
         ("Audit", "Sums that drifted: []"),
         ("Partitions", "Partitions that do not answer: []"),
         ("Journals", "Journals that take nothing: []"),
-        ("Resource managers", "Away: [], partitions that are reported anew: []"),
+        ("Resource managers", "Away: [], partitions that resume: []"),
         ("Workers", "Workers that cannot start: []"),
         ("Disk space", "File systems without room: []"),
         ("Broker record", "Writes of the record that failed: []"),
         ("Audit log", "Writes of the audit log that failed: []"),
-        ("History", "Why no history is kept: []"),
-        ("Poison messages", "Messages that were set aside: []"),
+        ("History", "Problems of the history: []"),
+        ("Poison messages", "Messages that were quarantined: []"),
     ]
 
 
@@ -163,7 +163,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None
         ({"orphans_on_nodes": ["one", "two"]}, "Orphan allocations: [one two]"),
         ({"orphans_of_applications": ["one"]}, "OrphanAllocations: [one]"),
         ({"journal_problem": "no room"}, 'Journals that take nothing: ["rm-1_default: no room"]'),
-        ({"poison": "NodeRequest ..."}, 'Messages that were set aside: ["rm-1_default: NodeRequest ..."]'),
+        ({"poison": "NodeRequest ..."}, 'Messages that were quarantined: ["rm-1_default: NodeRequest ..."]'),
         ({"drift": ["queue root: ..."]}, 'Sums that drifted: ["rm-1_default: queue root: ..."]'),
     ],
 )
@@ -187,9 +187,7 @@ def test_nodes_of_the_same_name_are_told_apart() -> None:
 def test_who_is_away_or_reports_anew_is_shown_and_no_failure() -> None:
     shown = health_view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
     assert shown.Healthy
-    assert shown.HealthChecks[12].DiagnosisMessage == (
-        'Away: ["rm-2"], partitions that are reported anew: ["rm-1_default"]'
-    )
+    assert shown.HealthChecks[12].DiagnosisMessage == ('Away: ["rm-2"], partitions that resume: ["rm-1_default"]')
 
 
 def test_a_silent_partition_is_a_failure_and_hides_no_other() -> None:
