@@ -12,11 +12,12 @@ end, and the RM receives all releases.
 
 from typing import Final
 
-from common import event_codes, rm_messages
+from common import event_codes
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import admits, describe_amount, plus
 from partition_worker.engine import application_updates, events, ledger, lifecycle
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
@@ -51,16 +52,22 @@ def kill(state: PartitionState, application_id: str, actor: Actor) -> None:
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
     state.log_info(told)
+    running = _fail(state, application, told)
     completes = application.state is AppState.COMPLETING
-    if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
-        lifecycle.fire(state, application, AppEvent.RUN)
-    if not completes and application.state is not AppState.FAILING:
-        lifecycle.fire(state, application, AppEvent.FAIL, told)
-    running = remove_everything(state, application)
-    application.queue.released += len(running)
     lifecycle.fire(state, application, AppEvent.COMPLETE if completes else AppEvent.FAIL, told)
     for allocation in running:
         state.emit(allocation.release(state.name, told))
+
+
+def _fail(state: PartitionState, application: Application, cause: str) -> list[Allocation]:
+    """Make an application fail, unless it is completing, and remove everything it has; returns what ran."""
+    if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
+        lifecycle.fire(state, application, AppEvent.RUN)
+    if application.state not in (AppState.COMPLETING, AppState.FAILING):
+        lifecycle.fire(state, application, AppEvent.FAIL, cause)
+    running = remove_everything(state, application)
+    application.queue.released += len(running)
+    return running
 
 
 # Move ---------------------------------------------------------------------------------------------------------------
@@ -171,28 +178,18 @@ def retire(state: PartitionState) -> None:
         queue.state = "Draining"
         queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
     application_updates.reject_waiting(state)
-    released = [one for application in tuple(state.applications.values()) for one in _end(state, application)]
-    for release in released:
-        state.emit(release)
+    released: list[Allocation] = []
+    for application in tuple(state.applications.values()):
+        released += _fail(state, application, RETIRED_CAUSE)
+        if application.state is AppState.COMPLETING:
+            lifecycle.fire(state, application, AppEvent.COMPLETE, RETIRED_CAUSE)
+        else:
+            state.timers.stop(application, "state")
+            lifecycle.leave_queue(state, application)
+    for allocation in released:
+        state.emit(allocation.release(state.name, f"Partition {state.name} Removed"))
     for node in tuple(state.nodes):
         remove_node(state, node)
     state.foreign.clear()
     state.readiness.resized()
     state.schedule_cleanup()
-
-
-def _end(state: PartitionState, application: Application) -> list[rm_messages.AllocationRelease]:
-    """Fail an application, or complete it if it is completing, and remove everything it has; returns the releases."""
-    completes = application.state is AppState.COMPLETING
-    if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
-        lifecycle.fire(state, application, AppEvent.RUN)
-    if not completes and application.state is not AppState.FAILING:
-        lifecycle.fire(state, application, AppEvent.FAIL, RETIRED_CAUSE)
-    running = remove_everything(state, application)
-    application.queue.released += len(running)
-    if completes:
-        lifecycle.fire(state, application, AppEvent.COMPLETE, RETIRED_CAUSE)
-    else:
-        state.timers.stop(application, "state")
-        lifecycle.leave_queue(state, application)
-    return [allocation.release(state.name, f"Partition {state.name} Removed") for allocation in running]

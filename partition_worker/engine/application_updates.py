@@ -115,7 +115,7 @@ def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: 
     state.applications[new.application_id] = application
     leaf.applications[new.application_id] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, new.application_id)
-    lifecycle.count(state, leaf, AppState.NEW)
+    lifecycle.count_entry(state, leaf, AppState.NEW)
     state.emit(rm_messages.AcceptedApplication(application_id=new.application_id))
 
 
@@ -210,7 +210,7 @@ def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user:
     if queue is None:
         state.counters.reached["", AppState.REJECTED] += 1
     else:
-        lifecycle.count(state, queue, AppState.REJECTED)
+        lifecycle.count_entry(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
     state.keep_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
     state.emit(rm_messages.RejectedApplication(application_id=new.application_id, reason=reason))

@@ -26,7 +26,7 @@ from common.resources import fits, is_zero, text
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import PLACEHOLDER_TIMEOUT_S, Application
-from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.application_states import ACTIVE, LINGER_S, AppEvent, AppState
 from partition_worker.engine.effects import Release, Replace
 from partition_worker.engine.ledger import may_swap, release_placeholders
 from partition_worker.engine.state import PartitionState
@@ -160,7 +160,7 @@ def state_timed_out(state: PartitionState, application: Application) -> None:
     if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
         release_placeholders(state, application, _held(application), COMPLETED)
     else:
-        lifecycle.timed_out(state, application)
+        lifecycle.fire(state, application, LINGER_S[application.state][1])
 
 
 def placeholders_timed_out(state: PartitionState, application: Application) -> None:

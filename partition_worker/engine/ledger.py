@@ -75,7 +75,9 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
     if allocation.placeholder:
-        start_placeholder_timer(state, application)
+        first = is_zero(application.allocated_placeholder) and "placeholders" not in application.alarms
+        if first and application.state is AppState.ACCEPTED:
+            state.timers.start(application, "placeholders", state.now + application.placeholder_timeout_s)
     elif application.state is not AppState.RUNNING:
         lifecycle.fire(state, application, AppEvent.RUN)
     _count(state, application, allocation)
@@ -391,16 +393,6 @@ def offer_swap(state: PartitionState, application: Application, changed: Allocat
 def may_swap(application: Application) -> bool:
     """Whether the application has an ask and a placeholder that could be swapped."""
     return any(group.waiting and group.free for group in application.task_groups.values())
-
-
-def start_placeholder_timer(state: PartitionState, application: Application) -> None:
-    """Start the placeholder timeout with the first placeholder that is placed."""
-    if (
-        application.state is AppState.ACCEPTED
-        and is_zero(application.allocated_placeholder)
-        and "placeholders" not in application.alarms
-    ):
-        state.timers.start(application, "placeholders", state.now + application.placeholder_timeout_s)
 
 
 def release_placeholders(

@@ -21,22 +21,26 @@ STATE_AWARE_OFF: Final = "application.stateaware.disable"
 
 def fire(state: PartitionState, application: Application, event: AppEvent, info: str = "") -> None:
     """Fire an event. An event that does not apply in the current state is only logged."""
-    name, before = application.application_id, application.state
-    after = next_state(before, event, state_aware=before is AppState.ACCEPTED and _starts_slowly(application))
+    name, before, queue = application.application_id, application.state, application.queue
+    slow_start = queue.state_aware and application.tags.get(STATE_AWARE_OFF, "").lower() != "true"
+    after = next_state(before, event, state_aware=slow_start)
     if after is None:
         state.log_debug(f"application {name}: event {event} inappropriate in current state {before}")
         return
     if after == before:
         return
-    _leave(state, application, after)
+    state.timers.stop(application, "state")
+    if before in ACTIVE and after not in ACTIVE:
+        discount_running(queue)
+        state.readiness.retry_parked()
     application.state = after
-    count(state, application.queue, after)
+    count_entry(state, queue, after)
     at_ns = state.stamp_ns()
     application.state_log.append((at_ns, after))
     state.record_event(event_codes.APP, name, event_codes.SET, events.ENTERED[after], message=info)
-    if application.queue.state_aware:
+    if queue.state_aware:
         state.readiness.touch_application(application)  # turns in a state-aware leaf depend on states
-    _enter(state, application, before, at_ns)
+    _apply_entry(state, application, before, at_ns)
     state.emit(
         UpdatedApplication(
             application_id=application.application_id,
@@ -47,17 +51,13 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     )
 
 
-def _starts_slowly(application: Application) -> bool:
-    return application.queue.state_aware and application.tags.get(STATE_AWARE_OFF, "").lower() != "true"
-
-
 def settle(state: PartitionState, application: Application) -> None:
     """End Starting if the leaf, or its settings, changed and is no longer state-aware."""
     if application.state is AppState.STARTING and not application.queue.state_aware:
         fire(state, application, AppEvent.RUN)
 
 
-def count(state: PartitionState, queue: Queue, entered: AppState) -> None:
+def count_entry(state: PartitionState, queue: Queue, entered: AppState) -> None:
     """Count that an application of the queue entered a state."""
     queue.reached[entered] += 1
     state.counters.reached[queue.path, entered] += 1
@@ -127,19 +127,8 @@ def _has_nothing(application: Application) -> bool:
     return is_zero(application.pending) and is_zero(application.allocated)
 
 
-def timed_out(state: PartitionState, application: Application) -> None:
-    """The state timeout expired: fire the event of the state."""
-    fire(state, application, LINGER_S[application.state][1])
-
-
-def _leave(state: PartitionState, application: Application, after: AppState) -> None:
-    state.timers.stop(application, "state")
-    if application.state in ACTIVE and after not in ACTIVE:
-        discount_running(application.queue)
-        state.readiness.retry_parked()
-
-
-def _enter(state: PartitionState, application: Application, before: AppState, at_ns: int) -> None:
+def _apply_entry(state: PartitionState, application: Application, before: AppState, at_ns: int) -> None:
+    """Start the timer of the entered state, and update counts, or end the application."""
     after = application.state
     if after in LINGER_S:
         state.timers.start(application, "state", state.now + LINGER_S[after][0])
@@ -150,15 +139,11 @@ def _enter(state: PartitionState, application: Application, before: AppState, at
     elif after is AppState.EXPIRED:
         state.drop_ended(application)
     elif after in ENDED:
-        _end(state, application, at_ns)
-
-
-def _end(state: PartitionState, application: Application, at_ns: int) -> None:
-    application.finished_ns = at_ns
-    if application.started_ns:
-        state.log_info(application.format_summary())
-    leave_queue(state, application)
-    state.keep_ended(application)
+        application.finished_ns = at_ns
+        if application.started_ns:
+            state.log_info(application.format_summary())
+        leave_queue(state, application)
+        state.keep_ended(application)
 
 
 def leave_queue(state: PartitionState, application: Application) -> None:
