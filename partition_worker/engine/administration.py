@@ -125,16 +125,13 @@ def _conflict(application: Application, leaf: Queue) -> str:
         if application.state in ACTIVE and most and level.running >= most:
             return f"{name} runs, and queue {level.path} runs {level.running} of at most {most} applications"
         held = plus(level.allocated, application.charged)
-        if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in _used(application)}):
+        used = [kind for kind, amount in application.charged.items() if amount > 0]
+        if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in used}):
             return (
                 f"{name} has {describe_amount(application.charged)}, which exceeds what is left in queue {level.path}: "
                 f"{describe_amount(level.allocated)} of at most {describe_amount(level.maximum)} is in use"
             )
     return ""
-
-
-def _used(application: Application) -> list[str]:
-    return [kind for kind, amount in application.charged.items() if amount > 0]
 
 
 # Rights -------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ so an attempt only looks at the first of each group. `application.py` has the ow
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -179,10 +179,6 @@ def place_of(ask: Allocation) -> Place:
     return (-ask.priority, ask.created_ns, ask.rank)
 
 
-def _begins(block: list[Allocation]) -> Place:
-    return place_of(block[0])
-
-
 class Line:
     """Asks in ascending order of their sort keys, in blocks. A key is unique, and must not change while its ask is in.
 
@@ -248,7 +244,7 @@ class Line:
 
     def _at(self, place: Place) -> int:
         """The index of the block for this key."""
-        return max(0, bisect_right(self._blocks, place, key=_begins) - 1)
+        return max(0, bisect_right(self._blocks, place, key=lambda block: place_of(block[0])) - 1)
 
 
 class Standing(StrEnum):
@@ -322,12 +318,14 @@ class PendingAsks:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[Kind, Group] = {}
+        self.groups_by_kind: dict[Kind, Group] = {}
+        """In order of creation."""
         self._heads: Order[Group] = Order()
         self._group_ranks = 0
         self._created: dict[int, int] = {}
         """Number of asks by creation time in Unix nanoseconds; only times that several may share."""
-        self._lowest_rank = self._highest_rank = 0
+        self.lowest_rank = self.highest_rank = 0
+        """The lowest and highest rank given to an ask among those of its age."""
         self.count = 0
         """Number of asks."""
         self.priority: int | None = None
@@ -342,7 +340,7 @@ class PendingAsks:
 
     def __iter__(self) -> Iterator[Allocation]:
         """All asks, group by group."""
-        for group in self._groups.values():
+        for group in self.groups_by_kind.values():
             yield from group.asks
 
     @property
@@ -366,24 +364,10 @@ class PendingAsks:
         if self.count == 1 or (self._last is not None and place_of(ask) > place_of(self._last)):
             self._last = ask
 
-    @property
-    def kinds(self) -> Iterable[Group]:
-        """Groups in order of creation."""
-        return self._groups.values()
-
-    @property
-    def ranks(self) -> tuple[int, int]:
-        """The lowest and highest rank given to an ask among those of its age."""
-        return self._lowest_rank, self._highest_rank
-
-    def recall(self, ranks: tuple[int, int]) -> None:
-        """Restore the ranks from a snapshot."""
-        self._lowest_rank, self._highest_rank = ranks
-
-    def take_up(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
+    def restore_group(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
         """Restore a group of asks, with the results of its attempts, from a snapshot."""
         kind = _kind(asks[0])
-        group = self._groups[kind] = Group(kind, self._group_ranks, attempted=attempted, failures=failures)
+        group = self.groups_by_kind[kind] = Group(kind, self._group_ranks, attempted=attempted, failures=failures)
         self._group_ranks += 1
         for ask in asks:
             ask.group = group
@@ -404,7 +388,7 @@ class PendingAsks:
         """Move an ask whose standing changed to its new group, at its place. It keeps the results of the attempts if it
         is the first of that group.
         """
-        before, known = ask.group, self._groups.get(_kind(ask))
+        before, known = ask.group, self.groups_by_kind.get(_kind(ask))
         assert before is not None, ask.key
         attempted = before.attempted and (known is None or known.attempted)
         self._take(ask)
@@ -427,10 +411,8 @@ class PendingAsks:
         """Remove an ask."""
         self._take(ask)
         if _shared(ask.created_ns):
-            others = self._created[ask.created_ns] - 1
-            if others:
-                self._created[ask.created_ns] = others
-            else:
+            self._created[ask.created_ns] -= 1
+            if not self._created[ask.created_ns]:
                 del self._created[ask.created_ns]
         self.count -= 1
 
@@ -440,9 +422,9 @@ class PendingAsks:
 
     def _put(self, ask: Allocation) -> None:
         kind = _kind(ask)
-        group = self._groups.get(kind)
+        group = self.groups_by_kind.get(kind)
         if group is None:
-            group = self._groups[kind] = Group(kind, self._group_ranks)
+            group = self.groups_by_kind[kind] = Group(kind, self._group_ranks)
             self._group_ranks += 1
         else:
             ask.resemble(group.head)
@@ -476,23 +458,20 @@ class PendingAsks:
             self._heads.put(group, place_of(group.asks.head))
         else:
             self._heads.drop(group)
-            del self._groups[group.kind]
+            del self.groups_by_kind[group.kind]
         first = self._heads.first()
         self.priority = None if first is None else first.kind.priority
 
     def _rank_among_equals(self, ask: Allocation) -> int:
         if ask.created_ns not in self._created:
             return 0
-        if self._ends_with_equals_of(ask):
-            self._highest_rank += 1
-            return self._highest_rank
-        self._lowest_rank -= 1
-        return self._lowest_rank
-
-    def _ends_with_equals_of(self, ask: Allocation) -> bool:
         if self._last is None:
-            self._last = max((group.asks.last for group in self._groups.values()), key=place_of)
-        return (self._last.priority, self._last.created_ns) == (ask.priority, ask.created_ns)
+            self._last = max((group.asks.last for group in self.groups_by_kind.values()), key=place_of)
+        if (self._last.priority, self._last.created_ns) == (ask.priority, ask.created_ns):
+            self.highest_rank += 1
+            return self.highest_rank
+        self.lowest_rank -= 1
+        return self.lowest_rank
 
 
 def _shared(created_ns: int) -> bool:

@@ -12,7 +12,6 @@ from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
-from partition_worker.engine.ask_shapes import Constraint
 from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.effects import IgnoredRelease
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
@@ -86,7 +85,9 @@ def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
         return
     if application.state is AppState.FAILING:
         raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
-    node = _node(state, message)
+    node = state.nodes.get(message.node_id) if message.node_id else None
+    if message.node_id and node is None:
+        raise _Refusal(f"failed to find node {message.node_id}", counts=True)
     if is_zero(message.resource_per_alloc):
         raise _Refusal("allocation contains no resources", counts=True)
     if not is_positive(message.resource_per_alloc):
@@ -109,14 +110,20 @@ def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
 def _take_new(
     state: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
 ) -> None:
-    if not message.allocation_key:
+    key = message.allocation_key
+    if not key:
         raise _Refusal("allocation has no key")
-    owner = state.allocations.get(message.allocation_key)
+    owner = state.allocations.get(key)
     if owner is not None:
-        raise _Refusal(f"allocation key {message.allocation_key} is in use by application {owner.application_id}")
+        raise _Refusal(f"allocation key {key} is in use by application {owner.application_id}")
     if objection := _bound_objection(state, message):
         raise _Refusal(objection)
-    constraint = _constraint(state, message)
+    constraint = None
+    try:
+        constraint = state.nodes.predicates.read(message.allocation_tags, key)
+    except ValueError as error:
+        if node is None:  # an allocation with invalid tags is accepted without a constraint
+            raise _Refusal(str(error)) from error
     allocation = from_message(
         message, application.application_id, stamp_ns=state.stamp_ns(), needs=state.ask_shapes, constraint=constraint
     )
@@ -142,25 +149,6 @@ def _charged_unchecked(state: PartitionState, application: Application) -> None:
     """Start quota preemption where a reported allocation exceeds a maximum."""
     if state.config.preemption.is_quota_enabled and start_quota_timers(application.queue, state.now):
         state.schedule_quota_check()
-
-
-def _constraint(state: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
-    """The constraint in the tags. A reported allocation with invalid tags is accepted without one."""
-    try:
-        return state.nodes.predicates.read(message.allocation_tags, message.allocation_key)
-    except ValueError as error:
-        if message.node_id:
-            return None
-        raise _Refusal(str(error)) from error
-
-
-def _node(state: PartitionState, message: rm_messages.Allocation) -> Node | None:
-    if not message.node_id:
-        return None
-    node = state.nodes.get(message.node_id)
-    if node is None:
-        raise _Refusal(f"failed to find node {message.node_id}", counts=True)
-    return node
 
 
 def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> None:
@@ -253,7 +241,9 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
     if allocation.released or allocation.key not in application.allocations:
         state.log_debug(f"allocation {allocation.key} was not to be started")
     elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
-        record_start_failure(state, allocation)
+        predicates = state.nodes.predicates
+        if predicates.asks_manager:
+            predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, state.now)
         ledger.roll_back(state, application, allocation)
 
 
@@ -357,13 +347,6 @@ def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswer
         for verdict in answered.verdicts
     }
     _wake(state, state.nodes.predicates.verdicts.answer(answered.question, refusals, state.now))
-
-
-def record_start_failure(state: PartitionState, allocation: Allocation) -> None:
-    """Remember that the RM could not start an allocation on its node, if the RM evaluates predicates."""
-    predicates = state.nodes.predicates
-    if predicates.asks_manager:
-        predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, state.now)
 
 
 def _wake(state: PartitionState, woken: Woken) -> None:

@@ -42,35 +42,23 @@ class AppEvent(StrEnum):
     EXPIRE = "expireApplication"
 
 
+_S = AppState
 TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
     AppEvent.RUN: {
-        AppState.NEW: AppState.ACCEPTED,
-        AppState.RESUMING: AppState.ACCEPTED,
-        AppState.ACCEPTED: AppState.RUNNING,
-        AppState.STARTING: AppState.RUNNING,
-        AppState.RUNNING: AppState.RUNNING,
-        AppState.COMPLETING: AppState.RUNNING,
+        **dict.fromkeys((_S.NEW, _S.RESUMING), _S.ACCEPTED),
+        **dict.fromkeys((_S.ACCEPTED, _S.STARTING, _S.RUNNING, _S.COMPLETING), _S.RUNNING),
     },
     AppEvent.COMPLETE: {
-        AppState.ACCEPTED: AppState.COMPLETING,
-        AppState.STARTING: AppState.COMPLETING,
-        AppState.RUNNING: AppState.COMPLETING,
-        AppState.COMPLETING: AppState.COMPLETED,
+        **dict.fromkeys((_S.ACCEPTED, _S.STARTING, _S.RUNNING), _S.COMPLETING),
+        _S.COMPLETING: _S.COMPLETED,
     },
     AppEvent.FAIL: {
-        AppState.NEW: AppState.FAILING,
-        AppState.ACCEPTED: AppState.FAILING,
-        AppState.STARTING: AppState.FAILING,
-        AppState.RUNNING: AppState.FAILING,
-        AppState.FAILING: AppState.FAILED,
+        **dict.fromkeys((_S.NEW, _S.ACCEPTED, _S.STARTING, _S.RUNNING), _S.FAILING),
+        _S.FAILING: _S.FAILED,
     },
-    AppEvent.RESUME: {AppState.NEW: AppState.RESUMING, AppState.ACCEPTED: AppState.RESUMING},
-    AppEvent.REJECT: {AppState.NEW: AppState.REJECTED},
-    AppEvent.EXPIRE: {
-        AppState.COMPLETED: AppState.EXPIRED,
-        AppState.FAILED: AppState.EXPIRED,
-        AppState.REJECTED: AppState.EXPIRED,
-    },
+    AppEvent.RESUME: dict.fromkeys((_S.NEW, _S.ACCEPTED), _S.RESUMING),
+    AppEvent.REJECT: {_S.NEW: _S.REJECTED},
+    AppEvent.EXPIRE: dict.fromkeys((_S.COMPLETED, _S.FAILED, _S.REJECTED), _S.EXPIRED),
 }
 
 LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {

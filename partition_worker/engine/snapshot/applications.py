@@ -160,7 +160,7 @@ def encode_ended_applications(state: PartitionState, numbering: ReferenceEncoder
 
 
 def _encode_application(one: Application, numbering: ReferenceEncoder, at: dict[int, float]) -> ApplicationSnapshot:
-    lowest, highest = one.asks.ranks
+    lowest, highest = one.asks.lowest_rank, one.asks.highest_rank
     places = {ask: place for place, ask in enumerate(one.requests.values())}
     return ApplicationSnapshot(
         application_id=one.application_id,
@@ -211,7 +211,7 @@ def _encode_ask_groups(asks: PendingAsks, places: dict[Allocation, int]) -> list
             [(reason, times, last) for reason, (times, last) in group.failures.items()],
             [places[ask] for ask in group.asks],
         )
-        for group in asks.kinds
+        for group in asks.groups_by_kind.values()
     ]
 
 
@@ -254,7 +254,7 @@ def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], 
         for group in memory.groups:
             failures = {reason: Failure(times, last) for reason, times, last in group.failures}
             asks = [requests[at] for at in group.asks]
-            application.asks.take_up(asks, attempted=group.attempted, failures=failures)
+            application.asks.restore_group(asks, attempted=group.attempted, failures=failures)
         if memory.packed:
             state.nodes.pack(application)
 
@@ -298,7 +298,7 @@ def _decode_application(
         held_by_quota=memory.held_by_quota,
         back_off_until=memory.back_off_until,
     )
-    application.asks.recall((memory.lowest_rank, memory.highest_rank))
+    application.asks.lowest_rank, application.asks.highest_rank = memory.lowest_rank, memory.highest_rank
     _decode_contents(application, memory, lookup, reading)
     return application
 
