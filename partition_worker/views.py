@@ -44,7 +44,7 @@ from common.rest_views import (
     format_rfc3339,
     percentages,
 )
-from partition_worker.engine.allocation import FOREIGN, Allocation, Group
+from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
 from partition_worker.engine.application import Application, History, TaskGroup, Use
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
@@ -294,7 +294,7 @@ def _ask(ask: Allocation) -> AskView:
     )
 
 
-def _log(group: Group) -> list[LogEntryView]:
+def _log(group: AskGroup) -> list[LogEntryView]:
     """Why these asks were not placed, the reasons in the order in which they were first met."""
     return [
         LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from partition_worker.engine.allocation import Line
+from partition_worker.engine.allocation import SortedAsks
 from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
@@ -77,7 +77,7 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
     match thing:
         case Order():
             yield from enumerate(thing.entries())
-        case Line():
+        case SortedAsks():
             yield from enumerate(thing)
         case NodeIndex():
             yield "places", dict(sorted(thing._places.items()))

@@ -54,7 +54,7 @@ class Allocation:
     """Node constraint from its tags."""
     known_shape: InitVar[AskShape | None] = None
     """The shape, if the caller has it already."""
-    group: "Group | None" = None
+    group: "AskGroup | None" = None
     """The group of pending asks it is in; None if it is not pending."""
     held: bool = False
     """Whether it waits for a placeholder of its task group instead of a node."""
@@ -179,7 +179,7 @@ def place_of(ask: Allocation) -> Place:
     return (-ask.priority, ask.created_ns, ask.rank)
 
 
-class Line:
+class SortedAsks:
     """Asks in ascending order of their sort keys, in blocks. A key is unique, and must not change while its ask is in.
 
     Most asks are added at the end and taken from the front, without a search; others cost O(log n) and a shift within
@@ -258,7 +258,7 @@ class Standing(StrEnum):
     """For a placeholder of its task group, to replace it."""
 
 
-class Kind(NamedTuple):
+class GroupKey(NamedTuple):
     """What the asks of a group have in common."""
 
     shape: AskShape
@@ -279,12 +279,12 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class AskGroup:
     """Equal asks in order, and the results of the attempts to place them."""
 
-    kind: Kind
+    kind: GroupKey
     rank: int
-    asks: Line = field(default_factory=Line)
+    asks: SortedAsks = field(default_factory=SortedAsks)
     shape: AskShape = field(init=False)
     plain: bool = field(init=False)
     """Whether any node with room will do."""
@@ -318,9 +318,9 @@ class PendingAsks:
     """
 
     def __init__(self) -> None:
-        self.groups_by_kind: dict[Kind, Group] = {}
+        self.groups_by_kind: dict[GroupKey, AskGroup] = {}
         """In order of creation."""
-        self._heads: Order[Group] = Order()
+        self._heads: Order[AskGroup] = Order()
         self._group_ranks = 0
         self._created: dict[int, int] = {}
         """Number of asks by creation time in Unix nanoseconds; only times that several may share."""
@@ -344,14 +344,14 @@ class PendingAsks:
             yield from group.asks
 
     @property
-    def first_group(self) -> Group:
+    def first_group(self) -> AskGroup:
         """The group of the first ask; there must be one."""
         first = self._heads.first()
         assert first is not None, "asks for nothing"
         return first
 
     @property
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[AskGroup]:
         """Groups in the order of their first asks; must not change during iteration."""
         return iter(self._heads)
 
@@ -367,7 +367,7 @@ class PendingAsks:
     def restore_group(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
         """Restore a group of asks, with the results of its attempts, from a snapshot."""
         kind = _kind(asks[0])
-        group = self.groups_by_kind[kind] = Group(kind, self._group_ranks, attempted=attempted, failures=failures)
+        group = self.groups_by_kind[kind] = AskGroup(kind, self._group_ranks, attempted=attempted, failures=failures)
         self._group_ranks += 1
         for ask in asks:
             ask.group = group
@@ -424,7 +424,7 @@ class PendingAsks:
         kind = _kind(ask)
         group = self.groups_by_kind.get(kind)
         if group is None:
-            group = self.groups_by_kind[kind] = Group(kind, self._group_ranks)
+            group = self.groups_by_kind[kind] = AskGroup(kind, self._group_ranks)
             self._group_ranks += 1
         else:
             ask.resemble(group.head)
@@ -452,7 +452,7 @@ class PendingAsks:
         if was_head:
             self._head_changed(group)
 
-    def _head_changed(self, group: Group) -> None:
+    def _head_changed(self, group: AskGroup) -> None:
         """Update the order of groups for a changed or missing first ask."""
         if len(group.asks):
             self._heads.put(group, place_of(group.asks.head))
@@ -479,7 +479,7 @@ def _shared(created_ns: int) -> bool:
     return not created_ns % 1_000_000_000 or created_ns == INT64_MAX
 
 
-def _kind(ask: Allocation) -> Kind:
+def _kind(ask: Allocation) -> GroupKey:
     standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reserved else Standing.OPEN
     task_group = ask.task_group if ask.held else ""
-    return Kind(ask.shape, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)
+    return GroupKey(ask.shape, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)

@@ -19,7 +19,7 @@ from common.config.properties import allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from partition_worker.engine import events
-from partition_worker.engine.allocation import Allocation, Group, Standing
+from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.effects import Allocate
@@ -127,7 +127,7 @@ class FastPathBatch:
         self._books.usage.charge(application, amount)
 
 
-def plan_batch(state: PartitionState, application: Application, group: Group, most: int) -> Iterator[Allocate]:
+def plan_batch(state: PartitionState, application: Application, group: AskGroup, most: int) -> Iterator[Allocate]:
     """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
     found.
     """

@@ -21,7 +21,7 @@ from typing import Final
 
 from common.wire import NEVER
 from partition_worker.engine import events
-from partition_worker.engine.allocation import Allocation, Group, Place, Standing, place_of
+from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.effects import Allocate, Preempt, Reserve
@@ -92,7 +92,7 @@ class Attempt:
         """What it waits for if nothing comes of the attempt."""
         self.look_at = NEVER
         """When another attempt may come to something even if nothing changes, in Unix seconds."""
-        self.failed: list[Group] = []
+        self.failed: list[AskGroup] = []
         """Groups that no node can take."""
 
     def give_up(self) -> None:
@@ -120,7 +120,7 @@ class Attempt:
         self.application.back_off_until = self.look_at = self.state.now + self.leaf.policies.back_off_s
         self.waits = []
 
-    def _for_group(self, group: Group) -> Decision | None:
+    def _for_group(self, group: AskGroup) -> Decision | None:
         amounts, ask = group.shape.amounts, group.head
         if not self.account.has_room(amounts):
             group.note(NO_USER_QUOTA, self.state.now)
@@ -143,7 +143,7 @@ class Attempt:
             return self._on_required_node(group)
         return self._on_any_node(group)
 
-    def _on_required_node(self, group: Group) -> Decision | None:
+    def _on_required_node(self, group: AskGroup) -> Decision | None:
         """Its node is kept for it at once if it has no room, whoever it was kept for before."""
         group.attempted = True
         if group.kind.standing is Standing.RESERVED:
@@ -157,7 +157,7 @@ class Attempt:
             return Allocate(self.application, group.head, node)
         return Reserve(self.application, group.head, node)
 
-    def _on_any_node(self, group: Group) -> Decision | None:
+    def _on_any_node(self, group: AskGroup) -> Decision | None:
         if group.kind.standing is Standing.OPEN:
             if self.state.nodes.postpones(group.shape):
                 return None
@@ -174,7 +174,7 @@ class Attempt:
             self.failed.append(group)
         return preempt
 
-    def _tell_refusals(self, group: Group) -> None:
+    def _tell_refusals(self, group: AskGroup) -> None:
         """If predicates are why no node takes the ask, say so from time to time."""
         ask, state = group.head, self.state
         if state.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
@@ -184,18 +184,18 @@ class Attempt:
         for reason in reasons:
             group.note(reason, state.now)
 
-    def _reserve(self, group: Group) -> Reserve | None:
+    def _reserve(self, group: AskGroup) -> Reserve | None:
         may_reserve = self._wait(group)
         node = self.state.nodes.best_to_reserve(group.shape) if may_reserve else None
         return None if node is None else Reserve(self.application, group.head, node)
 
-    def _preempt(self, group: Group, *, nodes_tried: bool) -> Preempt | None:
+    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
         decision = attempts.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
         if decision is None:
             self.look_at = min(self.look_at, attempts.next_attempt(self.state, self.leaf, group))
         return decision
 
-    def _wait(self, group: Group) -> bool:
+    def _wait(self, group: AskGroup) -> bool:
         """Whatever comes next, the group waits for a node with room, or to be kept for it once it has waited for long
         enough; whether it has.
         """
@@ -208,7 +208,7 @@ class Attempt:
         self.waits.append(Wait(group.shape, may_reserve))
         return may_reserve
 
-    def _wait_for_room(self, group: Group) -> None:
+    def _wait_for_room(self, group: AskGroup) -> None:
         """The group cannot be helped before its application may start, or before its user or group has room; then it
         may be others who have to go.
         """
@@ -217,19 +217,19 @@ class Attempt:
         self.look_at = min(self.look_at, max(attempts.next_attempt(self.state, self.leaf, group), again))
 
 
-def is_back_off_due(failed: list[Group], enough: int, ask: Allocation) -> bool:
+def is_back_off_due(failed: list[AskGroup], enough: int, ask: Allocation) -> bool:
     """Whether so many asks that fit no node come before this one."""
     return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
 
 
-def is_back_off_due_after_all(application: Application, failed: list[Group], enough: int) -> bool:
+def is_back_off_due_after_all(application: Application, failed: list[AskGroup], enough: int) -> bool:
     """Whether any ask comes after so many that fit no node, now that all have been tried."""
     places = merge(*([place_of(ask) for ask in group.asks] for group in failed))
     last = next(islice(places, enough - 1, None), None)
     return last is not None and any(place_of(one) > last for one in _in_order(application))
 
 
-def _before(place: Place, failed: list[Group]) -> Iterator[Allocation]:
+def _before(place: Place, failed: list[AskGroup]) -> Iterator[Allocation]:
     for group in failed:
         for one in group.asks:
             if place_of(one) < place:

@@ -16,7 +16,7 @@ from common.resources import add_to, minus, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
-from partition_worker.engine.allocation import Allocation, Group
+from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
 from partition_worker.engine.effects import Preempt
 from partition_worker.engine.nodes.node import Node
@@ -39,7 +39,7 @@ PRECONDITIONS: Final = "Preemption preconditions failed"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
 
 
-def attempt(state: PartitionState, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
+def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
     """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
     if not state.config.preemption.is_enabled:
         return None
@@ -55,7 +55,7 @@ def attempt(state: PartitionState, application: Application, group: Group, *, no
     return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
 
 
-def next_attempt(state: PartitionState, leaf: Queue, group: Group) -> float:
+def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
     if not (state.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
         return NEVER
@@ -85,7 +85,7 @@ def carry_out(state: PartitionState, decision: Preempt) -> None:
 
 
 def _plan(
-    state: PartitionState, application: Application, group: Group, *, nodes_tried: bool
+    state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool
 ) -> victim_choice.PreemptionPlan | str:
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
@@ -107,7 +107,7 @@ def _plan(
     return plan
 
 
-def _tried(state: PartitionState, leaf: Queue, group: Group) -> None:
+def _tried(state: PartitionState, leaf: Queue, group: AskGroup) -> None:
     """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
     tried = leaf.preemption_tried
     if len(tried) >= TRIED_MAX:
@@ -116,11 +116,11 @@ def _tried(state: PartitionState, leaf: Queue, group: Group) -> None:
     tried[group.shape, group.kind.priority] = Tried(state.now, tags)
 
 
-def _eligible(group: Group) -> bool:
+def _eligible(group: AskGroup) -> bool:
     return group.kind.may_preempt and not group.shape.required_node
 
 
-def _due(state: PartitionState, leaf: Queue, group: Group) -> float:
+def _due(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried = leaf.preemption_tried.get((group.shape, group.kind.priority))
     return waited if tried is None else max(waited, tried.at + pause_s(state))

@@ -11,8 +11,8 @@ from common.messages import INT64_MAX
 from partition_worker.engine.allocation import (
     BLOCK_MAX,
     Allocation,
-    Line,
     PendingAsks,
+    SortedAsks,
     Standing,
     from_message,
     place_of,
@@ -240,7 +240,7 @@ def one(number: int, priority: int = 0) -> Allocation:
 
 
 def test_they_stand_by_priority_then_age_then_rank() -> None:
-    line, young, old, urgent, late = Line(), one(9), one(3), one(9, 1), one(9)
+    line, young, old, urgent, late = SortedAsks(), one(9), one(3), one(9, 1), one(9)
     late.rank = 1
     for each in (late, young, urgent, old):
         line.add(each)
@@ -252,7 +252,7 @@ def test_they_stand_by_priority_then_age_then_rank() -> None:
 @pytest.mark.parametrize("go", ["in order", "backwards", "by chance"])
 def test_many_come_and_go_in_any_order(come: str, go: str) -> None:
     asks = [one(number) for number in range(3 * BLOCK_MAX)]
-    line = Line()
+    line = SortedAsks()
     for each in _shuffled(asks, come):
         line.add(each)
     assert list(line) == asks
@@ -267,7 +267,7 @@ def test_many_come_and_go_in_any_order(come: str, go: str) -> None:
 
 
 def test_an_empty_line_takes_asks_again() -> None:
-    line, first, second = Line(), one(1), one(2)
+    line, first, second = SortedAsks(), one(1), one(2)
     line.add(first)
     line.remove(first)
     line.add(second)
@@ -275,7 +275,7 @@ def test_an_empty_line_takes_asks_again() -> None:
 
 
 def test_an_ask_that_is_not_in_is_found_out() -> None:
-    line = Line()
+    line = SortedAsks()
     for number in (1, 3):
         line.add(one(number))
     with pytest.raises(AssertionError, match="a2"):
