@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from common.config.model import compute_checksum
-from common.config.yaml_nodes import TEXT_BYTES_MAX
+from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.messages import Header
 from common.names import BROKER, FILE

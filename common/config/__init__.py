@@ -1,1 +1,1 @@
-"""The queue configuration: its typed form, its strict reading from YAML, and the rules it must obey."""
+"""The queue configuration: its typed form, parsing from YAML, validation, and the comparison of two configurations."""

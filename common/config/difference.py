@@ -1,13 +1,13 @@
-"""What changes from one configuration to another, as an operator would say it.
+"""The changes from one configuration to another, for operators.
 
-Compared is what counts, not how it is written: names of queues ignore case, `1000m` cores are `1`, and an inserted root
-is a root. A queue that comes or goes stands for everything below it.
+Effective values are compared, not texts: queue names ignore case, `1000m` cores equal `1`, and an inserted root is a
+root. A queue that is added or removed stands for everything below it.
 
-Not here: lines of text (the command line shows those), and what a running partition does about it (the engine).
+Not here: differences between lines of text (`yunishard config`), applying changes (the engine).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -23,37 +23,22 @@ from common.config.model import (
 from common.names import ROOT
 from common.resources import QuantityError, parse_quantity
 
-PARTITION_ADDED: Final = "partition-added"
-PARTITION_REMOVED: Final = "partition-removed"
-PARTITION_CHANGED: Final = "partition-changed"
-QUEUE_ADDED: Final = "queue-added"
-QUEUE_REMOVED: Final = "queue-removed"
-QUEUE_CHANGED: Final = "queue-changed"
+_Settings = dict[str, tuple[str, str | int]]
+"""Name of a setting to its text and the value to compare. Settings that are not set are absent."""
 
-
-class _Value(NamedTuple):
-    """A setting, as it was written and as it counts."""
-
-    text: str
-    meaning: str | int
-
-
-_Settings = dict[str, _Value]
-"""Name of a setting to its value; one that is not set is absent."""
-_UNSET: Final = _Value("", "")
+_UNSET: Final = ("", "")
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that changes. `path` is the partition, a blank and the queue, a blank and the setting, as far as known.
-
-    `before` and `after` are the values of a setting, empty where it is not set; of queues that come or go they say how
-    many more are below.
-    """
+    """One change. `path` is the partition, a blank and the queue, a blank and the setting, as far as applicable."""
 
     kind: str
+    """`partition-added`, `queue-removed`, `queue-changed` and so on."""
     path: str
     before: str = ""
+    """Value of a setting, empty if it is not set. Of a removed queue: how many queues are below it."""
     after: str = ""
+    """The same after the change; of an added queue the number of queues below it."""
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -65,106 +50,103 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_differences(before: Configuration, after: Configuration) -> list[Difference]:
-    """Return what changes, partition by partition: those that go, those that come, and the settings of the others."""
+    """Return the removed partitions, the added ones, and what changes in the others."""
     old = {partition.name: partition for partition in normalise(before).partitions}
     new = {partition.name: partition for partition in normalise(after).partitions}
-    gone = [Difference(kind=PARTITION_REMOVED, path=name) for name in old if name not in new]
-    come = [Difference(kind=PARTITION_ADDED, path=name) for name in new if name not in old]
-    changed = [found for name in new if name in old for found in _of_partition(old[name], new[name])]
-    return [*gone, *come, *changed]
+    removed = [Difference(kind="partition-removed", path=name) for name in old if name not in new]
+    added = [Difference(kind="partition-added", path=name) for name in new if name not in old]
+    changed: list[Difference] = []
+    for name in new:
+        if name in old:
+            settings = _partition_settings(old[name]), _partition_settings(new[name])
+            changed += _compare("partition-changed", name, *settings)
+            changed += _compare_queues(old[name].root, new[name].root, f"{name} {ROOT}")
+    return [*removed, *added, *changed]
 
 
-def _of_partition(old: PartitionConfig, new: PartitionConfig) -> Iterator[Difference]:
-    yield from _of_settings(PARTITION_CHANGED, new.name, _partition_settings(old), _partition_settings(new))
-    yield from _of_queue(old.root, new.root, new.name, ROOT)
+def _compare_queues(old: QueueConfig, new: QueueConfig, path: str) -> Iterator[Difference]:
+    """Yield the changes of the queue, its removed and its added children, and the changes of the others."""
+    yield from _compare("queue-changed", path, _queue_settings(old), _queue_settings(new))
+    before = {child.name.lower(): child for child in old.queues}
+    after = {child.name.lower(): child for child in new.queues}
+    for name, child in before.items():
+        if name not in after:
+            yield Difference(kind="queue-removed", path=f"{path}.{name}", before=_describe_children(child))
+    for name, child in after.items():
+        if name not in before:
+            yield Difference(kind="queue-added", path=f"{path}.{name}", after=_describe_children(child))
+    for name, child in after.items():
+        if name in before:
+            yield from _compare_queues(before[name], child, f"{path}.{name}")
 
 
-def _of_queue(old: QueueConfig, new: QueueConfig, partition: str, path: str) -> Iterator[Difference]:
-    """Yield what changes at the queue, which queues directly below go and come, and what changes in the others."""
-    yield from _of_settings(QUEUE_CHANGED, f"{partition} {path}", _queue_settings(old), _queue_settings(new))
-    was = {child.name.lower(): child for child in old.queues}
-    now = {child.name.lower(): child for child in new.queues}
-    for name, child in was.items():
-        if name not in now:
-            yield Difference(kind=QUEUE_REMOVED, path=f"{partition} {path}.{name}", before=_below(child))
-    for name, child in now.items():
-        if name not in was:
-            yield Difference(kind=QUEUE_ADDED, path=f"{partition} {path}.{name}", after=_below(child))
-    for name, child in now.items():
-        if name in was:
-            yield from _of_queue(was[name], child, partition, f"{path}.{name}")
-
-
-def _of_settings(kind: str, path: str, old: _Settings, new: _Settings) -> Iterator[Difference]:
+def _compare(kind: str, path: str, old: _Settings, new: _Settings) -> Iterator[Difference]:
     for name in {**old, **new}:
-        before, after = old.get(name, _UNSET), new.get(name, _UNSET)
-        if before.meaning != after.meaning:
-            yield Difference(kind=kind, path=f"{path} {name}", before=before.text, after=after.text)
+        (before, old_value), (after, new_value) = old.get(name, _UNSET), new.get(name, _UNSET)
+        if old_value != new_value:
+            yield Difference(kind=kind, path=f"{path} {name}", before=before, after=after)
 
 
 def _partition_settings(partition: PartitionConfig) -> _Settings:
-    """Return what is set for the whole partition; its limits are those of its root."""
+    """Return the settings of the whole partition; its limits are those of its root."""
     preemption, nodes = partition.preemption, partition.node_sort_policy
-    settings = {
-        "placementrules": "; ".join(_rule(rule) for rule in partition.placement_rules),
-        "preemption.enabled": _yes_no(value=preemption.is_enabled),
-        "preemption.quotapreemptionenabled": _yes_no(value=preemption.is_quota_enabled),
-        "nodesortpolicy.type": nodes.policy,
-        "nodesortpolicy.resourceweights": _listed({kind: f"{weight:g}" for kind, weight in nodes.weights.items()}),
-        "usergroupresolver.type": partition.user_group_resolver.type,
-    }
-    return _texts(settings)
+    return _compare_texts(
+        {
+            "placementrules": "; ".join(map(_describe_rule, partition.placement_rules)),
+            "preemption.enabled": str(preemption.is_enabled).lower(),
+            "preemption.quotapreemptionenabled": str(preemption.is_quota_enabled).lower(),
+            "nodesortpolicy.type": nodes.policy,
+            "nodesortpolicy.resourceweights": _pairs({kind: f"{weight:g}" for kind, weight in nodes.weights.items()}),
+            "usergroupresolver.type": partition.user_group_resolver.type,
+        }
+    )
 
 
 def _queue_settings(queue: QueueConfig) -> _Settings:
-    """Return what is set for the queue itself."""
+    """Return the settings of the queue itself."""
     template = queue.child_template
-    settings = {
+    texts = {
         "type": "parent" if queue.is_parent else "leaf",
-        "maxapplications": _number(queue.max_applications),
+        "maxapplications": str(queue.max_applications or ""),
         "submitacl": queue.submit_acl,
         "adminacl": queue.admin_acl,
         **{f"properties.{key}": f"'{value}'" for key, value in queue.properties.items()},
-        "childtemplate.maxapplications": _number(template.max_applications),
+        "childtemplate.maxapplications": str(template.max_applications or ""),
         **{f"childtemplate.properties.{key}": f"'{value}'" for key, value in template.properties.items()},
-        **_limits(queue.limits),
     }
+    for entry in queue.limits:
+        limit = _describe_limit(entry)
+        texts |= {f"limit of user {name}": limit for name in entry.users}
+        texts |= {f"limit of group {name}": limit for name in entry.groups}
     return {
-        **_texts(settings),
-        **_amounts(queue.resources, "resources"),
-        **_amounts(template.resources, "childtemplate.resources"),
+        **_compare_texts(texts),
+        **_compare_amounts(queue.resources, "resources"),
+        **_compare_amounts(template.resources, "childtemplate.resources"),
     }
 
 
-def _texts(settings: Mapping[str, str]) -> _Settings:
-    return {name: _Value(text, text) for name, text in settings.items()}
+def _compare_texts(settings: Mapping[str, str]) -> _Settings:
+    return {name: (text, text) for name, text in settings.items()}
 
 
-def _amounts(resources: ResourcesConfig, name: str) -> _Settings:
-    """Return quantities, which mean a number; those of a template may mean none."""
+def _compare_amounts(resources: ResourcesConfig, name: str) -> _Settings:
+    """Return quantities, which compare by their amount. Those of a template may be invalid."""
     found: _Settings = {}
     for key, quantities in (("guaranteed", resources.guaranteed), ("max", resources.max)):
         for kind, text in (quantities or {}).items():
             try:
-                meaning: str | int = parse_quantity(text, resource_type=kind)
+                found[f"{name}.{key}.{kind}"] = text, parse_quantity(text, resource_type=kind)
             except QuantityError:
-                meaning = text
-            found[f"{name}.{key}.{kind}"] = _Value(text, meaning)
+                found[f"{name}.{key}.{kind}"] = text, text
     return found
 
 
-def _limits(entries: Sequence[LimitConfig]) -> dict[str, str]:
-    """Return what each user and each group may use."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        applications = f"{entry.max_applications} applications" if entry.max_applications else ""
-        bounds = ", ".join(filter(None, (applications, _listed(entry.max_resources))))
-        found |= {f"limit of user {name}": bounds for name in entry.users}
-        found |= {f"limit of group {name}": bounds for name in entry.groups}
-    return found
+def _describe_limit(entry: LimitConfig) -> str:
+    applications = f"{entry.max_applications} applications" if entry.max_applications else ""
+    return ", ".join(filter(None, (applications, _pairs(entry.max_resources))))
 
 
-def _rule(rule: PlacementRuleConfig) -> str:
+def _describe_rule(rule: PlacementRuleConfig) -> str:
     """Return a rule in words: `fixed a, create, deny users bob, below (user, create)`."""
     only = rule.filter
     words = [
@@ -173,27 +155,19 @@ def _rule(rule: PlacementRuleConfig) -> str:
         f"{only.type or 'allow'} users {' '.join(only.users)}" if only.users else "",
         f"{only.type or 'allow'} groups {' '.join(only.groups)}" if only.groups else "",
         f"{only.type} all" if only.type and not only.users and not only.groups else "",
-        f"below ({_rule(rule.parent)})" if rule.parent else "",
+        f"below ({_describe_rule(rule.parent)})" if rule.parent else "",
     ]
     return ", ".join(filter(None, words))
 
 
-def _listed(values: Mapping[str, str]) -> str:
+def _pairs(values: Mapping[str, str]) -> str:
     return " ".join(f"{key}={values[key]}" for key in sorted(values))
 
 
-def _number(number: int) -> str:
-    return str(number) if number else ""
-
-
-def _yes_no(*, value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _below(queue: QueueConfig) -> str:
+def _describe_children(queue: QueueConfig) -> str:
     number = _count(queue) - 1
     return f"with {number} queue{'s' if number > 1 else ''} below" if number else ""
 
 
 def _count(queue: QueueConfig) -> int:
-    return 1 + sum(_count(child) for child in queue.queues)
+    return 1 + sum(map(_count, queue.queues))

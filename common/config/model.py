@@ -61,7 +61,7 @@ class QueueConfig(_Part, frozen=True, kw_only=True, gc=False):
     """One queue with everything below it."""
 
     name: str = ""  # in the case in which it was written
-    parent: bool = False  # as written; `is_parent` says whether the queue is one
+    parent: bool = False  # as written; see `is_parent`
     queues: tuple["QueueConfig", ...] = ()
     resources: ResourcesConfig = ResourcesConfig()
     max_applications: int = 0  # 0 is unlimited

@@ -1,7 +1,9 @@
 """Parse `queues.yaml` text into the typed configuration, with the line of every value.
 
-The types of `model.py` are the schema: `_Parser` walks the YAML nodes along them, records lines and collects every
-unknown key and every value of the wrong type, then `msgspec.convert` builds the configuration. `validation.py` decides
+First PyYAML's events are composed to a tree of nodes, within bounds that keep hostile text harmless. PyYAML's own
+composer is not used: it reads past the first document, and recurses as deep as the text is nested (libyaml's without a
+check). Then `_Parser` walks the nodes along the types of `model.py`, records lines, and collects every unknown key and
+every value of the wrong type. `msgspec.convert` builds the configuration from the result; `validation.py` decides
 whether the values make sense together.
 
 Single values follow the rules of the YAML library that YuniKorn uses, a mixture of YAML 1.1 and 1.2 that PyYAML's own
@@ -11,15 +13,16 @@ constructors do not share (`1e3`, `0o17`, a quoted "on").
 import base64
 import re
 from functools import cache
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
+import yaml
 from msgspec.inspect import (
     BoolType,
     DictType,
-    Field,
     FloatType,
     IntType,
+    NoneType,
     StrType,
     StructType,
     Type,
@@ -28,26 +31,37 @@ from msgspec.inspect import (
 )
 
 from common.config.model import Configuration
-from common.config.problems import ConfigError, Lines, Problem, Report, under
-from common.config.yaml_nodes import TEXT_BYTES_MAX, VALUES_MAX, Mapping, Node, Scalar, Sequence, compose, refuse
+from common.config.problems import UNKNOWN_LINE, ConfigError, Lines, Problem, Report, under
+
+TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
+VALUES_MAX: Final = 1_000_000
+"""Values in a text, and again values after its aliases are expanded."""
+
+DEPTH_MAX: Final = 128
+"""Nested mappings and lists; a level of queues takes two."""
 
 UINT64_MAX: Final = 2**64 - 1
 
+Reader = type[yaml.CSafeLoader] | type[yaml.SafeLoader]
+"""Converts a text to events: libyaml or PyYAML's own reader."""
+
+# libyaml is ten times as fast, and YuniKorn's reader derives from it. PyYAML may be installed without it; its own
+# reader accepts the same texts, except for rare ones such as a tab before a comment.
+READER: Final[Reader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
 _TEXT_SHOWN_MAX: Final = 60  # characters of a wrong value that a message repeats
 _NUMBER_LENGTH_MAX: Final = 400  # characters; Python refuses to convert numbers of thousands of digits
-
 _MERGE: Final = "<<"
 _TAG: Final = "tag:yaml.org,2002:"
 
 
 def parse(text: str) -> Configuration:
-    """Return the configuration as it is written, without a checksum; raises ConfigError with every problem."""
-    configuration, _ = parse_with_lines(text)
-    return configuration
+    """Return the configuration as it is written, without a checksum. Raises ConfigError with every problem."""
+    return parse_with_lines(text)[0]
 
 
 def parse_with_lines(text: str) -> tuple[Configuration, Lines]:
-    """As `parse`, with the line of each value, for problems that are found later.
+    """Parse as `parse` does, and return the line of each value for problems that are found later.
 
     A text without a document, or with the document null, is a configuration without partitions.
     """
@@ -55,34 +69,232 @@ def parse_with_lines(text: str) -> tuple[Configuration, Lines]:
     if document is None or is_null(document):
         return Configuration(), {}
     parser = _Parser()
-    plain = parser.read(document, _type_of(Configuration), "")
+    plain = parser.read(document, msgspec.inspect.type_info(Configuration), "")
     if parser.report.problems:
         raise ConfigError(sorted(parser.report.problems, key=lambda problem: problem.line))
     # The checksum is computed from the text; the key may be there, but its value does not count.
     return msgspec.structs.replace(msgspec.convert(plain, Configuration), checksum=""), parser.lines
 
 
-@cache
-def _type_of(cls: type[msgspec.Struct]) -> Type:
-    return msgspec.inspect.type_info(cls)
+# YAML nodes -----------------------------------------------------------------------------------------------------------
+
+
+class Scalar(msgspec.Struct, frozen=True, gc=False):
+    """A single value. `plain`: neither quoted nor tagged, so that its text decides its type.
+
+    A large text has hundreds of thousands of nodes. No node contains itself, so the garbage collector may skip them.
+    """
+
+    line: int  # 1-based, as in all nodes
+    text: str
+    plain: bool
+    tag: str  # as written, in full; empty if none
+
+
+class Sequence(msgspec.Struct, frozen=True, gc=False):
+    """A list."""
+
+    line: int
+    items: list["Scalar | Sequence | Mapping"]
+
+
+class Mapping(msgspec.Struct, frozen=True, gc=False):
+    """A mapping, its keys in the order of the text, with merge keys (`<<`) and repeated keys."""
+
+    line: int
+    entries: list[tuple["Scalar | Sequence | Mapping", "Scalar | Sequence | Mapping"]]
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def compose(text: str, *, reader: Reader = READER) -> Node | None:
+    """Return the first document of the text, None if there is none. The rest of the text is not read.
+
+    An alias becomes the node that it names, so nodes may be shared, but a node never contains itself. Raises
+    ConfigError with one problem of kind `parse`.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        _refuse("the text is not valid Unicode", line=text.count("\n", 0, error.start) + 1)
+    if size > TEXT_BYTES_MAX:
+        _refuse(f"the text has {size} bytes, a configuration may have at most {TEXT_BYTES_MAX}")
+    composer = _Composer()
+    try:
+        events = reader(text)
+        while type(event := events.get_event()) not in (yaml.DocumentEndEvent, yaml.StreamEndEvent):
+            composer.add(event)
+    except yaml.YAMLError as error:
+        raise _describe_syntax_error(error, text, reader) from error
+    return composer.document
+
+
+def _refuse(message: str, *, line: int = UNKNOWN_LINE, hint: str = "") -> NoReturn:
+    """Refuse the whole text."""
+    raise ConfigError([Problem(line=line, message=message, kind="parse", hint=hint)])
+
+
+class _Open:
+    """A list or mapping whose end has not been read."""
+
+    __slots__ = ("anchor", "height", "key", "node")
+
+    def __init__(self, node: Sequence | Mapping, anchor: str | None) -> None:
+        self.node = node
+        self.anchor = anchor
+        self.height = 1  # levels at and below it
+        self.key: Node | None = None  # of a mapping: the key of its next value
+
+
+class _Composer:
+    """Composes events to nodes without recursion. Large texts spend most of their time here."""
+
+    def __init__(self) -> None:
+        self.document: Node | None = None
+        self._open: list[_Open] = []  # outermost first
+        self._anchors: dict[str, tuple[Node, int] | None] = {}  # node and its height; None while it is open
+        self._values = 0
+
+    def add(self, event: object) -> None:
+        """Add the next event of the first document."""
+        match event:
+            case yaml.ScalarEvent():
+                tag = "" if event.tag in (None, "!") else event.tag
+                self._place(Scalar(_line(event), event.value, not event.style and not tag, tag), event.anchor, 0)
+            case yaml.MappingStartEvent():
+                self._start(Mapping(_line(event), []), event.anchor)
+            case yaml.SequenceStartEvent():
+                self._start(Sequence(_line(event), []), event.anchor)
+            case yaml.CollectionEndEvent():
+                done = self._open.pop()
+                self._place(done.node, done.anchor, done.height)
+            case yaml.AliasEvent():
+                anchor, line = event.anchor or "", _line(event)
+                if anchor not in self._anchors:
+                    _refuse(f"unknown anchor '{anchor}' referenced", line=line, hint=explain_special("*"))
+                target = self._anchors[anchor]
+                if target is None:
+                    _refuse(f"anchor '{anchor}' value contains itself", line=line)
+                self._place(target[0], None, target[1])
+
+    def _start(self, node: Sequence | Mapping, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = None
+        self._open.append(_Open(node, anchor))
+        self._check_depth(len(self._open), node.line)
+
+    def _place(self, node: Node, anchor: str | None, height: int) -> None:
+        """Add a finished node to the open list or mapping, or make it the document."""
+        self._values += 1
+        if self._values > VALUES_MAX:
+            _refuse(f"the text has more than {VALUES_MAX} values", line=node.line)
+        if anchor is not None:
+            self._anchors[anchor] = (node, height)
+        if not self._open:
+            self.document = node
+            return
+        around = self._open[-1]
+        if height:  # a single value adds no level
+            around.height = max(around.height, height + 1)
+            self._check_depth(len(self._open) + height, node.line)
+        if isinstance(around.node, Sequence):
+            around.node.items.append(node)
+        elif around.key is None:
+            around.key = node
+        else:
+            around.node.entries.append((around.key, node))
+            around.key = None
+
+    def _check_depth(self, depth: int, line: int) -> None:
+        if depth > DEPTH_MAX:
+            _refuse(f"values are nested more than {DEPTH_MAX} levels deep", line=line)
+
+
+def _line(event: yaml.NodeEvent) -> int:
+    return event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE
+
+
+# Hints for texts that are not YAML ------------------------------------------------------------------------------------
+
+_SPECIAL: Final = {"*": "an alias", "&": "an anchor", "!": "a tag", "%": "a directive", "@": "", "`": ""}
+"""Characters that cannot begin a value without quotes, and what YAML reads instead, if anything."""
+
+
+def _describe_syntax_error(error: yaml.YAMLError, text: str, reader: Reader) -> ConfigError:
+    line, message, hint = UNKNOWN_LINE, str(error), ""
+    if isinstance(error, yaml.MarkedYAMLError):
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        if mark := error.problem_mark or error.context_mark:
+            line = mark.line + 1
+            lines = text.splitlines()
+            hint = _find_hint(message, lines[mark.line] if mark.line < len(lines) else "", mark.column)
+    elif isinstance(error, yaml.reader.ReaderError):
+        # libyaml counts bytes, PyYAML's own reader characters.
+        before = text.encode()[: error.position] if reader is not yaml.SafeLoader else text[: error.position].encode()
+        line, message = before.count(b"\n") + 1, error.reason
+    line = min(line, text.count("\n") + 1)  # a text that ends too early has its problem in the last line, not after it
+    return ConfigError([Problem(line=line, message=f"this is not YAML: {message}", kind="parse", hint=hint)])
+
+
+def _find_hint(message: str, here: str, column: int) -> str:
+    """Return the probable cause of a reader's message about a column (from 0) of the line `here`; empty if unknown."""
+    is_quoted = "quoted scalar" in message
+    near = here[max(column - 1, 0) : column + 1][::-1]  # an alias begins right before the column
+    first_special = next((character for character in near if character in _SPECIAL), "")
+    after_quote = "block mapping" in message and here[:column].rstrip().endswith(("'", '"'))
+    tab = "a tab is used for indentation: YAML is indented with blanks only"
+    if "\t" in here[: len(here) - len(here.lstrip())] and not is_quoted:
+        return tab
+    if any(part in message for part in ("cannot start any token", "scanning an alias", "scanning an anchor")):
+        return explain_special(first_special)
+    causes = (
+        ("\t" in here and "tab" in message, tab),
+        (
+            "mapping values are not allowed" in message,
+            "wrong indentation, or a value with `: ` in it that must be quoted?",
+        ),
+        ("simple key" in message, "a key without `:`, or wrong indentation, here or in the line before?"),
+        (
+            "found unexpected end of stream" in message and is_quoted,
+            "a quote that was opened further up is not closed",
+        ),
+        ("parsing a flow" in message, "a `]`, `}` or `,` is missing, here or further up"),
+        (after_quote, "a value that begins with a quote ends with the next one: quote all of it"),
+        (
+            "block mapping" in message or "block collection" in message,
+            "wrong indentation? What belongs together begins in the same column",
+        ),
+    )
+    return next((hint for applies, hint in causes if applies), "")
+
+
+def explain_special(character: str) -> str:
+    """Return the hint for a value that begins with this character; empty if a value may begin with it."""
+    if character not in _SPECIAL:
+        return ""
+    meaning = f": without quotes it is {_SPECIAL[character]}" if _SPECIAL[character] else ""
+    return f"a value that begins with {character} must be quoted{meaning}"
+
+
+# Nodes to typed values ------------------------------------------------------------------------------------------------
 
 
 @cache
 def _keys_of(cls: type[msgspec.Struct]) -> dict[str, Type]:
-    """The keys of a mapping in the file, with their types."""
-    kind = _type_of(cls)
-    assert isinstance(kind, StructType)
-    return {field.encode_name: _type_without_none(field) for field in kind.fields}
-
-
-def _type_without_none(field: Field) -> Type:
-    if isinstance(field.type, UnionType):
-        return next(kind for kind in field.type.types if not isinstance(kind, msgspec.inspect.NoneType))
-    return field.type
+    """The keys of a mapping in the file, with their types; a null value is left out, so None is not among them."""
+    info = msgspec.inspect.type_info(cls)
+    assert isinstance(info, StructType)
+    return {
+        field.encode_name: next(kind for kind in field.type.types if not isinstance(kind, NoneType))
+        if isinstance(field.type, UnionType)
+        else field.type
+        for field in info.fields
+    }
 
 
 class _Parser:
-    """Turns YAML nodes into plain values. A value with a problem, or null, is left out, and the rest is still read."""
+    """Converts nodes to plain values. A null, or a value with a problem, is left out, and the rest is still read."""
 
     def __init__(self) -> None:
         self.report = Report()
@@ -93,27 +305,44 @@ class _Parser:
     def read(self, node: Node, kind: Type, path: str) -> object:
         """The plain value of a node that is not null, or None after a problem was reported."""
         match kind:
-            case StrType():
-                return self._text(node, path)
-            case StructType():
+            case StrType() if isinstance(node, Scalar) and not node.tag:
+                return node.text
+            case StructType() if isinstance(node, Mapping):
                 return self._mapping(node, kind, path)
-            case VarTupleType():
+            case VarTupleType() if isinstance(node, Sequence):
                 return self._list(node, kind.item_type, path)
-            case DictType():
+            case DictType() if isinstance(node, Mapping):
                 return self._free_mapping(node, kind.value_type, path)
-            case BoolType():
-                return self._flag(node, path)
-            case IntType():
-                return self._whole_number(node, path)
-            case FloatType():
-                return self._number(node, path)
-        raise TypeError(f"{path}: a configuration has no values of the type {kind}")
+        return self._single_value(node, kind, path)
 
-    def _mapping(self, node: Node, kind: StructType, path: str) -> dict[str, object] | None:
+    def _single_value(self, node: Node, kind: Type, path: str) -> object:
+        """The value of a scalar. A node of another type is reported as wrong, too."""
+        value: object = None
+        scalar = node if isinstance(node, Scalar) else None
+        match kind:
+            case StructType() | DictType():
+                expected = "is not a mapping"
+            case VarTupleType():
+                expected = "is not a list"
+            case StrType():
+                value = scalar and as_text(scalar)
+                expected = f"is not a {scalar.tag.rpartition(':')[2] if scalar else 'text'}"
+            case BoolType():
+                value, expected = scalar and as_bool(scalar), "is neither true nor false"
+            case IntType():
+                value, expected = scalar and as_unsigned(scalar), f"is not a whole number from 0 to {UINT64_MAX}"
+            case FloatType():
+                value, expected = scalar and as_float(scalar), "is not a number"
+            case _:
+                raise TypeError(f"{path}: a configuration has no values of the type {kind}")
+        if value is None:
+            is_quoted = scalar is not None and not scalar.plain and scalar.text.isdigit()
+            hint = "a number stands without quotes" if is_quoted and isinstance(kind, IntType | FloatType) else ""
+            self._wrong(node, path, expected, hint=hint)
+        return value
+
+    def _mapping(self, node: Mapping, kind: StructType, path: str) -> dict[str, object]:
         """A mapping with the keys of a struct; other keys are reported."""
-        if not isinstance(node, Mapping):
-            self._wrong(node, path, "is not a mapping")
-            return None
         entries = self._entries(node, path)
         keys = _keys_of(kind.cls)
         found: dict[str, object] = {}
@@ -129,74 +358,38 @@ class _Parser:
             if name not in keys:
                 near = name.lower().replace("_", "").replace("-", "")
                 hint = f"did you mean {near}" if near in keys else f"known are {', '.join(keys)}"
-                self._note(key, under(path, _cut(name)), f"unknown key {_shown(key)}", hint=hint)
+                self._note(key, under(path, _cut(name)), f"unknown key {_name(key)}", hint=hint)
         return found
 
-    def _list(self, node: Node, kind: Type, path: str) -> list[object] | None:
+    def _list(self, node: Sequence, kind: Type, path: str) -> list[object]:
         """The items of a list; null items are left out and do not count in the paths."""
-        if not isinstance(node, Sequence):
-            self._wrong(node, path, "is not a list")
-            return None
         found: list[object] = []
         index = 0
         for item in node.items:
             self._count(item)
-            if is_null(item):
-                continue
-            at = f"{path}[{index}]"
-            index += 1
-            self.lines[at] = item.line
-            read = self.read(item, kind, at)
-            if read is not None:
-                found.append(read)
+            if not is_null(item):
+                at = f"{path}[{index}]"
+                index += 1
+                self.lines[at] = item.line
+                read = self.read(item, kind, at)
+                if read is not None:
+                    found.append(read)
         return found
 
-    def _free_mapping(self, node: Node, kind: Type, path: str) -> dict[str, object] | None:
+    def _free_mapping(self, node: Mapping, kind: Type, path: str) -> dict[str, object]:
         """A mapping with any keys. A null value is the empty text, or the number 0."""
-        if not isinstance(node, Mapping):
-            self._wrong(node, path, "is not a mapping")
-            return None
         found: dict[str, object] = {}
         for name, (key, value) in self._entries(node, path).items():
             at = f"{path}.{name}"
             self.lines[at] = key.line
-            if is_null(value):
-                found[name] = 0.0 if isinstance(kind, FloatType) else ""
-            else:
-                read = self.read(value, kind, at)
-                if read is not None:
-                    found[name] = read
+            empty = 0.0 if isinstance(kind, FloatType) else ""
+            read = empty if is_null(value) else self.read(value, kind, at)
+            if read is not None:
+                found[name] = read
         return found
 
-    def _text(self, node: Node, path: str) -> str | None:
-        if isinstance(node, Scalar) and not node.tag:
-            return node.text
-        text = as_text(node) if isinstance(node, Scalar) else None
-        if text is None:
-            kind = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
-            self._wrong(node, path, f"is not a {kind}")
-        return text
-
-    def _flag(self, node: Node, path: str) -> bool | None:
-        value = as_bool(node) if isinstance(node, Scalar) else None
-        if value is None:
-            self._wrong(node, path, "is neither true nor false")
-        return value
-
-    def _whole_number(self, node: Node, path: str) -> int | None:
-        value = as_unsigned(node) if isinstance(node, Scalar) else None
-        if value is None:
-            self._wrong(node, path, f"is not a whole number from 0 to {UINT64_MAX}", hint=_unquoted(node))
-        return value
-
-    def _number(self, node: Node, path: str) -> float | None:
-        value = as_float(node) if isinstance(node, Scalar) else None
-        if value is None:
-            self._wrong(node, path, "is not a number", hint=_unquoted(node))
-        return value
-
     def _entries(self, node: Mapping, path: str) -> dict[str, tuple[Scalar, Node]]:
-        """The entries of a mapping by key: its own, then what its merge key adds, which never replaces anything."""
+        """The entries of a mapping by key: its own, then those of its merge key, which replace nothing."""
         own: dict[str, tuple[Scalar, Node]] = {}
         merge_key: Scalar | None = None
         merged: list[Node] = []
@@ -208,7 +401,8 @@ class _Parser:
             name = key.text
             first = own[name][0] if name in own else merge_key if name == _MERGE else None
             if first is not None:
-                self._wrong(key, under(path, _cut(name)), f"is already defined at line {first.line}", noun="key ")
+                message = f"key {_name(key)} is already defined at line {first.line}"
+                self._note(key, under(path, _cut(name)), message)
             elif name == _MERGE and (key.plain or key.tag == _TAG + "merge"):
                 merge_key = key
                 merged = value.items if isinstance(value, Sequence) else [value]
@@ -230,15 +424,15 @@ class _Parser:
             if isinstance(node, Scalar):
                 self._characters += len(node.text)
         if self._values > VALUES_MAX:
-            refuse(f"aliases expand to more than {VALUES_MAX} values", line=nodes[-1].line)
+            _refuse(f"aliases expand to more than {VALUES_MAX} values", line=nodes[-1].line)
         if self._characters > TEXT_BYTES_MAX:
-            refuse(f"aliases expand to more than {TEXT_BYTES_MAX} characters", line=nodes[-1].line)
+            _refuse(f"aliases expand to more than {TEXT_BYTES_MAX} characters", line=nodes[-1].line)
 
-    def _wrong(self, node: Node, path: str, message: str, *, noun: str = "", hint: str = "") -> None:
+    def _wrong(self, node: Node, path: str, message: str, *, hint: str = "") -> None:
         """Report a problem with a node, which the message names."""
-        self._note(node, path, f"{noun}{_shown(node)} {message}", hint=hint)
+        self._note(node, path, f"{_name(node)} {message}", hint=hint)
 
-    def _note(self, node: Node, path: str, message: str, *, hint: str) -> None:
+    def _note(self, node: Node, path: str, message: str, *, hint: str = "") -> None:
         self.report.note(Problem(line=node.line, path=path, message=message, kind="parse", hint=hint))
 
 
@@ -246,20 +440,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_SHOWN_MAX else f"{text[:_TEXT_SHOWN_MAX]}..."
 
 
-def _shown(node: Node) -> str:
+def _name(node: Node) -> str:
     """How a message names a value."""
     if isinstance(node, Scalar):
         return f"'{_cut(node.text)}'"
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
 
-def _unquoted(node: Node) -> str:
-    """The hint for a number in quotes."""
-    is_quoted = isinstance(node, Scalar) and not node.plain and node.text.isdigit()
-    return "a number stands without quotes" if is_quoted else ""
-
-
-# Single values: None if the text is not of the wanted type ------------------------------------------------------------
+# Single values: None if the text is not of the type -------------------------------------------------------------------
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -286,28 +474,21 @@ def is_null(node: Node) -> bool:
 
 
 def as_text(scalar: Scalar) -> str | None:
-    """Return the text as it was written; a tag may promise what the text is not, or that it is binary."""
+    """Return the text as it was written, or decoded if it is binary. None if it contradicts its tag."""
     kind = scalar.tag.removeprefix(_TAG)
     number = msgspec.structs.replace(scalar, plain=True, tag="")
-    match kind:
-        case "int" if _integer(number) is None:
+    if kind == "binary":
+        try:
+            return base64.b64decode("".join(scalar.text.split()), validate=True).decode()
+        except ValueError:
             return None
-        case "float" if as_float(number) is None:
-            return None
-        case "bool" if scalar.text not in _BOOLS:
-            return None
-        case "null" if scalar.text not in _NULLS:
-            return None
-        case "binary":
-            return _decoded(scalar.text)
-    return scalar.text
-
-
-def _decoded(text: str) -> str | None:
-    try:
-        return base64.b64decode("".join(text.split()), validate=True).decode()
-    except ValueError:
-        return None
+    contradicts = (
+        (kind == "int" and _as_integer(number) is None)
+        or (kind == "float" and as_float(number) is None)
+        or (kind == "bool" and scalar.text not in _BOOLS)
+        or (kind == "null" and scalar.text not in _NULLS)
+    )
+    return None if contradicts else scalar.text
 
 
 def as_bool(scalar: Scalar) -> bool | None:
@@ -318,20 +499,20 @@ def as_bool(scalar: Scalar) -> bool | None:
 
 
 def as_unsigned(scalar: Scalar) -> int | None:
-    """Return the number of 0 to 2^64-1; a fraction is cut off, a negative number has no meaning."""
-    number = _integer(scalar) if _is_bare(scalar, "int", "float") else None
+    """Return the number from 0 to 2^64-1; a fraction is cut off."""
+    number = _as_integer(scalar) if _is_bare(scalar, "int", "float") else None
     if number is None and (fraction := as_float(scalar)) is not None and 0 <= fraction <= UINT64_MAX:
         number = int(fraction)
     return number if number is not None and 0 <= number <= UINT64_MAX else None
 
 
 def as_float(scalar: Scalar) -> float | None:
-    """Return the number, which may be infinite or not a number."""
+    """Return the number, which may be infinite or NaN."""
     if not _is_bare(scalar, "float", "int"):
         return None
     if scalar.text in _SPECIAL_FLOATS:
         return _SPECIAL_FLOATS[scalar.text]
-    whole = _integer(scalar)
+    whole = _as_integer(scalar)
     if whole is not None and abs(whole) <= UINT64_MAX:
         return float(whole)
     text = _digits(scalar)
@@ -339,7 +520,7 @@ def as_float(scalar: Scalar) -> float | None:
     return None if number in (float("inf"), float("-inf")) else number
 
 
-def _integer(scalar: Scalar) -> int | None:
+def _as_integer(scalar: Scalar) -> int | None:
     match = _INTEGER.fullmatch(_digits(scalar))
     if match is None or match.lastgroup is None:
         return None
@@ -348,7 +529,7 @@ def _integer(scalar: Scalar) -> int | None:
 
 
 def _digits(scalar: Scalar) -> str:
-    """Return the text without the separators that may stand anywhere behind the first digit, or nothing if too long."""
+    """Return the text without separators, which may stand anywhere after the first digit; empty if it is too long."""
     if scalar.text.startswith("_") or len(scalar.text) > _NUMBER_LENGTH_MAX:
         return ""
     return scalar.text.replace("_", "")

@@ -1,18 +1,17 @@
-"""What is wrong with a configuration, and where: told to people, so each problem names its line and its place.
-
-Not here: deciding that something is wrong (`parse.py`, `check.py` and what they call).
-"""
+"""Problems of a configuration, each with its line and its place in the text, and the report that collects them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-PROBLEMS_MAX: Final = 100  # more would not be read, and a hostile text could ask for millions
+PROBLEMS_MAX: Final = 100
+"""Problems of one report. A hostile text could cause millions."""
+
 UNKNOWN_LINE: Final = 0
 
 WARNING: Final = "doubt"
-"""The kind of what is allowed and hardly meant."""
+"""The kind of a warning: valid, and probably unintended."""
 
 Lines = Mapping[str, int]
 """Path, such as `partitions[0].queues[2].name`, to the 1-based line of its value in the text."""
@@ -21,29 +20,29 @@ NO_LINES: Final[Lines] = {}
 
 
 def under(path: str, key: str) -> str:
-    """Return the path of a key of what stands at `path`."""
+    """Return the path of a key of the value at `path`."""
     return f"{path}.{key}" if path else key
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to mend. `kind` is the stable class of the error, `message` the sentence a YuniKorn operator knows."""
+    """One problem to correct. `kind` is its stable class, `message` the sentence that YuniKorn has for it, if any."""
 
     line: int = UNKNOWN_LINE  # 1-based
-    path: str = ""  # empty for the document as a whole
+    path: str = ""  # empty for the whole document
     message: str
     kind: str
-    hint: str = ""  # what would be right, where the message does not say
+    hint: str = ""  # what is correct, if the message does not say so
 
     def __str__(self) -> str:
         """Return it in one line, place first."""
         place = [f"line {self.line}"] if self.line != UNKNOWN_LINE else []
         place += [self.path] if self.path else []
-        told = f"{self.message} ({self.hint})" if self.hint else self.message
-        return f"{', '.join(place)}: {told}" if place else told
+        message = f"{self.message} ({self.hint})" if self.hint else self.message
+        return f"{', '.join(place)}: {message}" if place else message
 
 
 class ConfigError(ValueError):
-    """A configuration that was refused, with every problem that was found; the first is the one that decides."""
+    """A configuration was refused because of these problems; the first one decides."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -52,23 +51,25 @@ class ConfigError(ValueError):
 
 
 class Report:
-    """Collects problems in the order they are found, each once, up to PROBLEMS_MAX; later ones are not kept."""
+    """Collects the first PROBLEMS_MAX problems in the order in which they are found, each once."""
 
     def __init__(self, lines: Lines = NO_LINES) -> None:
         self.problems: list[Problem] = []
         self._lines = lines
 
     def add(self, kind: str, path: str, message: str, *, hint: str = "") -> None:
-        """Note a problem with what was written at `path`."""
-        self.note(Problem(line=self._line_of(path), path=path, message=message, kind=kind, hint=hint))
+        """Report a problem with the value at `path`. Its line is that of the nearest written value around it."""
+        near = path
+        while near and near not in self._lines:
+            near = near[: max(near.rfind("."), near.rfind("["), 0)]
+        line = self._lines.get(near, UNKNOWN_LINE)
+        self.note(Problem(line=line, path=path, message=message, kind=kind, hint=hint))
+
+    def warn(self, path: str, message: str, *, hint: str = "") -> None:
+        """Report a warning about the value at `path`."""
+        self.add(WARNING, path, message, hint=hint)
 
     def note(self, problem: Problem) -> None:
-        """Note a problem that knows its line."""
+        """Report a problem with a known line."""
         if len(self.problems) < PROBLEMS_MAX and problem not in self.problems:
             self.problems.append(problem)
-
-    def _line_of(self, path: str) -> int:
-        """Return the line of the path, or else of the nearest thing around it that was written down."""
-        while path and path not in self._lines:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        return self._lines.get(path, UNKNOWN_LINE)

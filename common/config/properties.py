@@ -1,9 +1,8 @@
-"""The queue properties that mean something: what they are called, and which values they take.
+"""The queue properties: their names, and the values that they accept.
 
-A file may hold any property with any value; one that is not taken means the default. So there are two readers: what
-runs the queues, and what tells people that a value does not do what it seems to say.
-
-Not here: what the properties do and which of them children inherit (the engine's queues), warnings (`doubt_queues.py`).
+A file may hold any property with any value; a value that is not accepted means the default. The engine reads values
+with the parsers of this module, and `warnings.py` reports values that mean the default although they seem to say
+something else. Not here: what the properties do, and which of them children inherit (the engine's queues).
 """
 
 import re
@@ -15,56 +14,51 @@ from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choic
 from common.text_formats import parse_duration
 
 EDITS_MAX: Final = 2
-"""Letters added, left out or replaced in a key that is still taken for a slip of the pen."""
-
-_INT32: Final = range(-(2**31), 2**31)
-_UINT64: Final = range(2**64)
+"""Letters added, left out or replaced in a key that is still reported as a misspelled property."""
 
 
 class Property(NamedTuple):
-    """What is known of one property."""
+    """A property. `accepts` returns whether a value is accepted: neither None nor False."""
 
     values: str
-    """For people."""
+    """Description of the accepted values."""
     default: str
-    """What any value that is not taken means."""
-    takes: Callable[[str], object]
-    """Whether a value is taken: true or not None."""
+    """The meaning of every other value."""
+    accepts: Callable[[str], object]
 
     def misreads(self, value: str) -> bool:
-        """Whether a value is not taken, and seems to say something else than the default that it means."""
-        if self._accepts(value) or not value.strip() or value.lower() == self.default:
+        """Whether a value is not accepted, and seems to say something else than the default that it means."""
+        found = self.accepts(value)
+        if (found is not None and found is not False) or not value.strip() or value.lower() == self.default:
             return False
         duration = parse_duration(value)
         return duration is None or duration != parse_duration(self.default)
 
-    def _accepts(self, value: str) -> bool:
-        taken = self.takes(value)
-        return taken is not None and taken is not False
+
+def _parse_integer(text: str, allowed: range, pattern: str = "[0-9]{1,20}") -> int | None:
+    value = int(text) if re.fullmatch(pattern, text) else None
+    return value if value is not None and value in allowed else None
 
 
-def priority_offset(text: str) -> int | None:
-    """Read a signed number of 32 bits."""
-    value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
-    return None if value is None or value not in _INT32 else value
+def parse_priority_offset(text: str) -> int | None:
+    """Parse a signed number of 32 bits."""
+    return _parse_integer(text, range(-(2**31), 2**31), "[+-]?[0-9]{1,20}")
 
 
-def delay_s(text: str) -> float | None:
-    """Read a duration above zero, in seconds."""
+def parse_delay(text: str) -> float | None:
+    """Parse a duration above zero, in seconds."""
     duration = parse_duration(text)
     return duration if duration is not None and duration > 0 else None
 
 
-def back_off_after(text: str) -> int | None:
-    """Read an unsigned number of 64 bits; 0 is off."""
-    value = int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
-    return None if value is None or value not in _UINT64 else value
+def parse_backoff_attempts(text: str) -> int | None:
+    """Parse an unsigned number of 64 bits; 0 is off."""
+    return _parse_integer(text, range(2**64))
 
 
-def allocation_batch(text: str) -> int | None:
-    """Read a number of asks above zero."""
-    value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
-    return None if value is None or value not in _INT32 or value < 1 else value
+def parse_allocation_batch(text: str) -> int | None:
+    """Parse a number of asks above zero."""
+    return _parse_integer(text, range(1, 2**31), "[0-9]{1,10}")
 
 
 def _word(*words: str) -> Property:
@@ -73,7 +67,7 @@ def _word(*words: str) -> Property:
 
 
 def _duration(default: str) -> Property:
-    return Property("a duration above zero with its unit, such as 90s or 1h30m", default, delay_s)
+    return Property("a duration above zero with its unit, such as 90s or 1h30m", default, parse_delay)
 
 
 PROPERTIES: Final[Mapping[str, Property]] = {
@@ -81,21 +75,19 @@ PROPERTIES: Final[Mapping[str, Property]] = {
         "fifo, fair or stateaware, in lower case", "fifo", lambda value: value in ("fifo", "fair", "stateaware")
     ),
     "application.sort.priority": _word("enabled", "disabled"),
-    "application.unschedasks.backoff": Property("a whole number, 0 for off", "0", back_off_after),
+    "application.unschedasks.backoff": Property("a whole number, 0 for off", "0", parse_backoff_attempts),
     "application.unschedasks.backoff.delay": _duration("30s"),
     "priority.policy": _word("default", "fence"),
-    "priority.offset": Property("a whole number from -2147483648 to 2147483647", "0", priority_offset),
+    "priority.offset": Property("a whole number from -2147483648 to 2147483647", "0", parse_priority_offset),
     "preemption.policy": _word("default", "fence", "disabled"),
     "preemption.delay": _duration("30s"),
     "quota.preemption.delay": _duration("0"),
     "node.sort.policy": Property(
-        f"{', '.join(NODE_SORT_POLICIES)} or {PACK}",
-        "the order of the partition",
-        parse_node_choice,
+        f"{', '.join(NODE_SORT_POLICIES)} or {PACK}", "the order of the partition", parse_node_choice
     ),
-    "allocation.batch": Property("a whole number above zero", "1", allocation_batch),
+    "allocation.batch": Property("a whole number above zero", "1", parse_allocation_batch),
 }
-"""Every property that means something, by its exact name."""
+"""Every property that has a meaning, by its exact name."""
 
 
 def _parts(key: str) -> tuple[str, ...]:
@@ -108,14 +100,14 @@ def _letters(key: str) -> str:
 
 _BY_PARTS: Final = {_parts(name): name for name in PROPERTIES}
 _BY_LETTERS: Final = {_letters(name): name for name in PROPERTIES}
-_KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer one is compared with nothing
+_KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer key is similar to none
 
 
-@lru_cache(maxsize=1024)  # the same slip stands at many queues
+@lru_cache(maxsize=1024)  # many queues have the same keys
 def find_similar_property(key: str) -> str:
-    """Return the property that a key looks like without being it; empty if it looks like none, or is one.
+    """Return the property that a key resembles; empty if there is none, or the key is a property.
 
-    It has the same words in another order, case or with other separators between them, or is a few letters off.
+    A similar key has the same words in another order, case or with other separators, or differs by EDITS_MAX letters.
     """
     if key in PROPERTIES or len(key) > _KEY_MAX:
         return ""

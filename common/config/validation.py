@@ -1,4 +1,4 @@
-"""Validate a configuration: the rules that a text must obey before a process acts on it.
+"""Validate a configuration: the rules that apply before a process uses it.
 
 The order of the checks decides which problem is reported first. Not here: whether placement rules can be built
 (`placement_rules.py`), settings that are valid but probably unintended (`warnings.py`).

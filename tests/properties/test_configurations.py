@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from common.config.difference import find_differences
 from common.config.model import Configuration, compute_checksum
-from common.config.parse import parse_with_lines
+from common.config.parse import Node, compose, parse_with_lines
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
 from common.config.validation import DEFAULT_TEXT, find_build_problems, find_problems, load
-from common.config.yaml_nodes import Node, compose
 from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
 
 VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"

@@ -20,8 +20,8 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
+from common.config.parse import Mapping, Scalar, compose
 from common.config.validation import load
-from common.config.yaml_nodes import Mapping, Scalar, compose
 from webservice.config_view import (
     NO_DEADLOCKS,
     Deadlock,

@@ -19,10 +19,9 @@ import msgspec
 
 from common.config.difference import find_differences
 from common.config.model import Configuration
-from common.config.parse import is_null
+from common.config.parse import Mapping, Scalar, compose, is_null
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
-from common.config.yaml_nodes import Mapping, Scalar, compose
 from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
 from yunishard.commands.console import (
     STDIN,

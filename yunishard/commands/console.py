@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from common.config.parse import TEXT_BYTES_MAX
 from common.config.problems import UNKNOWN_LINE, Problem
-from common.config.yaml_nodes import TEXT_BYTES_MAX
 from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 
 STDIN: Final = "-"

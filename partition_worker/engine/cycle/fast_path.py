@@ -15,7 +15,7 @@ queues. Asks with a reservation, a placeholder or a required node are placed one
 from collections.abc import Iterator
 
 from common import event_codes
-from common.config.properties import allocation_batch
+from common.config.properties import parse_allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from partition_worker.engine import events
@@ -146,5 +146,5 @@ def plan_batch(state: PartitionState, application: Application, group: AskGroup,
 def batch_size(application: Application) -> int:
     """How many it may get in one go: as its tag says, else its queue."""
     tag = application.tags.get(ALLOCATION_BATCH)
-    wanted = None if tag is None else allocation_batch(tag)
+    wanted = None if tag is None else parse_allocation_batch(tag)
     return wanted or application.queue.policies.allocation_batch

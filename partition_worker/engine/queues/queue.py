@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from common.acl import Acl
-from common.config.properties import allocation_batch, back_off_after, delay_s, priority_offset
+from common.config.properties import parse_allocation_batch, parse_backoff_attempts, parse_delay, parse_priority_offset
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
@@ -75,14 +75,15 @@ def _read(items: tuple[tuple[str, str], ...], *, leaf: bool) -> Policies:
         application_sort="fair" if sort == "fair" else "stateaware" if sort == "stateaware" else "fifo",
         priority_sort=properties.get("application.sort.priority", "").lower() != "disabled",
         priority_fence=properties.get("priority.policy", "").lower() == "fence",
-        priority_offset=priority_offset(properties.get("priority.offset", "")) or 0,
+        priority_offset=parse_priority_offset(properties.get("priority.offset", "")) or 0,
         preemption="fence" if preemption == "fence" else "disabled" if preemption == "disabled" else "default",
-        preemption_delay_s=(delay_s(properties.get("preemption.delay", "")) if leaf else None) or PREEMPTION_DELAY_S,
-        quota_preemption_delay_s=delay_s(properties.get("quota.preemption.delay", "")) or 0.0,
-        back_off_after=back_off_after(properties.get("application.unschedasks.backoff", "")) or 0,
-        back_off_s=delay_s(properties.get("application.unschedasks.backoff.delay", "")) or BACK_OFF_S,
+        preemption_delay_s=(parse_delay(properties.get("preemption.delay", "")) if leaf else None)
+        or PREEMPTION_DELAY_S,
+        quota_preemption_delay_s=parse_delay(properties.get("quota.preemption.delay", "")) or 0.0,
+        back_off_after=parse_backoff_attempts(properties.get("application.unschedasks.backoff", "")) or 0,
+        back_off_s=parse_delay(properties.get("application.unschedasks.backoff.delay", "")) or BACK_OFF_S,
         node_sort=parse_node_choice(properties.get(NODE_SORT, "")),
-        allocation_batch=allocation_batch(properties.get(ALLOCATION_BATCH, "")) or 1,
+        allocation_batch=parse_allocation_batch(properties.get(ALLOCATION_BATCH, "")) or 1,
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.config.properties import PROPERTIES, delay_s, find_similar_property, priority_offset
+from common.config.properties import PROPERTIES, find_similar_property, parse_delay, parse_priority_offset
 from partition_worker.engine.queues.queue import parse_policies
 
 
@@ -49,11 +49,11 @@ def test_queues_read_the_named_default_and_what_is_not_taken_alike(name: str, *,
 
 @pytest.mark.parametrize("text", ["", "1" * 21, "٣", "1_000", " 1"])
 def test_an_offset_is_an_ordinary_decimal_number(text: str) -> None:
-    assert priority_offset(text) is None
+    assert parse_priority_offset(text) is None
 
 
 def test_a_delay_of_nothing_is_none() -> None:
-    assert (delay_s("0"), delay_s("-1s"), delay_s("1.5s")) == (None, None, 1.5)
+    assert (parse_delay("0"), parse_delay("-1s"), parse_delay("1.5s")) == (None, None, 1.5)
 
 
 @pytest.mark.parametrize(

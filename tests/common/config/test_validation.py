@@ -15,7 +15,7 @@ from common.config.model import (
     QueueConfig,
     compute_checksum,
 )
-from common.config.parse import parse, parse_with_lines
+from common.config.parse import DEPTH_MAX, parse, parse_with_lines
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
 from common.config.validation import (
     DEFAULT_TEXT,
@@ -26,7 +26,6 @@ from common.config.validation import (
     load,
     validate,
 )
-from common.config.yaml_nodes import DEPTH_MAX
 from common.names import ILLEGAL_QUEUE
 
 

@@ -92,8 +92,8 @@ def test_zeros_beside_an_amount_and_guarantees_of_nothing_say_what_they_mean(res
     [
         ("bob,*", "'*' in an access control list counts nothing", "* stands alone"),
         ("bob,9to5,a:b dev,x.y", "'9to5', 'a:b', 'x.y' in an access control list counts nothing", "no user or group"),
-        ("%%", "'%%' in an access control list counts nothing, and nobody is left", "no user or group"),
-        ("ann\tdev", r"'ann\tdev' in an access control list counts nothing, and nobody is left", "one blank"),
+        ("%%", "'%%' in an access control list counts nothing, and no entry is left", "no user or group"),
+        ("ann\tdev", r"'ann\tdev' in an access control list counts nothing, and no entry is left", "one blank"),
         ("ann, bob", "'bob' are groups: users end at the blank", "no blank behind a comma"),
         ("1,2,3,4,5,6,7", "'1', '2', '3', '4', '5' and 2 more in an access control list counts nothing", "no user"),
     ],
@@ -147,7 +147,7 @@ def test_queues_that_nobody_may_submit_to_are_told_once_and_not_all_by_name() ->
     (problem,) = in_partition(queues=[{"name": "root", "queues": queues}])
     listed = "root.team.q0, root.team.q1, root.team.q2, root.team.q3, root.team.q4 and 3 more"
     reason = "no submitacl or adminacl there or above grants anything"
-    assert problem.message == f"nobody may submit to {listed}: {reason}"
+    assert problem.message == f"no user may submit to {listed}: {reason}"
     assert problem.path == "partitions[0].queues[0].queues[0].queues[0]"
 
 
@@ -201,7 +201,7 @@ def test_an_entry_of_a_longer_list_that_is_no_name_is_nobody() -> None:
         (".users[1]", True),
         (".groups[0]", False),
     ]
-    assert told(problems) == ["'dev.*' can be nobody's name", "'9to5' can be nobody's name"]
+    assert told(problems) == ["'dev.*' cannot be a name", "'9to5' cannot be a name"]
 
 
 @pytest.mark.parametrize(

@@ -481,4 +481,4 @@ def test_a_rule_is_one_class_and_one_name_in_the_table_of_the_configuration(monk
 
 
 def test_every_rule_that_a_configuration_may_name_has_a_class() -> None:
-    assert {*placement_rules.RULES, placement_rules.RECOVERY} == set(Rule.registry)
+    assert {*placement_rules.RULES, "recovery"} == set(Rule.registry)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config.yaml_nodes import TEXT_BYTES_MAX
+from common.config.parse import TEXT_BYTES_MAX
 from yunishard.cli import main
 
 GOOD = "partitions:\n  - queues:\n      - name: root\n        submitacl: '*'\n        queues:\n          - name: a\n"
