@@ -42,6 +42,7 @@ def _with_a_code(package: str, sources: dict[str, ast.Module]) -> Iterator[tuple
     among the arguments of a call.
     """
     yield ("Refused", False), -1
+    yield ("Refused", True), -1  # `rm_messages.Refused`
     for name, tree in sources.items():
         for node in ast.walk(tree) if name.startswith(f"{package}/") else ():
             if isinstance(node, Function):
