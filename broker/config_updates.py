@@ -6,10 +6,9 @@ decides how its result is reported. `DefaultConfig` offers the text of the watch
 Not here: the vote (`config_rollout.py`), watching the file (`watched_file.py`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -50,15 +49,22 @@ class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRequest(ABC):
-    """A request to change an RM's configuration; subclasses report the result to its requester."""
+class UpdateRequest:
+    """A request to change an RM's configuration: by a call of the RM, by a caller of a front end, or by an edit of the
+    watched file, whose editor reads the result in the log.
+    """
 
+    source: Literal["rm", "front-end", "file"]
     rm: str
     text: str
     author: str
     """For users: shown in the history and, if the RM did not request the change itself, to the RM."""
     origin: str
     """As in `ConfigVersion`."""
+    peer: str = ""
+    """The RM's proxy, or the front end."""
+    call: Header
+    """Of the message with the request, for the answer."""
     expected: str = ""
     """Precondition: checksum of the configuration to replace; empty for none."""
     overwrite: bool = False
@@ -71,52 +77,12 @@ class UpdateRequest(ABC):
         """Whether the requester owns the configuration, instead of changing the owner's text."""
         return self.origin in OWNER_ORIGINS
 
-    @property
-    def requester(self) -> str:
-        """For the log."""
-        return f"{self.author} ({self.origin})"
-
-    @abstractmethod
     def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         """Answer that the configuration is in force, and whether it is written to the watched file."""
-
-    def notify_rm(self, session: RmSession) -> list[Outgoing]:
-        """Notify the RM of its new configuration."""
-        return [session.build_message(_describe(session, self.author))]
-
-    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        """Answer that nothing has changed, and why."""
-        state.notes.append(f"configuration change of RM {self.rm} refused: {refusal}")
-        return []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RmUpdateRequest(UpdateRequest):
-    """A request of the RM itself, by a call."""
-
-    peer: str
-    call: Header
-
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
-        return [session.build_message(_describe(session), to=self.peer, ref=self.call.ref)]
-
-    def notify_rm(self, session: RmSession) -> list[Outgoing]:
-        """Notify the RM only if it has reconnected through another proxy, where the answer does not reach it."""
-        return [] if session.proxy == self.peer else [session.build_message(_describe(session))]
-
-    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        UpdateRequest.report_refusal(self, state, refusal)
-        return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontEndUpdateRequest(UpdateRequest):
-    """A request of a caller of a front end."""
-
-    peer: str
-    ref: str
-
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
+        if self.source == "rm":
+            return [session.build_message(_describe(session), to=self.peer, ref=self.call.ref)]
+        if self.source == "file":
+            return []
         latest = state.versions.history(session.rm).latest
         others = (one for one in state.registry.sessions.values() if one.rm != session.rm)
         view = ChangedView(
@@ -127,35 +93,31 @@ class FrontEndUpdateRequest(UpdateRequest):
             followers=sorted(one.rm for one in others if one.follows_core) if written_back else [],
             warnings=state.list_warnings(session.text),
         )
-        return [build_answer(self.peer, self.ref, 200, msgspec.json.encode(view))]
+        return [build_answer(self.peer, self.call.ref, 200, msgspec.json.encode(view))]
+
+    def notify_rm(self, session: RmSession) -> list[Outgoing]:
+        """Notify the RM of its new configuration; if it called itself, only if it has reconnected through another proxy
+        since, where the answer does not reach it.
+        """
+        if self.source == "rm":
+            return [] if session.proxy == self.peer else [session.build_message(_describe(session))]
+        return [session.build_message(_describe(session, self.author))]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        UpdateRequest.report_refusal(self, state, refusal)
+        """Answer that nothing has changed, and why."""
+        if self.source == "file":
+            state.warnings.append(
+                f"RM {self.rm} keeps its configuration, {state.watched} was refused: {refusal.in_one_line}; correct "
+                "the file, or send it once more with `yunishard config put`"
+            )
+            return []
+        state.notes.append(f"configuration change of RM {self.rm} refused: {refusal}")
+        if self.source == "rm":
+            return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
         body = str(refusal).encode()
         if refusal.status == BAD_REQUEST:
             body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
-        return [build_answer(self.peer, self.ref, refusal.status, body)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileUpdateRequest(UpdateRequest):
-    """A request by an edit of the watched file; its editor reads the result in the log."""
-
-    path: str
-
-    @property
-    def requester(self) -> str:
-        return f"the file {self.path}"
-
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
-        return []
-
-    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        state.warnings.append(
-            f"RM {self.rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, "
-            "or send it once more with `yunishard config put`"
-        )
-        return []
+        return [build_answer(self.peer, self.call.ref, refusal.status, body)]
 
 
 def _describe(session: RmSession, author: str = "") -> ConfigurationUpdated:
@@ -208,14 +170,15 @@ class ConfigUpdate(ConfigChange):
         commits = self.rollout.build_outcome(registry, CommitConfig)
         sends = [*commits, *registry.build_first_settings(session, added)]
         held = [registry.build_retirement(session, partition) for partition in removed]
-        state.notes.append(f"configuration of RM {session.rm} changed by {request.requester}")
+        requester = f"the file {state.watched}" if request.source == "file" else f"{request.author} ({request.origin})"
+        state.notes.append(f"configuration of RM {session.rm} changed by {requester}")
         state.notes += [f"partition {partition} is no longer configured and is taken down" for partition in removed]
         written_back = _is_written_back(state, session, request)
         if written_back:
             sends.append(make_outgoing(FILE, WriteFile(text=request.text, replaces=self.file_checksum)))
         sends += request.notify_rm(session)
         confirmation = request.confirm(state, session, written_back=written_back)
-        if added and isinstance(request, FrontEndUpdateRequest):
+        if added and request.source == "front-end":
             held += confirmation
         else:
             sends += confirmation
@@ -373,7 +336,12 @@ class DefaultConfig:
             return rebase_latest(state, rm, checksum)
         if latest is not None and latest.base == checksum:
             return []
-        request = FileUpdateRequest(
-            rm=rm, text=state.default_text, author="the file", origin=FROM_FILE, path=state.watched
+        request = UpdateRequest(
+            source="file",
+            rm=rm,
+            text=state.default_text,
+            author="the file",
+            origin=FROM_FILE,
+            call=Header(kind="ChangedFile"),
         )
         return start_update(state, self._changes, request, now)

@@ -1,7 +1,7 @@
 """Validation of configuration texts: analysis results, a cache of them, and preloading of large texts.
 
 Analysing a text with 10,000 queues takes most of a second, in which the broker would route nothing. So a child process
-analyses large texts (`validation_process.py`), and the messages that need them wait:
+analyses large texts (`python -m broker.config_validation`), and the messages that need them wait:
 
     arrived --large text, not in the cache--> waiting --analysed--> handled as if it arrived now
         |
@@ -11,7 +11,8 @@ The broker analyses a text itself if the child process fails, and if the text is
 that an RM starts with, or one from the record. Checks that depend on the RM are in `state.py`.
 """
 
-from collections import OrderedDict, deque
+import sys
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -76,9 +77,6 @@ class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Warnings: settings that are valid but probably unintended."""
 
 
-_decoder: Final = msgspec.msgpack.Decoder(ConfigAnalysis)
-
-
 def analyze(text: str) -> ConfigAnalysis:
     """Parse and check a configuration text."""
     try:
@@ -96,16 +94,12 @@ def analyze(text: str) -> ConfigAnalysis:
     )
 
 
-def encode_analysis(analysis: ConfigAnalysis) -> bytes:
-    """Encode an analysis for another process."""
-    return msgspec.msgpack.encode(analysis)
-
-
 class AnalysisCache:
     """The analyses of the latest texts."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, ConfigAnalysis] = OrderedDict()
+        self._known: dict[str, ConfigAnalysis] = {}
+        """The least recently used text comes first."""
         self.misses = 0
         """Texts analysed in this process."""
 
@@ -123,13 +117,13 @@ class AnalysisCache:
 
     def add_encoded(self, text: str, data: bytes) -> None:
         """Add the analysis that another process made. Raises msgspec.MsgspecError if it cannot be decoded."""
-        self._keep(text, _decoder.decode(data))
+        self._keep(text, msgspec.msgpack.decode(data, type=ConfigAnalysis))
 
     def _keep(self, text: str, analysis: ConfigAnalysis) -> None:
+        self._known.pop(text, None)
         self._known[text] = analysis
-        self._known.move_to_end(text)
         if len(self._known) > ANALYSES_MAX:
-            self._known.popitem(last=False)
+            del self._known[next(iter(self._known))]
 
 
 analyses: Final = AnalysisCache()
@@ -160,7 +154,8 @@ class ConfigPreloader:
         if incoming.source == READER:
             return self._handle_analysis(incoming, now)
         if self._waiting:
-            if not _is_ordered(incoming.header):
+            kind = incoming.header.kind
+            if kind not in ORDERED_KINDS and (kind != "Hello" or incoming.header.partition):
                 return self._machine.handle(incoming, now)
             self._waiting.append(incoming)
             return self._handle_all(now) if len(self._waiting) > WAITING_MAX else []
@@ -205,10 +200,6 @@ class ConfigPreloader:
         return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
 
 
-def _is_ordered(header: Header) -> bool:
-    return header.kind in ORDERED_KINDS or (header.kind == "Hello" and not header.partition)
-
-
 def _text_in(incoming: Incoming) -> str:
     match incoming.header.kind:
         case "RegisterResourceManager":
@@ -220,3 +211,7 @@ def _text_in(incoming: Incoming) -> str:
         case "ChangedFile":
             return decode_body(ChangedFile, incoming.body).text
     return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.msgpack.encode(analyze(sys.stdin.buffer.read().decode())))

@@ -17,47 +17,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from broker import config_updates, liveness, rm_sessions
 from broker.config_rollout import ConfigChanges
-from broker.config_updates import (
-    RETIRE_MAX_S,
-    DefaultConfig,
-    FrontEndUpdateRequest,
-    RmUpdateRequest,
-    start_update,
-)
-from broker.liveness import Liveness, RecoveryState, classify_worker, recover_worker, request_resume_after_restart
 from broker.metrics import BrokerMetrics
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from broker.rm_records import RmPersistence, restore_session
-from broker.rm_sessions import (
-    handle_leave,
-    hash_call,
-    mark_away,
-    mark_proxy_restarted,
-    resume_session,
-    start_registration,
-)
 from broker.state import FROM_FILE, BrokerPolicy, BrokerState, ConfigVersions
+from common import control_messages, rm_messages
 from common.config.problems import ConfigError
-from common.control_messages import (
-    ChangedFile,
-    ConfigVote,
-    Hello,
-    Recorded,
-    RetirePartition,
-    WorkerEnded,
-    WorkersWanted,
-)
 from common.messages import Command, Header, Message, News
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
-from common.rm_messages import UNNUMBERED, Heartbeat, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
-_NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
+_NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))
 _QUERIES: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
 """Messages of front ends that the worker of a partition answers."""
 _HEARTBEAT: Final = Header(kind="Heartbeat")
@@ -94,10 +70,10 @@ class BrokerMachine:
         self._changes = ConfigChanges(self.state, self._persistence)
         self._queries = PendingQueries()
         self.metrics = BrokerMetrics(self.state, self._queries)
-        self._default_config = DefaultConfig(self.state, self._changes)
-        self._liveness = Liveness(self.state, self._changes)
+        self._default_config = config_updates.DefaultConfig(self.state, self._changes)
+        self._liveness = liveness.Liveness(self.state, self._changes)
         self._started_ns = int(now * 1e9)
-        self._heartbeat_body = encode_body(Heartbeat(incarnation=str(incarnation)))
+        self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
         if self.registry.away:
@@ -117,7 +93,7 @@ class BrokerMachine:
             reason = "; ".join(str(error).splitlines())
             self.state.warnings.append(f"RM {record.rm} has to register again, its record is not valid: {reason}")
             return
-        self.registry.restore(session, record.leases, leave_by=now + RETIRE_MAX_S)
+        self.registry.restore(session, record.leases, leave_by=now + config_updates.RETIRE_MAX_S)
         self.registry.away[record.rm] = now
 
     @property
@@ -155,9 +131,7 @@ class BrokerMachine:
 
     def _drop_stale(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Messages that waited for an echo, without retirements of partitions that are gone or configured again."""
-        return [
-            one for one in sends if one.header.kind != RetirePartition.__name__ or self._is_ending(one.header.partition)
-        ]
+        return [one for one in sends if one.header.kind != "RetirePartition" or self._is_ending(one.header.partition)]
 
     def _is_ending(self, partition: str) -> bool:
         return partition in self.registry.leaving and self._changes.find_for_partition(partition) is None
@@ -183,7 +157,7 @@ class BrokerMachine:
         self._liveness.schedule(now)
         return [*free, *self._report_leases()]
 
-    def _handle_recorded(self, rm: str, recorded: Recorded, now: float) -> list[Outgoing]:
+    def _handle_recorded(self, rm: str, recorded: control_messages.Recorded, now: float) -> list[Outgoing]:
         if not self._persistence.handle_recorded(rm, recorded, now):
             return []
         change = self._changes.find(rm)
@@ -203,7 +177,10 @@ class BrokerMachine:
             return failed
         self._reported_leases = leases
         managers = {partition: self.registry.slots[partition].rm for partition in leases}
-        return [*failed, make_outgoing(SUPERVISOR, WorkersWanted(partitions=leases, managers=managers))]
+        return [
+            *failed,
+            make_outgoing(SUPERVISOR, control_messages.WorkersWanted(partitions=leases, managers=managers)),
+        ]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
@@ -215,10 +192,10 @@ class BrokerMachine:
             return [build_refusal(incoming.source, header, "unknown-session", reason)]
         partition = session.full_name(header.partition)
         if session.has(partition):
-            to = header if partition == header.partition else _rename_partition(header, partition)
+            to = header if partition == header.partition else replace(header, partition=partition)
             return [Outgoing(self.registry.slots[partition].worker, to, incoming.body)]
         # The partition has just been removed. The proxy refuses the items of the message one by one.
-        return [] if header.kind in UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
+        return [] if header.kind in rm_messages.UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
 
     def _route_to_proxy(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
@@ -228,7 +205,7 @@ class BrokerMachine:
             return []
         slot.last_seen = now
         slot.begun = slot.begun or header.life == session.generation(header.partition)
-        to = _rename_partition(header, usual_name(header.partition)) if DISTINCT in header.partition else header
+        to = replace(header, partition=usual_name(header.partition)) if DISTINCT in header.partition else header
         return [Outgoing(session.proxy, to, incoming.body)] if session.proxy else []
 
     def _slot_of_sender(self, incoming: Incoming) -> WorkerSlot | None:
@@ -245,7 +222,7 @@ class BrokerMachine:
         if slot is not None:
             slot.last_seen = now
             if not slot.present:
-                return [make_outgoing(incoming.source, Heartbeat(), _HEARTBEAT)]
+                return [make_outgoing(incoming.source, rm_messages.Heartbeat(), _HEARTBEAT)]
         elif not incoming.header.partition:
             sends = self._finish(self._liveness.mark_seen(incoming.source, now), now)
         return [Outgoing(incoming.source, _HEARTBEAT, self._heartbeat_body), *sends]
@@ -271,7 +248,7 @@ class BrokerMachine:
             case "Answer":
                 return self._route_answer(incoming)
             case "Hello":
-                return self._handle_hello(incoming, decode_body(Hello, incoming.body), now)
+                return self._handle_hello(incoming, decode_body(control_messages.Hello, incoming.body), now)
             case "ManagerAway":
                 return self._handle_manager_away(incoming, now)
             case "Retired":
@@ -281,13 +258,15 @@ class BrokerMachine:
             case "ConfigVote":
                 if self._slot_of_sender(incoming) is None:
                     return []
-                return self._changes.count_vote(header.partition, decode_body(ConfigVote, incoming.body), now)
+                return self._changes.count_vote(
+                    header.partition, decode_body(control_messages.ConfigVote, incoming.body), now
+                )
             case "Recorded" if incoming.source == RECORD:
-                return self._handle_recorded(header.rm, decode_body(Recorded, incoming.body), now)
+                return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" if incoming.source == SUPERVISOR:
-                return self._handle_worker_ended(header, decode_body(WorkerEnded, incoming.body))
+                return self._handle_worker_ended(header, decode_body(control_messages.WorkerEnded, incoming.body))
             case "ChangedFile" if incoming.source == FILE:
-                self._default_config.set_text(decode_body(ChangedFile, incoming.body).text)
+                self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
             case kind if kind == MALFORMED:
                 return [build_refusal(incoming.source, header, "malformed", header.ref)]
@@ -300,24 +279,25 @@ class BrokerMachine:
             case "RegisterResourceManager":
                 return self._handle_register(incoming, now)
             case "Resume":
-                return resume_session(self.state, incoming, decode_body(Resume, incoming.body))
+                return rm_sessions.resume_session(self.state, incoming, decode_body(rm_messages.Resume, incoming.body))
             case "Leave":
-                return handle_leave(self.state, self._changes, incoming)
+                return rm_sessions.handle_leave(self.state, self._changes, incoming)
             case "UpdateConfiguration":
                 return self._handle_update(incoming, now)
             case "ChangeConfig":
                 message = decode_body(ChangeConfig, incoming.body)
-                request = FrontEndUpdateRequest(
+                request = config_updates.UpdateRequest(
+                    source="front-end",
                     rm=header.rm,
                     text=message.config,
                     author=message.author,
                     origin=message.origin,
+                    peer=incoming.source,
+                    call=header,
                     expected=message.expected,
                     overwrite=message.overwrite,
-                    peer=incoming.source,
-                    ref=header.ref,
                 )
-                return start_update(self.state, self._changes, request, now)
+                return config_updates.start_update(self.state, self._changes, request, now)
             case "ReadConfig":
                 return [read_config(self.state, incoming, decode_body(ReadConfig, incoming.body))]
             case "ListPartitions":
@@ -327,12 +307,12 @@ class BrokerMachine:
 
     # Workers --------------------------------------------------------------------------------------------------------
 
-    def _handle_hello(self, incoming: Incoming, hello: Hello, now: float) -> list[Outgoing]:
+    def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
         self.metrics.drop_report(incoming.source)
         if hello.role == SUPERVISOR:
             self._reported_leases = None
         if hello.role == RMPROXY:
-            return mark_proxy_restarted(self.state, incoming.source, now)
+            return rm_sessions.mark_proxy_restarted(self.state, incoming.source, now)
         slot = self._slot_of_sender(incoming)
         if hello.role != "worker" or slot is None:
             return []
@@ -342,7 +322,7 @@ class BrokerMachine:
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)
         if session is not None and partition in session.configs:
-            sends += recover_worker(self.state, session, incoming.header, hello)
+            sends += liveness.recover_worker(self.state, session, incoming.header, hello)
         elif session is not None and partition in session.leaving and change is None:
             sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
@@ -353,7 +333,7 @@ class BrokerMachine:
             change.rollout.generations[partition] = owner.generation(partition)
         return [*sends, change.rollout.build_prepare(self.registry, partition)]
 
-    def _handle_worker_ended(self, header: Header, ended: WorkerEnded) -> list[Outgoing]:
+    def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready."""
         slot = self.registry.slots.get(header.partition)
         if slot is None or slot.epoch != header.epoch:
@@ -368,18 +348,21 @@ class BrokerMachine:
                 ended = replace(ended, cannot_start=False)  # the next attempt may succeed
         return self._changes.handle_worker_ended(header.partition, ended)
 
-    def _recover_leaving(self, session: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
+    def _recover_leaving(self, session: RmSession, header: Header, hello: control_messages.Hello) -> list[Outgoing]:
         """Retire a restarted worker whose partition is no longer configured. If it has lost the partition's state, it
         cannot report the releases, and the partition ends.
         """
         partition = header.partition
-        if classify_worker(session, self.registry.slots[partition], header, hello) is RecoveryState.LOST:
+        if (
+            liveness.classify_worker(session, self.registry.slots[partition], header, hello)
+            is liveness.RecoveryState.LOST
+        ):
             reason = hello.problem or "its worker does not have it any more"
             self.state.warnings.append(f"partition {partition} ends without telling its RM what was in it: {reason}")
             self._remove_partition(partition)
             return []
         retirement = self.registry.build_retirement(session, partition)
-        return [retirement, *request_resume_after_restart(self.state, session, partition)]
+        return [retirement, *liveness.request_resume_after_restart(self.state, session, partition)]
 
     def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
         """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""
@@ -393,12 +376,12 @@ class BrokerMachine:
 
     def _handle_register(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
-        request = decode_body(RegisterResourceManager, incoming.body)
+        request = decode_body(rm_messages.RegisterResourceManager, incoming.body)
         known = self.registry.find_session(header.rm, header.session)
         if known is None:
-            return start_registration(self.state, self._changes, incoming, request, now)
-        if known.call == hash_call(incoming.body):  # the answer to the first call was lost
-            return resume_session(self.state, incoming, Resume())
+            return rm_sessions.start_registration(self.state, self._changes, incoming, request, now)
+        if known.call == rm_sessions.hash_call(incoming.body):  # the answer to the first call was lost
+            return rm_sessions.resume_session(self.state, incoming, rm_messages.Resume())
         reason = "registration of RM failed: this session has registered, begin a new one"
         return [build_refusal(incoming.source, header, "registration", reason)]
 
@@ -407,12 +390,12 @@ class BrokerMachine:
         session = self.registry.find_session(incoming.header.rm, incoming.header.session)
         if session is None or session.proxy != incoming.source:
             return []
-        return mark_away(self.state, session, "it is silent or has hung up", now)
+        return rm_sessions.mark_away(self.state, session, "it is silent or has hung up", now)
 
     def _handle_update(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the RM's own update. Its settings take effect even if the configuration is refused."""
         header = incoming.header
-        message = decode_body(UpdateConfiguration, incoming.body)
+        message = decode_body(rm_messages.UpdateConfiguration, incoming.body)
         session = self.registry.find_session(header.rm, header.session)
         if session is None or message.rm_id not in ("", header.rm):
             reason = (
@@ -425,7 +408,8 @@ class BrokerMachine:
             session = replace(session, extra=dict(message.extra_config))
             self.registry.set_session(session)
             settings = self.registry.build_settings(session, session.configs)
-        request = RmUpdateRequest(
+        request = config_updates.UpdateRequest(
+            source="rm",
             rm=header.rm,
             text=message.config or self.state.default_text,
             author=f"RM {header.rm}",
@@ -434,9 +418,4 @@ class BrokerMachine:
             peer=incoming.source,
             call=header,
         )
-        return [*settings, *start_update(self.state, self._changes, request, now)]
-
-
-def _rename_partition(header: Header, partition: str) -> Header:
-    """The header with another partition name: RMs and workers may use different names for a partition."""
-    return replace(header, partition=partition)
+        return [*settings, *config_updates.start_update(self.state, self._changes, request, now)]

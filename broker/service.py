@@ -1,27 +1,37 @@
-"""The broker process: its listening socket, durable record, watched file, and the loop around its machine.
+"""The broker process: its listening socket, durable record, watched file, the child process that validates
+configurations, and the loop around its machine.
 
 Not here: decisions (`routing.py`).
 """
 
+import asyncio
 import logging
-from contextlib import ExitStack
-from pathlib import Path
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from broker.config_validation import ConfigPreloader
 from broker.record_file import RecordFile
 from broker.routing import BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
-from broker.validation_process import ValidationProcess
 from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
+from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
 from common.transport import BrokerPort
+from common.wire import Incoming, Outgoing
 
 RECORD_NAME: Final = "broker.sqlite"
 """The broker's durable record, in the state directory."""
+
+VALIDATION_MAX_S: Final = 30.0
+"""How long the analysis of one text may take. The largest text that is accepted needs about ten seconds."""
+
+_VALIDATION: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "broker.config_validation")
 
 _log = logging.getLogger("core.broker")
 
@@ -34,7 +44,11 @@ async def serve(arguments: Arguments, life: Life) -> None:
         record = RecordFile(str(settings.state / RECORD_NAME) if settings.state else ":memory:", wake=wire.wake)
         stack.callback(record.close)
         wire.add(RECORD, record)
-        file = _watch(settings.config, wire, stack)
+        file = WatchedFile(settings.config, wake=wire.wake) if settings.config else None
+        if file is not None:
+            stack.callback(file.close)
+            wire.add(FILE, file)
+            file.watch()
         validation = ValidationProcess(wake=wire.wake)
         stack.callback(validation.close)
         wire.add(READER, validation)
@@ -66,18 +80,63 @@ async def serve(arguments: Arguments, life: Life) -> None:
         await drive(ConfigPreloader(broker), wire, life.stopping, write_notes=lambda: _write_notes(broker))
 
 
-def _watch(path: Path | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
-    if path is None:
-        return None
-    file = WatchedFile(path, wake=wire.wake)
-    stack.callback(file.close)
-    wire.add(FILE, file)
-    file.watch()
-    return file
-
-
 def _write_notes(broker: BrokerMachine) -> None:
     for level, lines in ((logging.INFO, broker.state.notes), (logging.WARNING, broker.state.warnings)):
         for line in lines:
             _log.log(level, "%s", line)
         lines.clear()
+
+
+class ValidationProcess:
+    """Child process that analyses one configuration text and exits, so that the broker continues to route meanwhile.
+
+    An endpoint of the broker's wire: the machine sends one text at a time and receives the encoded analysis, or an
+    empty body if the process failed. Rejected: a process that stays, which keeps the memory that a large text takes; a
+    thread, which competes with the event loop for the interpreter.
+    """
+
+    def __init__(
+        self, *, wake: Callable[[], None], program: Sequence[str] = _VALIDATION, limit_s: float = VALIDATION_MAX_S
+    ) -> None:
+        self._wake = wake
+        self._program = program
+        self._limit_s = limit_s
+        self._answers: deque[Incoming] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def receive(self) -> Incoming | None:
+        return self._answers.popleft() if self._answers else None
+
+    def send(self, message: Outgoing) -> None:
+        """Start the analysis of a text; needs a running loop."""
+        task = asyncio.create_task(self._process(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _process(self, message: Outgoing) -> None:
+        try:
+            analysis = await self._run_child(message.body)
+        except (OSError, TimeoutError) as error:
+            _log.warning("the broker parses a configuration itself, as its process failed: %s", error or "timeout")
+            analysis = b""
+        self._answers.append(Incoming(READER, Header(kind="TextRead", ref=message.header.ref), analysis))
+        self._wake()
+
+    async def _run_child(self, text: bytes) -> bytes:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self._program, stdin=pipe, stdout=pipe)
+        try:
+            async with asyncio.timeout(self._limit_s):
+                found, _ = await process.communicate(text)
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.communicate()  # closes the pipes
+        if process.returncode != 0:
+            raise OSError(f"it ended with status {process.returncode}")
+        return found

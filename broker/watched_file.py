@@ -21,8 +21,8 @@ from common.config.model import compute_checksum
 from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.messages import Header
-from common.names import BROKER, FILE
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
+from common.names import FILE
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 POLL_INTERVAL_S: Final = 0.5
 """Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have
@@ -32,14 +32,12 @@ finished.
 NEW_FILE_MODE: Final = 0o644
 """Mode of a new file, before the umask."""
 
-_Stamp = tuple[int, int, int, int]
-
 _log = logging.getLogger("core.config")
 
 
 class WatchedFile:
     """A file that cannot be read at first has no text yet: `yunishard up` refuses it, but a broker that restarts has to
-    go on.
+    run without it.
     """
 
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
@@ -48,7 +46,7 @@ class WatchedFile:
         self._changes: deque[Incoming] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._last_warning = ""
-        self._stamp: _Stamp | None = None
+        self._stamp: tuple[int, ...] | None = None
         self.text = ""
         with suppress(OSError):
             stamp = self._read_stamp()
@@ -57,8 +55,10 @@ class WatchedFile:
         self._seen = self._stamp
 
     def watch(self) -> None:
-        """Poll the file regularly; needs a running loop."""
-        self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll_again)
+        """Poll the file from now on, at regular intervals; needs a running loop."""
+        if self._timer is not None:
+            self.poll()
+        self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self.watch)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -85,10 +85,8 @@ class WatchedFile:
                 error.strerror or error,
             )
             return
-        if gone:
-            _log.info("%s was missing and is written again", self.path)
-        else:
-            _log.info("%s written, the previous text is in %s", self.path, self._previous)
+        what = "was missing and is written again" if gone else f"written, the previous text is in {self._previous}"
+        _log.info("%s %s", self.path, what)
         for _ in ("new", "complete"):
             self.poll()
 
@@ -103,8 +101,8 @@ class WatchedFile:
         try:
             # Private until it has the mode of the file that it replaces; never follows a link.
             mode = NEW_FILE_MODE if gone else 0o600
-            opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -120,10 +118,6 @@ class WatchedFile:
         finally:
             os.close(folder)
 
-    def _poll_again(self) -> None:
-        self.poll()
-        self.watch()
-
     def poll(self) -> None:
         """Report a change once it is complete."""
         try:
@@ -137,22 +131,18 @@ class WatchedFile:
             if stamp != self._read_stamp():
                 return
         except OSError as error:
-            self._warn_once(f"cannot be read: {error.strerror or error}")
+            warning = f"cannot be read: {error.strerror or error}"
+            if warning != self._last_warning:  # log each reason once
+                self._last_warning = warning
+                _log.warning("%s %s; the configuration in force stays", self.path, warning)
             return
         self._stamp, self._last_warning = stamp, ""
         if text != self.text:
             self.text = text
-            message = make_outgoing(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))
-            self._changes.append(Incoming(FILE, message.header, message.body))
+            self._changes.append(Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text))))
             self._wake()
 
-    def _warn_once(self, warning: str) -> None:
-        """Log each reason once; the configuration in force stays."""
-        if warning != self._last_warning:
-            self._last_warning = warning
-            _log.warning("%s %s; the configuration in force stays", self.path, warning)
-
-    def _read_stamp(self) -> _Stamp:
+    def _read_stamp(self) -> tuple[int, ...]:
         """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as
         `cp -p` keeps the mtime.
         """

@@ -19,27 +19,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from common import rm_messages
 from common.control_messages import ManagerAway
 from common.messages import Command, Header, Message
 from common.query_messages import Answer, Query
-from common.rm_messages import (
-    NODE_CREATE,
-    NODE_CREATE_DRAIN,
-    AllocationRequest,
-    AllocationResponse,
-    ApplicationRequest,
-    ApplicationResponse,
-    Goodbye,
-    Left,
-    NodeRequest,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-    Registered,
-    RegisterResourceManager,
-    ResumeWanted,
-    UpdateConfiguration,
-)
 from common.session import EncodedMessage, Session, split_by_partition
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
@@ -99,10 +82,10 @@ class GrpcRm:
         """Set when the core has answered the registration, or it ended."""
         self._source = PEER + rm_id
         self._deliver = deliver
-        self._request: RegisterResourceManager | None = None
+        self._request: rm_messages.RegisterResourceManager | None = None
         self._queues: dict[type[Response], ResponseQueue] = {
             kind: ResponseQueue(on_written=self._continue_after_write, on_stream_end=self._start_absence_timer)
-            for kind in (NodeResponse, ApplicationResponse, AllocationResponse)
+            for kind in (rm_messages.NodeResponse, rm_messages.ApplicationResponse, rm_messages.AllocationResponse)
         }
         self._room = asyncio.Event()
         """Set when commands may have been acknowledged, or responses written."""
@@ -122,7 +105,7 @@ class GrpcRm:
 
     # To the core ----------------------------------------------------------------------------------------------------
 
-    def register(self, request: RegisterResourceManager) -> None:
+    def register(self, request: rm_messages.RegisterResourceManager) -> None:
         """Send the registration to the core; `answered` is set when it has answered."""
         self._request = request
         self._send(self.session.register(request))
@@ -137,7 +120,7 @@ class GrpcRm:
             for outgoing in self.session.numbered(parts):
                 self._send(outgoing)
 
-    async def reconfigure(self, request: UpdateConfiguration) -> Message:
+    async def reconfigure(self, request: rm_messages.UpdateConfiguration) -> Message:
         """Request another configuration; return the core's answer."""
         ref = self._reference()
         return await self._answer(ref, self.session.update_configuration(request, ref=ref))
@@ -146,7 +129,7 @@ class GrpcRm:
         """Leave for good; return the core's answer. If the core refuses, the RM stays."""
         ref = self._reference()
         answer = await self._answer(ref, self.session.leave(reason, ref=ref))
-        if isinstance(answer, Refused):
+        if isinstance(answer, rm_messages.Refused):
             self._resume()
         return answer
 
@@ -198,39 +181,39 @@ class GrpcRm:
         except WireError as error:
             self._recover(header.partition, error)
             return
-        if message is not None and not isinstance(message, Registered):
+        if message is not None and not isinstance(message, rm_messages.Registered):
             self._fault_counts.pop(header.partition, None)
         self._room.set()
         self._schedule_acknowledgement()
         answered = message is not None and self._settle(header.ref, message)
-        if isinstance(message, Left):
+        if isinstance(message, rm_messages.Left):
             self._end_after_flush()
         if message is None or answered:
             return
         match message:
-            case NodeResponse() | ApplicationResponse() | AllocationResponse():
+            case rm_messages.NodeResponse() | rm_messages.ApplicationResponse() | rm_messages.AllocationResponse():
                 try:
                     self._queues[type(message)].extend(split_response(message))
                 except ValueError as error:  # a number beyond the range of protobuf
                     text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
                     raise SessionLostError(text) from error
-            case Registered() if header.partition:
+            case rm_messages.Registered() if header.partition:
                 for outgoing in self.session.repeated(header.partition):
                     self._send(outgoing)
-            case Registered():
+            case rm_messages.Registered():
                 self._complete_registration()
-            case ResumeWanted() if self._away:
+            case rm_messages.ResumeWanted() if self._away:
                 self._resume()
-            case ResumeWanted() if header.partition != self.session.resuming or not header.partition:
+            case rm_messages.ResumeWanted() if header.partition != self.session.resuming or not header.partition:
                 self._resume(header.partition)
-            case Goodbye(retry_after_milli_seconds=retry_ms):
+            case rm_messages.Goodbye(retry_after_milli_seconds=retry_ms):
                 self._end_streams(replace(StatusKind.STOPPING.make(), retry_s=retry_ms / 1000))
-            case PartitionRestarted(reason=reason):
+            case rm_messages.PartitionRestarted(reason=reason):
                 why = f": {reason}" if reason else ""
                 raise SessionLostError(f"partition {header.partition} was restarted and lost its state{why}")
-            case Refused() if header.ref and self.session.state != "refused":
+            case rm_messages.Refused() if header.ref and self.session.state != "refused":
                 return  # the caller does not wait any more
-            case Refused():
+            case rm_messages.Refused():
                 self._handle_refusal(header, message)
             case _:
                 return  # the scheduler interface has no message for it
@@ -262,7 +245,7 @@ class GrpcRm:
         elif self._streamless:
             self._start_absence_timer()
 
-    def _handle_refusal(self, header: Header, refused: Refused) -> None:
+    def _handle_refusal(self, header: Header, refused: rm_messages.Refused) -> None:
         """Handle the refusal of a registration, a resumption or an update."""
         if not self.answered.is_set():
             self.end(make_refusal_status(refused.code, refused.reason))
@@ -395,17 +378,17 @@ def _answer_in(body: bytes) -> Message:
     try:
         return decode_body(Answer, body)
     except WireError as error:
-        return Refused(code="malformed", reason=str(error))
+        return rm_messages.Refused(code="malformed", reason=str(error))
 
 
 def _only_adds(command: Command) -> bool:
     """Return whether an update only creates nodes, submits applications or asks."""
     match command:
-        case NodeRequest(nodes=nodes):
-            return all(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes)
-        case ApplicationRequest(remove=remove):
+        case rm_messages.NodeRequest(nodes=nodes):
+            return all(one.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN) for one in nodes)
+        case rm_messages.ApplicationRequest(remove=remove):
             return not remove
-        case AllocationRequest(releases=releases):
+        case rm_messages.AllocationRequest(releases=releases):
             return not releases.allocations_to_release
     return False
 
@@ -453,11 +436,11 @@ class GrpcRegistry:
                 if rm.status is not None and self._registered.get(rm_id) is rm:
                     del self._registered[rm_id]
                 return
-        if header.kind == Registered.__name__:  # too late: this session has ended here
+        if header.kind == rm_messages.Registered.__name__:  # too late: this session has ended here
             away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
             self._deliver(Incoming(message.to, away, encode_body(ManagerAway())))
 
-    async def register(self, request: RegisterResourceManager) -> None:
+    async def register(self, request: rm_messages.RegisterResourceManager) -> None:
         """Register an RM, or register it again.
 
         Raises:

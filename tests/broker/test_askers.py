@@ -2,8 +2,9 @@
 
 import msgspec
 
-from broker.config_updates import FrontEndUpdateRequest
+from broker.config_updates import UpdateRequest
 from common.config.model import compute_checksum
+from common.messages import Header
 from common.query_messages import Answer
 from common.rm_messages import ConfigurationUpdated, Refused, Resume
 from tests.broker.house import GPU, PROXY, WEB, answers, is_prepare, news, registered
@@ -92,8 +93,8 @@ def test_a_front_end_hears_of_each_problem_where_it_is() -> None:
 
 def test_only_owners_own_what_they_ask_for() -> None:
     origins = ("registration", "update", "file", "api", "rollback to 3")
-    fields = {"rm": RM, "text": "", "author": "a", "peer": WEB, "ref": ""}
-    assert [FrontEndUpdateRequest(origin=one, **fields).is_owner for one in origins] == [True, True, True, False, False]
+    fields = {"source": "front-end", "rm": RM, "text": "", "author": "a", "call": Header(kind="ChangeConfig")}
+    assert [UpdateRequest(origin=one, **fields).is_owner for one in origins] == [True, True, True, False, False]
 
 
 def test_nothing_is_asked_of_a_worker_twice_for_a_refused_change() -> None:

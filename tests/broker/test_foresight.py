@@ -1,5 +1,6 @@
 """Large texts are read by somebody else, and what may not overtake them waits."""
 
+import msgspec
 import pytest
 
 from broker.config_validation import (
@@ -8,7 +9,6 @@ from broker.config_validation import (
     AnalysisCache,
     ConfigPreloader,
     analyze,
-    encode_analysis,
 )
 from common.control_messages import ChangedFile, Hello
 from common.messages import Header, Message
@@ -51,7 +51,7 @@ class Scene:
         return self.foresight.handle(Incoming(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
 
 
-JUDGEMENT = encode_analysis(analyze(LARGE))
+JUDGEMENT = msgspec.msgpack.encode(analyze(LARGE))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_next_large_text_in_the_line_is_read_in_its_turn() -> None:
     *_, asked = scene.read(1, JUDGEMENT)
     assert (asked.to, asked.body) == (READER, LARGER.encode())
     assert scene.notebook.heard == ["ChangedFile 1", "ChangedFile 2"]
-    scene.read(2, encode_analysis(analyze(LARGER)))
+    scene.read(2, msgspec.msgpack.encode(analyze(LARGER)))
     assert scene.notebook.heard[2:] == ["ChangedFile 3", "ChangedFile 4"]
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from broker.config_validation import ANALYSES_MAX, AnalysisCache, analyze, encode_analysis
+from broker.config_validation import ANALYSES_MAX, AnalysisCache, analyze
 from common.config.validation import load
 
 GOOD = "partitions:\n- name: default\n  queues:\n  - name: root\n    queues:\n    - name: {}\n"
@@ -51,7 +51,7 @@ def test_everything_is_looked_at_with_the_lines_of_the_text() -> None:
 @pytest.mark.parametrize("text", [GOOD.format("a"), TWO, "partitions: 1"])
 def test_what_another_process_says_is_the_same(text: str) -> None:
     cache = AnalysisCache()
-    cache.add_encoded(text, encode_analysis(analyze(text)))
+    cache.add_encoded(text, msgspec.msgpack.encode(analyze(text)))
     assert cache.get(text) == analyze(text)
     assert not cache.misses
 

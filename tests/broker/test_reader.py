@@ -3,8 +3,10 @@
 import asyncio
 import sys
 
-from broker.config_validation import analyze, encode_analysis
-from broker.validation_process import ValidationProcess
+import msgspec
+
+from broker.config_validation import analyze
+from broker.service import ValidationProcess
 from common.messages import Header
 from common.names import READER
 from common.wire import Incoming, Outgoing
@@ -33,7 +35,7 @@ async def answer(*program: str, limit_s: float = PATIENCE_S) -> Incoming:
 
 def test_the_judgement_is_that_of_this_process() -> None:
     heard = asyncio.run(answer())
-    assert (heard.source, heard.header.ref, heard.body) == (READER, "5", encode_analysis(analyze(TEXT)))
+    assert (heard.source, heard.header.ref, heard.body) == (READER, "5", msgspec.msgpack.encode(analyze(TEXT)))
 
 
 def test_a_process_that_breaks_gives_an_empty_answer() -> None:
