@@ -10,16 +10,16 @@ block, which slows the core down, and may send updates. Not here: any behaviour 
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypedDict, TypeVar, Unpack
+from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from common import rm_messages
 from yunishard.builders import check_arguments
-from yunishard.client import CHANGE_MAX_S, LEAVE_MAX_S, ResourceManager
+from yunishard.client import LEAVE_MAX_S, ResourceManager
 from yunishard.connection import StateDump
 from yunishard.exceptions import Closed, UsageError
 from yunishard.results import Callbacks, Predicate, Result
@@ -27,6 +27,7 @@ from yunishard.session import Sync
 
 NO_CALLBACKS: Final = Callbacks()
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -45,18 +46,27 @@ class ConnectOptions(TypedDict, total=False):
     timeout_s: float
 
 
+def _forward(
+    method: Callable[Concatenate[ResourceManager, _P], Coroutine[None, None, _T]],
+) -> "Callable[Concatenate[BlockingResourceManager, _P], _T]":
+    """Build a method that runs this one in the event loop and waits for its result."""
+
+    @wraps(method)
+    def call(self: "BlockingResourceManager", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        self._check()
+        return self._run(method(self._rm, *args, **kwargs))
+
+    return call
+
+
 class BlockingResourceManager:
     """A registered resource manager for any thread. The constructor connects, with the arguments and errors of
-    `connect`; `callbacks` are plain functions.
+    `connect`; `callbacks` are plain functions. Methods raise the errors of `ResourceManager`, or what a callback
+    raised; no callback is called then.
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        rm_id: str,
-        callbacks: Callbacks = NO_CALLBACKS,
-        **options: Unpack[ConnectOptions],
+        self, address: str, *, rm_id: str, callbacks: Callbacks = NO_CALLBACKS, **options: Unpack[ConnectOptions]
     ) -> None:
         connecting = ResourceManager.connect(address, rm_id=rm_id, **options)
         self._callbacks = callbacks
@@ -83,41 +93,10 @@ class BlockingResourceManager:
         """The normalised names of the partitions that the configuration defines; they change with it."""
         return self._rm.partitions
 
-    def update_nodes(self, nodes: Sequence[rm_messages.NodeInfo]) -> None:
-        """Create, change or remove nodes.
-
-        Raises:
-            Exception: (every update) as of `ResourceManager`, or what a callback raised; no callback is called then.
-        """
-        self._check()
-        self._run(self._rm.update_nodes(nodes))
-
-    def update_applications(
-        self,
-        *,
-        new: Sequence[rm_messages.AddApplicationRequest] = (),
-        remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
-    ) -> None:
-        """Submit applications and remove others; the core handles the new ones first."""
-        self._check()
-        self._run(self._rm.update_applications(new=new, remove=remove))
-
-    def update_allocations(
-        self,
-        *,
-        allocations: Sequence[rm_messages.Allocation] = (),
-        releases: Sequence[rm_messages.AllocationRelease] = (),
-    ) -> None:
-        """Send asks, allocations that already run, and releases; the core handles the releases last."""
-        self._check()
-        self._run(self._rm.update_allocations(allocations=allocations, releases=releases))
-
-    def update_configuration(
-        self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
-    ) -> rm_messages.ConfigurationUpdated:
-        """Replace the `queues.yaml`; as in `ResourceManager`, with the same errors."""
-        self._check()
-        return self._run(self._rm.update_configuration(text, extra_config=extra_config, timeout_s=timeout_s))
+    update_nodes = _forward(ResourceManager.update_nodes)
+    update_applications = _forward(ResourceManager.update_applications)
+    update_allocations = _forward(ResourceManager.update_allocations)
+    update_configuration = _forward(ResourceManager.update_configuration)
 
     @contextmanager
     def resync(self, partition: str = "", *, reason: str = "") -> Iterator[Sync]:

@@ -1,37 +1,6 @@
-"""The command `yunishard`: finds the subcommand, and nothing else.
+"""A resource scheduler for multi-tenant clusters: hierarchical queues, and one
+worker process for each partition.
 
-A subcommand is a module with `add_arguments(parser)` and `main(args) -> int`, named here and imported only when it is
-used, so that `yunishard --help` answers at once and the command line depends on no part of the system.
-
-Not here: what the subcommands do.
-"""
-
-import argparse
-import errno
-import importlib
-import importlib.util
-import os
-import re
-import shlex
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NoReturn
-
-PROGRAM: Final = "yunishard"
-NOT_DONE: Final = 1
-UNUSABLE: Final = 2
-INTERRUPTED: Final = 130
-READER_GONE: Final = 141
-
-_CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a standard output that cannot be written, such as a file on a full disk."""
-
-ABOUT: Final = """\
-A resource scheduler for multi-tenant clusters: hierarchical queues, and one
-worker process for each partition."""
-
-MORE: Final = """\
 examples:
   yunishard up                                 start the system
   yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
@@ -50,7 +19,35 @@ exit codes:
   1    the command ran and failed, or was refused
   2    wrong usage, or the command cannot start
   130  interrupted
-  141  the reader of the output has ended"""
+  141  the reader of the output has ended
+"""
+
+# The docstring is the help text. A subcommand is a module with `add_arguments(parser)` and `main(args) -> int`, named
+# here and imported only when it is used, so that `yunishard --help` answers at once and the command line depends on no
+# part of the system.
+# Not here: what the subcommands do.
+
+import argparse
+import errno
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Final, NoReturn
+
+PROGRAM: Final = "yunishard"
+NOT_DONE: Final = 1
+UNUSABLE: Final = 2
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+_CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a standard output that cannot be written, such as a file on a full disk."""
 
 
 class CommandFailed(Exception):
@@ -59,6 +56,11 @@ class CommandFailed(Exception):
     def __init__(self, text: str, *, status: int = NOT_DONE) -> None:
         super().__init__(text)
         self.status = status
+
+
+def describe(parser: argparse.ArgumentParser, text: str | None) -> None:
+    """Set a help text: its first paragraph becomes the description, and the others follow the options."""
+    parser.description, _, parser.epilog = cleandoc(text or "").partition("\n\n")
 
 
 def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
@@ -150,11 +152,10 @@ def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser of the command line, with the options of the subcommands in `described`."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description=ABOUT,
-        epilog=MORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    describe(parser, __doc__)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
@@ -275,22 +276,20 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpa
 
 # yunishard completion -------------------------------------------------------------------------------------------------
 
-COMPLETION_ABOUT: Final = """\
-Print a completion script for your shell.
-
-  bash   source <(yunishard completion bash)                      in ~/.bashrc
-  zsh    source <(yunishard completion zsh)         in ~/.zshrc, after compinit
-  fish   yunishard completion fish > ~/.config/fish/completions/yunishard.fish"""
-
 
 def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard completion`."""
-    parser.description = COMPLETION_ABOUT
+    describe(parser, run_completion.__doc__)
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
 
 
 def run_completion(args: argparse.Namespace) -> int:
-    """Print the script; return the exit status."""
+    """Print a completion script for your shell.
+
+    bash   source <(yunishard completion bash)                      in ~/.bashrc
+    zsh    source <(yunishard completion zsh)         in ~/.zshrc, after compinit
+    fish   yunishard completion fish > ~/.config/fish/completions/yunishard.fish
+    """
     import shtab  # imported here, as no other command uses it
 
     parser = build_parser(COMMANDS)

@@ -1,5 +1,7 @@
 """`yunishard app` and `yunishard schedule`: administer a running system over REST.
 
+The docstrings of `run_app` and `run_schedule` are the help texts.
+
 Not here: HTTP (`rest.py`), the configuration (`config.py`), authorization (the web service decides).
 """
 
@@ -8,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from common.query_messages import STEPS_MAX
-from yunishard.cli import CommandFailed, parse_whole
+from yunishard.cli import CommandFailed, describe, parse_whole
 from yunishard.commands.console import add_actions, show, write
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 
@@ -17,25 +19,10 @@ from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_
 LIST_ROUTES: Final = {"queue": "queues", "application": "applications/active"}
 """First word of a 404 message, which names the kind of thing that is missing, to the route that lists that kind."""
 
-APP_ABOUT: Final = """\
-Kill an application, or move it to another queue with everything it uses.
-Requires admin access to the queue (for a move, to both queues), or the role
-of scheduler administrator."""
-
-APP_EXAMPLES: Final = """\
-examples:
-  yunishard app kill spark-17
-  yunishard app move spark-17 root.research --partition rm-1_gpu
-
-exit codes:
-  0  done
-  1  refused, with the reason, or the application does not exist
-  2  wrong usage, or the system does not answer"""
-
 
 def add_app_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard app`."""
-    parser.description, parser.epilog = APP_ABOUT, APP_EXAMPLES
+    describe(parser, run_app.__doc__)
     actions = {
         "kill": "fail the application and release everything it has",
         "move": "move the application to another queue; it continues to run",
@@ -49,7 +36,19 @@ def add_app_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_app(args: argparse.Namespace) -> int:
-    """Kill or move the application; return the exit status."""
+    """Kill an application, or move it to another queue with everything it uses.
+    Requires admin access to the queue (for a move, to both queues), or the role
+    of scheduler administrator.
+
+    examples:
+      yunishard app kill spark-17
+      yunishard app move spark-17 root.research --partition rm-1_gpu
+
+    exit codes:
+      0  done
+      1  refused, with the reason, or the application does not exist
+      2  wrong usage, or the system does not answer
+    """
     rest = Rest.from_arguments(args)
     partition = args.partition or _find_partition(rest, args.application)
     query = {"queue": args.queue} if args.action == "move" else {}
@@ -102,27 +101,12 @@ def _has_application(rest: Rest, partition: str, application: str) -> bool:
 
 # yunishard schedule ---------------------------------------------------------------------------------------------------
 
-SCHEDULE_ABOUT: Final = """\
-Make the next scheduling decisions, one after the other, and print each. The
-system must run with `yunishard up --manual`. For tests and teaching. Requires
-the role of scheduler administrator."""
-
-SCHEDULE_EXAMPLES: Final = """\
-examples:
-  yunishard schedule default                 one decision
-  yunishard schedule rm-1_gpu --steps 20     up to 20 decisions
-
-exit codes:
-  0  done, also if there was nothing to decide
-  1  refused, with the reason
-  2  wrong usage, or the system does not answer"""
-
 DECISION_FIELDS: Final = ("kind", "applicationID", "allocationKey", "nodeID")
 
 
 def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard schedule`."""
-    parser.description, parser.epilog = SCHEDULE_ABOUT, SCHEDULE_EXAMPLES
+    describe(parser, run_schedule.__doc__)
     parser.add_argument("partition", metavar="PARTITION", help="name of the partition, as the web service shows it")
     about = f"number of decisions, 1 to {STEPS_MAX} (default: 1)"
     parser.add_argument("--steps", metavar="N", type=parse_whole(1, STEPS_MAX), default=1, help=about)
@@ -130,7 +114,19 @@ def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_schedule(args: argparse.Namespace) -> int:
-    """Make the decisions and print them; return the exit status."""
+    """Make the next scheduling decisions, one after the other, and print each. The
+    system must run with `yunishard up --manual`. For tests and teaching. Requires
+    the role of scheduler administrator.
+
+    examples:
+      yunishard schedule default                 one decision
+      yunishard schedule rm-1_gpu --steps 20     up to 20 decisions
+
+    exit codes:
+      0  done, also if there was nothing to decide
+      1  refused, with the reason
+      2  wrong usage, or the system does not answer
+    """
     answer = Rest.from_arguments(args).in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
     if args.json:
         return answer.print()

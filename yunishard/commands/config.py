@@ -1,10 +1,28 @@
-"""`yunishard config`: show, change, compare and roll back the configuration of a resource manager, over REST.
+"""Show and change the queues of a resource manager while the system runs. A
+change reaches all its partitions or none.
 
-A change carries the checksum of the configuration that it replaces (If-Match), so that concurrent changes do not
-overwrite each other.
+N: the number of a version, as `history` shows it.
 
-Not here: HTTP (`rest.py`), checking a file without a running system (`validate.py`).
+examples:
+  yunishard config get > queues.yaml       the text in force
+  yunishard config get 3                   that of version 3
+  yunishard config put queues.yaml         replace it; prints warnings about
+                                           probably unintended settings
+  yunishard config history
+  yunishard config diff                    the last change
+  yunishard config diff current queues.yaml
+  yunishard config diff --summary 3        changes since version 3, by queue
+  yunishard config rollback 3              version 3 again, as a new version
+
+exit codes:
+  0  done; of diff: no difference
+  1  refused, with the reason; of diff: they differ
+  2  wrong usage, a file that cannot be read, or nothing answers
 """
+
+# The docstring is the help text. A change carries the checksum of the configuration that it replaces (If-Match), so
+# that concurrent changes do not overwrite each other.
+# Not here: HTTP (`rest.py`), checking a file without a running system (`validate.py`).
 
 import argparse
 import difflib
@@ -22,40 +40,9 @@ from common.config.model import Configuration
 from common.config.parse import Mapping, Scalar, compose, is_null
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
-from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
-from yunishard.commands.console import (
-    STDIN,
-    add_actions,
-    format_problem,
-    print_json,
-    read_configuration,
-    show,
-    write,
-)
+from yunishard.cli import UNUSABLE, CommandFailed, describe, parse_whole
+from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration, show, write
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
-
-ABOUT: Final = """\
-Show and change the queues of a resource manager while the system runs. A
-change reaches all its partitions or none."""
-
-MORE: Final = """\
-N: the number of a version, as `history` shows it.
-
-examples:
-  yunishard config get > queues.yaml       the text in force
-  yunishard config get 3                   that of version 3
-  yunishard config put queues.yaml         replace it; prints warnings about
-                                           probably unintended settings
-  yunishard config history
-  yunishard config diff                    the last change
-  yunishard config diff current queues.yaml
-  yunishard config diff --summary 3        changes since version 3, by queue
-  yunishard config rollback 3              version 3 again, as a new version
-
-exit codes:
-  0  done; of diff: no difference
-  1  refused, with the reason; of diff: they differ
-  2  wrong usage, a file that cannot be read, or nothing answers"""
 
 CURRENT: Final = "current"
 SIDE: Final = f"{CURRENT}|N|FILE"
@@ -64,7 +51,7 @@ SIDE: Final = f"{CURRENT}|N|FILE"
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard config`."""
-    parser.description, parser.epilog = ABOUT, MORE
+    describe(parser, __doc__)
     version = parse_whole(1, 999_999_999, "the number of a version")
     for name, own in add_actions(parser, {name: about for name, (_, about) in _ACTIONS.items()}).items():
         own.add_argument("--rm", metavar="ID", default="", help="the resource manager (default: the only one)")

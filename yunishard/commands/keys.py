@@ -1,10 +1,28 @@
-"""`yunishard keys`: create key pairs, and define which resource managers may use a key.
+"""CURVE keys for the native port: create pairs, and define which resource
+managers may use a key. A running system reads a changed list at once.
 
-Works on files, with no running system: a system reads a changed allow-list within a second. A list is replaced as a
-whole or not at all. Lines about other keys, and comments, stay as they are.
+examples:
+  yunishard keys new server                  the pair of the port itself
+  yunishard keys new rm-1                    one for a resource manager
+  yunishard keys allow rm-1.key rm-1         rm-1 may use it
+  yunishard keys allow ci.key 'test-*' --comment 'the test cluster'
+  yunishard keys list
+  yunishard keys revoke rm-1                 rm-1 may use no key any more
+  yunishard up --native tcp://0.0.0.0:9090 --native-keys KEYS
 
-Not here: the formats of key files and allow-lists (`common/curve_keys.py`).
+KEYS is the directory of the pairs and of the list: that of --dir, or
+$XDG_CONFIG_HOME/yunishard, usually ~/.config/yunishard.
+
+exit codes:
+  0  done
+  1  refused: it exists already, or there is no such key
+  2  wrong usage, or a file that cannot be used
 """
+
+# The docstring is the help text. The command works on files, with no running system: a system reads a changed allow-
+# list within a second. A list is replaced as a whole or not at all. Lines about other keys, and comments, stay as they
+# are.
+# Not here: the formats of key files and allow-lists (`common/curve_keys.py`).
 
 import argparse
 import fcntl
@@ -21,30 +39,8 @@ from typing import Final
 
 from common import curve_keys
 from common.names import RmIdError, parse_rm_ids
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import UNUSABLE, CommandFailed, describe
 from yunishard.commands.console import add_actions, config_directory, print_json, show, write
-
-ABOUT: Final = """\
-CURVE keys for the native port: create pairs, and define which resource
-managers may use a key. A running system reads a changed list at once."""
-
-MORE: Final = """\
-examples:
-  yunishard keys new server                  the pair of the port itself
-  yunishard keys new rm-1                    one for a resource manager
-  yunishard keys allow rm-1.key rm-1         rm-1 may use it
-  yunishard keys allow ci.key 'test-*' --comment 'the test cluster'
-  yunishard keys list
-  yunishard keys revoke rm-1                 rm-1 may use no key any more
-  yunishard up --native tcp://0.0.0.0:9090 --native-keys KEYS
-
-KEYS is the directory of the pairs and of the list: that of --dir, or
-$XDG_CONFIG_HOME/yunishard, usually ~/.config/yunishard.
-
-exit codes:
-  0  done
-  1  refused: it exists already, or there is no such key
-  2  wrong usage, or a file that cannot be used"""
 
 LIST_MODE: Final = 0o644
 """Mode of a new list, which contains no secret."""
@@ -52,7 +48,7 @@ LIST_MODE: Final = 0o644
 
 def add_keys_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard keys`."""
-    parser.description, parser.epilog = ABOUT, MORE
+    describe(parser, __doc__)
     for name, own in add_actions(parser, {name: about for name, (_, about) in _ACTIONS.items()}).items():
         own.add_argument("--dir", metavar="DIR", type=Path, help="directory of the keys (default: ~/.config/yunishard)")
         if name != "new":

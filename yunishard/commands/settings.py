@@ -1,9 +1,21 @@
-"""`yunishard settings`: every setting with its effective value and source, of a running system or of one to be started.
+"""Show every setting with its effective value and its source: an option, the
+environment, a line of the settings file, or the default. Without a URL, show
+what `yunishard up` would use here and now, with these options.
 
-Only a running system has the settings that resource managers send.
+examples:
+  yunishard settings
+  yunishard settings --settings /etc/yunishard.yaml
+  yunishard settings --rest http://127.0.0.1:9080   of the running system,
+                                                    and of its RMs
 
-Not here: which settings there are (`deploy/`, `common/extra_config.py`).
+exit codes:
+  0  done
+  1  the system refused the request
+  2  wrong usage, an invalid setting, or the system does not answer
 """
+
+# The docstring is the help text. Only a running system has the settings that resource managers send.
+# Not here: which settings there are (`deploy/`, `common/extra_config.py`).
 
 import argparse
 import os
@@ -14,34 +26,17 @@ from common.extra_config import effective
 from common.settings import DEFAULT, SettingsError, add_options, given_options
 from deploy.settings import resolve_settings
 from deploy.up import add_file_option
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import UNUSABLE, CommandFailed, describe
 from yunishard.commands.console import print_json, show
 from yunishard.commands.rest import Rest, add_token_file
 
 RM_PREFIX: Final = "rm/"
 """Prefix of the settings that a resource manager sends."""
 
-SETTINGS_ABOUT: Final = """\
-Show every setting with its effective value and its source: an option, the
-environment, a line of the settings file, or the default. Without a URL, show
-what `yunishard up` would use here and now, with these options."""
-
-SETTINGS_EXAMPLES: Final = """\
-examples:
-  yunishard settings
-  yunishard settings --settings /etc/yunishard.yaml
-  yunishard settings --rest http://127.0.0.1:9080   of the running system,
-                                                    and of its RMs
-
-exit codes:
-  0  done
-  1  the system refused the request
-  2  wrong usage, an invalid setting, or the system does not answer"""
-
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard settings`."""
-    parser.description, parser.epilog = SETTINGS_ABOUT, SETTINGS_EXAMPLES
+    describe(parser, __doc__)
     parser.add_argument("--ca", metavar="FILE", help="with a URL: CA certificates that sign the server's certificate")
     add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of name, value and source")

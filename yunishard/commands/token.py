@@ -1,34 +1,7 @@
-"""`yunishard token`: create tokens that identify users over REST, and show the claims of a token.
-
-Works on files, with no running system. The secret of a key file can sign a token for any user, and the web service
-accepts each such token until the token expires or the secret is removed from the file.
-
-Not here: the format of key files (`common/token_keys.py`), verifying a token (`webservice/tokens.py`).
-"""
-
-import argparse
-import json
-import re
-import sys
-import time
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final
-
-import msgspec
-
-from common.names import is_person
-from common.text_formats import parse_duration
-from common.token_keys import TokenKeyError, read_token_keys, write_secret
-from yunishard.cli import UNUSABLE, CommandFailed
-from yunishard.commands.console import STDIN, config_directory, print_json, write
-
-ABOUT: Final = """\
-Create a token that identifies a user over REST, for a system that runs with
+"""Create a token that identifies a user over REST, for a system that runs with
 `--auth token`; the output is the token alone. Or create the key file that
-signs tokens, or show the claims of a token."""
+signs tokens, or show the claims of a token.
 
-MORE: Final = """\
 examples:
   yunishard token --new-key                       once; prints the file name
   yunishard up --auth token --auth-keys ~/.config/yunishard/tokens.jwks
@@ -45,7 +18,29 @@ any user.
 exit codes:
   0  done
   1  refused: the key file exists already, or this is no token
-  2  wrong usage, or a file that cannot be used"""
+  2  wrong usage, or a file that cannot be used
+"""
+
+# The docstring is the help text. The command works on files, with no running system. The web service accepts each
+# token that the secret of a key file has signed until the token expires or the secret is removed from the file.
+# Not here: the format of key files (`common/token_keys.py`), verifying a token (`webservice/tokens.py`).
+
+import argparse
+import json
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common.names import is_person
+from common.text_formats import parse_duration
+from common.token_keys import TokenKeyError, read_token_keys, write_secret
+from yunishard.cli import UNUSABLE, CommandFailed, describe
+from yunishard.commands.console import STDIN, config_directory, print_json, write
 
 KEYS: Final = "tokens.jwks"
 """Name of the key file in the user's configuration directory."""
@@ -60,7 +55,7 @@ TOKEN_BYTES_MAX: Final = 8 << 10
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard token`."""
-    parser.description, parser.epilog = ABOUT, MORE
+    describe(parser, __doc__)
     parser.add_argument("user", metavar="USER", nargs="?", help="the user of the token")
     parser.add_argument("--groups", metavar="NAMES", default="", help="groups of the user, with commas between")
     about = f"such as 30m, 12h or 90d, the maximum (default: {LIFETIME})"

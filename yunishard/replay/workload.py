@@ -311,12 +311,7 @@ _PARTITION: Final = """\
 
 
 def plan(
-    log: Log,
-    *,
-    rm_id: str,
-    partitions: int = PARTITIONS_DEFAULT,
-    load: float = LOAD_DEFAULT,
-    nodes: int | None = None,
+    log: Log, *, rm_id: str, partitions: int = PARTITIONS_DEFAULT, load: float = LOAD_DEFAULT, nodes: int | None = None
 ) -> Plan:
     """Plan the replay: the busiest `partitions` sites get their own partition, all others share one.
 
