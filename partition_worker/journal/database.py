@@ -1,4 +1,4 @@
-"""The journal's SQLite database: schema, transactions, fencing by epoch, and verification of the write-ahead log.
+"""The journal's SQLite database: schema, transactions, fencing by epoch, reading, and verification.
 
     meta    one row: the partition, the epoch of its worker, the first step that is needed, the last step
     steps   number, time, kind, the encoded step, and a checksum of these
@@ -6,6 +6,9 @@
 A transaction is durable when it returns (`synchronous=FULL`), and verifies that the epoch is still the worker's own.
 The usual transaction is a single statement, because the thread releases the interpreter lock for each statement: four
 statements would wait for a busy worker four times.
+
+A reader verifies the checksums of all steps, finds gaps, and reads the snapshot. It fetches steps in pages, each in a
+transaction of its own, so that a slow reader does not keep a running worker from truncating SQLite's write-ahead log.
 """
 
 import os
@@ -13,10 +16,16 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
+import msgspec
+
+from common.journal_messages import Step
 from partition_worker.journal.files import PRIVATE, Fenced, Files, JournalDamaged
+from partition_worker.journal.snapshots import read_snapshot
 
 FORMAT: Final = 1
 """The format of the file, in its `user_version`."""
@@ -198,24 +207,30 @@ class Database:
         return max(self._meta.last, self._meta.snapshot)
 
     def _claim(self, epoch: int) -> None:
-        files = self.files
         version = self._file.execute("PRAGMA user_version").fetchone()[0]
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
         self._file.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         self._file.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
+        is_new = version == 0 and not self._file.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        if not is_new:
+            self._read_meta(epoch)  # first, as the journal of a later worker is not to be judged
+        check_wal(self._file, self.files)
         with self._transaction():
-            if version == 0 and not self._file.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            if is_new:
                 self._create(epoch)
-            self._meta = read_meta(self._file, files.partition)
-            if self._meta.epoch > epoch:
-                raise Fenced(f"{files.database}: another worker has the partition, under epoch {self._meta.epoch}")
-            check_wal(self._file, files)
+            meta = self._meta = self._read_meta(epoch)
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only names the database
-            self._meta = self._update_meta(self._meta._replace(epoch=epoch))
+            self._meta = self._update_meta(meta._replace(epoch=epoch))
         self.truncate_wal()  # otherwise unfinished transactions stay in it
         self._preallocate_wal()
+
+    def _read_meta(self, epoch: int) -> Meta:
+        meta = read_meta(self._file, self.files.partition)
+        if meta.epoch > epoch:
+            raise Fenced(f"{self.files.database}: another worker has the partition, under epoch {meta.epoch}")
+        return meta
 
     def _preallocate_wal(self) -> None:
         """Fill the log with zeros, which SQLite ignores, under the write lock. A full disk only slows commits down."""
@@ -354,81 +369,186 @@ class Database:
 
 # Verification of the write-ahead log --------------------------------------------------------------------------------
 
-WAL_LOOKS: Final = 3
+WAL_ATTEMPTS: Final = 3
 """Attempts before lost transactions count: another process may write meanwhile."""
 
-_WAL_HEAD: Final = struct.Struct(">8I")
-"""Magic number, format, page size, count, two salts, two checksums."""
-
-_WAL_FRAME: Final = struct.Struct(">6I")
-"""Page number, database size if a transaction ends here, two salts, two checksums; the page follows."""
-
-_WAL_INDEX: Final = struct.Struct("=16xI12x8s")
-"""The number of valid frames, and the salts as they are in the log."""
-
-_open_indexes: Final[dict[tuple[int, int], int]] = {}
-"""Descriptors of WAL indexes, by device and inode. They stay open while the file has a name: a process that closes any
-descriptor of a file loses all its POSIX locks on it, SQLite's too, and the next process that opens the index would
-reset it. A process opens a journal or two.
-"""
+_WAL_HEAD_BYTES: Final = 32
+_WAL_FRAME: Final = struct.Struct(">4xI8s8x")
+"""Of a frame's head: whether a transaction ends here, and the salts; the page follows."""
 
 
 def check_wal(file: sqlite3.Connection, files: Files) -> None:
     """Check that SQLite, which has the file open, reads every finished transaction in its write-ahead log.
 
-    SQLite ignores everything after a damaged frame without an error, as if it had never been finished. It writes a
-    transaction only after the previous one is durable. So the ignored part may hold the end of one transaction; the
-    ends of two mean that a durable one is lost. (Nobody can decide whether the very last one was finished.) The layout
-    of both files is at https://sqlite.org/walformat.html.
+    SQLite ignores everything after a damaged frame without an error, as if it had never been finished. A checkpoint
+    returns the number of frames that it reads. It writes a transaction only after the previous one is durable, so the
+    ignored part may hold the end of one transaction; the ends of two mean that a durable one is lost. (Nothing shows
+    whether the very last one was finished.) The layout of the log is at https://sqlite.org/walformat.html.
 
     Raises:
         JournalDamaged: SQLite ignores a finished transaction.
     """
-    page = file.execute("PRAGMA page_size").fetchone()[0]
-    lost = 0
-    for _ in range(WAL_LOOKS):
-        lost = _count_ignored_transactions(files, page)
+    size = _WAL_FRAME.size + file.execute("PRAGMA page_size").fetchone()[0]
+    for _ in range(WAL_ATTEMPTS):
+        content = files.wal.read_bytes() if files.wal.exists() else b""
+        valid_frames = file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+        known_salts = (content[16:24], content[_WAL_HEAD_BYTES + 8 : _WAL_HEAD_BYTES + 16])  # one of them is undamaged
+        ignored = range(_WAL_HEAD_BYTES + max(valid_frames, 0) * size, len(content) - size + 1, size)
+        heads = (_WAL_FRAME.unpack_from(content, at) for at in ignored)
+        lost = sum(ends_transaction and salts in known_salts for ends_transaction, salts in heads)
         if lost < 2:
             return
     raise JournalDamaged(f"{lost} transactions of its write-ahead log cannot be read any more")
 
 
-def _count_ignored_transactions(files: Files, page: int) -> int:
+# Reading ------------------------------------------------------------------------------------------------------------
+
+PAGE_STEPS: Final = 1000
+PAGE_BYTES: Final = 8 << 20
+"""A page has at most this many steps, or this many bytes and one step more."""
+
+SNAPSHOT_ATTEMPTS: Final = 3
+"""Attempts to read the snapshot: a running worker may replace it at any moment."""
+
+_decoder = msgspec.msgpack.Decoder(Step)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryData:
+    """The snapshot, if there is one, and the steps after it.
+
+    The steps are read while they are iterated, which raises JournalDamaged at a damaged step.
+    """
+
+    snapshot: bytes | None
+    snapshot_number: int
+    steps: Iterator[Step]
+
+
+@contextmanager
+def open_recovery(files: Files) -> Iterator[RecoveryData]:
+    """Open a journal and read what a worker recovers from.
+
+    Raises:
+        JournalDamaged: the files are damaged.
+        OSError: there is no journal, or it cannot be read.
+    """
+    with closing(JournalReader(files)) as reader:
+        meta, snapshot = reader.snapshot()
+        yield RecoveryData(snapshot, meta.snapshot, map(decode_step, reader.rows(meta.begins)))
+
+
+def decode_step(row: Row) -> Step:
+    """Decode the step of a row.
+
+    Raises:
+        JournalDamaged: it cannot be decoded.
+    """
     try:
-        content = files.wal.read_bytes()
-        valid_frames, salts = _WAL_INDEX.unpack_from(_read_index(files))
-    except (FileNotFoundError, struct.error):
-        return 0  # nothing was written since the last process closed the database
-    if len(content) < _WAL_HEAD.size + _WAL_FRAME.size:
-        return 0
-    if not _is_valid_head(_WAL_HEAD.unpack_from(content)):
-        salts = content[_WAL_HEAD.size + 8 : _WAL_HEAD.size + 16]
-    elif salts != content[16:24]:
-        return 0  # all frames were moved to the database, and will be overwritten
-    size = _WAL_FRAME.size + page
-    frames = range(_WAL_HEAD.size + valid_frames * size, len(content) - size + 1, size)
-    return sum(1 for at in frames if _WAL_FRAME.unpack_from(content, at)[1] and content[at + 8 : at + 16] == salts)
+        step = _decoder.decode(row.step)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalDamaged(f"step {row.number} cannot be decoded: {error}") from None
+    if step.number != row.number:
+        raise JournalDamaged(f"step {row.number} holds the number {step.number}")
+    return step
 
 
-def _read_index(files: Files) -> bytes:
-    """Read the head of the WAL index without releasing a lock of SQLite's."""
-    for which, descriptor in tuple(_open_indexes.items()):
-        if not os.fstat(descriptor).st_nlink:  # the file was removed, so its locks do not matter
-            del _open_indexes[which]
-            os.close(descriptor)
-    found = files.wal_index.stat()
-    which = (found.st_dev, found.st_ino)
-    if which not in _open_indexes:
-        _open_indexes[which] = os.open(files.wal_index, os.O_RDONLY | os.O_CLOEXEC)
-    return os.pread(_open_indexes[which], _WAL_INDEX.size, 0)
+class JournalReader:
+    """A journal opened read-only, also while a worker writes to it.
+
+    Raises:
+        JournalDamaged, OSError: it cannot be used.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        if not files.database.exists():
+            raise FileNotFoundError(f"{files.database}: there is no journal")
+        with translate_errors(files):
+            self._file = sqlite3.connect(
+                f"file:{quote(str(files.database))}?mode=ro",
+                uri=True,
+                isolation_level=None,
+                timeout=LOCK_MAX_S,
+            )
+        try:
+            with translate_errors(files):
+                self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def meta(self) -> Meta:
+        """The present meta row."""
+        with translate_errors(self.files):
+            return read_meta(self._file, self.files.partition)
+
+    def snapshot(self) -> tuple[Meta, bytes | None]:
+        """The meta row, and the content of the snapshot that it names."""
+        for _ in range(SNAPSHOT_ATTEMPTS - 1):
+            meta = self.meta()
+            try:
+                return self._snapshot_of(meta)
+            except JournalDamaged:
+                if self.meta().snapshot == meta.snapshot:
+                    raise
+        return self._snapshot_of(self.meta())
+
+    def _snapshot_of(self, meta: Meta) -> tuple[Meta, bytes | None]:
+        if not meta.snapshot:
+            return meta, None
+        return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot)
+
+    def first(self) -> int:
+        """The first step in the file, needed or not."""
+        with translate_errors(self.files):
+            found = self._file.execute("SELECT min(number) FROM steps").fetchone()[0]
+        return self.meta().begins if found is None else int(found)
+
+    def rows(self, first: int) -> Iterator[Row]:
+        """The steps from this number on. Skips steps that are no longer needed and are deleted meanwhile."""
+        expected, last = first, first
+        while expected <= last:
+            meta, page = self._page(expected)
+            last = meta.last
+            for row in page:
+                if row.number != expected and row.number > meta.begins:
+                    raise JournalDamaged(f"step {expected} is missing")
+                if row.number > last:
+                    raise JournalDamaged(f"step {row.number} is after the last recorded step {last}")
+                yield row
+                expected = row.number + 1
+            if not page and max(expected, meta.begins) <= last:
+                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
+            if not page:
+                return
+
+    def _page(self, first: int) -> tuple[Meta, list[Row]]:
+        """The next steps and the meta row, read in one transaction."""
+        page: list[Row] = []
+        size = 0
+        with translate_errors(self.files):
+            self._file.execute("BEGIN")
+            try:
+                meta = read_meta(self._file, self.files.partition)
+                found = self._file.execute(
+                    "SELECT number, at, kind, step, checksum FROM steps WHERE number >= ? ORDER BY number", (first,)
+                )
+                while len(page) < PAGE_STEPS and size < PAGE_BYTES and (row := found.fetchone()):
+                    page.append(_check_row(row))
+                    size += len(page[-1].step)
+                found.close()
+            finally:
+                self._file.execute("ROLLBACK")
+        return meta, page
 
 
-def _is_valid_head(head: tuple[int, ...]) -> bool:
-    """Whether the checksum of the log's head is right; the magic number defines the byte order of its words."""
-    order = ">" if head[0] & 1 else "<"
-    words = struct.unpack(f"{order}6I", struct.pack(">6I", *head[:6]))
-    one = two = 0
-    for even, odd in zip(words[::2], words[1::2], strict=True):
-        one = (one + even + two) & 0xFFFFFFFF
-        two = (two + odd + one) & 0xFFFFFFFF
-    return (one, two) == head[6:]
+def _check_row(values: tuple[object, ...]) -> Row:
+    match values:
+        case (int(number), float(at), str(kind), bytes(step), int(checksum)):
+            if checksum == row_checksum(number, at, kind, step):
+                return Row(number, at, kind, step, checksum)
+    raise JournalDamaged(f"step {values[0]} does not match its checksum")

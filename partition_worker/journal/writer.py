@@ -33,9 +33,16 @@ from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
+from partition_worker.journal.database import (
+    STATEMENT_STEPS,
+    Database,
+    RecoveryData,
+    Row,
+    is_transient,
+    make_row,
+    open_recovery,
+)
 from partition_worker.journal.files import Fenced, Files
-from partition_worker.journal.reader import RecoveryData, open_recovery
 from partition_worker.journal.snapshots import SnapshotProcess, write_snapshot
 
 GROUP_BYTES: Final = 2 << 20

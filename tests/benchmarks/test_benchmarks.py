@@ -40,8 +40,8 @@ from benchmarks.systems import grpc, native
 from common.config.validation import find_build_problems, load
 from common.garbage import YOUNG_OBJECTS
 from partition_worker.engine.auditor import check
+from partition_worker.journal.database import open_recovery
 from partition_worker.journal.files import Files
-from partition_worker.journal.reader import open_recovery
 from partition_worker.worker import Worker
 from tests.benchmarks.fake_scheduler import CONNECTED, fake
 

@@ -39,9 +39,8 @@ from common.wire import (
 )
 from deploy.settings import resolve_settings
 from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, make_row
+from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
 from partition_worker.journal.files import Files, JournalDamaged
-from partition_worker.journal.reader import JournalReader, decode_step
 from partition_worker.partition_host import PartitionHost
 from partition_worker.snapshot import SnapshotInvalid, encode_snapshot, restore_snapshot
 from rmproxy import grpc_conversion

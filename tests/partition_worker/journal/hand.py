@@ -12,9 +12,8 @@ from common.journal_messages import TICK, Append, Kept, Step
 from common.messages import Header, Message
 from common.names import JOURNAL
 from common.wire import Incoming, decode_body, encode_body, make_outgoing
-from partition_worker.journal.database import Database, Row, make_row
+from partition_worker.journal.database import Database, JournalReader, Row, make_row, open_recovery
 from partition_worker.journal.files import Files
-from partition_worker.journal.reader import JournalReader, open_recovery
 from partition_worker.journal.writer import Journal
 from tests.machines import PARTITION
 

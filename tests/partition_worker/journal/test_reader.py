@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, make_row
+from partition_worker.journal.database import PAGE_STEPS, Database, decode_step, make_row
 from partition_worker.journal.files import JournalDamaged
-from partition_worker.journal.reader import PAGE_STEPS, decode_step
 from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, rows
 
 
