@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 import msgspec
@@ -18,10 +18,13 @@ from common import garbage
 from common.journal_messages import Step
 from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
+from common.settings import Settings
 from common.text_formats import format_count
 from partition_worker import poison_messages
+from partition_worker.engine.bounds import tuned
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.journal.database import open_recovery
 from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.writer import Journal
 from partition_worker.outbox_barrier import ReplayDiverged
@@ -50,6 +53,31 @@ class StartedWorker:
     """Number of replayed steps."""
     took_s: float = 0.0
     """Duration of the recovery."""
+
+
+def make_worker(
+    settings: Settings, partition: str, epoch: int, attempts: poison_messages.Attempts | None = None
+) -> Worker:
+    """Build an empty worker with its plug-ins.
+
+    Raises:
+        PluginError: a plug-in cannot be used.
+    """
+    return Worker(
+        partition=partition,
+        epoch=epoch,
+        manual=settings.manual,
+        plugins=load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
+        tuning=tuned(
+            disable_reservation=settings.disable_reservation,
+            preemption_pause_s=settings.preemption_pause_s,
+            preemption_threshold_percent=settings.preemption_threshold_percent,
+            asks_max=settings.asks_max,
+        ),
+        journalled=settings.journals is not None,
+        heartbeat_s=settings.heartbeat_s,
+        attempts=attempts,
+    )
 
 
 class _ReplayFailed(Exception):
@@ -88,7 +116,7 @@ async def recover_or_start_empty(
 def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.Attempts) -> StartedWorker:
     started_s = time.monotonic()
     replayed = 0
-    with journal.open_recovery() as found:
+    with open_recovery(journal.files) as found:
 
         def count_steps() -> Iterator[Step]:
             nonlocal replayed

@@ -5,7 +5,6 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, worker_name
+from common.names import BROKER, JOURNAL, WORKER, worker_name
 from common.process import Arguments, Assignment, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
@@ -21,8 +20,7 @@ from common.settings import Settings
 from common.transport import BrokerConnection
 from common.wire import make_outgoing
 from partition_worker import metrics, poison_messages
-from partition_worker.bootstrap import StartedWorker, load_plugins, recover_or_start_empty
-from partition_worker.engine.bounds import tuned
+from partition_worker.bootstrap import StartedWorker, make_worker, recover_or_start_empty
 from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
@@ -95,25 +93,10 @@ async def _send_heartbeats(lease: Assignment, link: BrokerConnection, heartbeat_
 
 
 async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
-    plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
     attempts = poison_messages.Attempts()
 
     def new_worker() -> Worker:
-        return Worker(
-            partition=lease.partition,
-            epoch=lease.epoch,
-            manual=settings.manual,
-            plugins=plugins,
-            tuning=tuned(
-                disable_reservation=settings.disable_reservation,
-                preemption_pause_s=settings.preemption_pause_s,
-                preemption_threshold_percent=settings.preemption_threshold_percent,
-                asks_max=settings.asks_max,
-            ),
-            journalled=settings.journals is not None,
-            heartbeat_s=settings.heartbeat_s,
-            attempts=attempts,
-        )
+        return make_worker(settings, lease.partition, lease.epoch, attempts)
 
     if settings.journals is None:
         return StartedWorker(new_worker(), None)

@@ -1,1 +1,1 @@
-"""The worker's journal: every step of its partition, on the disk before anybody hears of it."""
+"""The worker's journal: it stores every step of the partition before any message about it is sent."""

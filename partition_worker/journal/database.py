@@ -287,7 +287,7 @@ class Database:
 
     def record_snapshot(self, number: int) -> bool:
         """Record that a snapshot after this step exists, so that earlier steps are not needed any more. False if the
-        partition has begun anew since.
+        partition has restarted since.
 
         Raises:
             Fenced, sqlite3.Error: as `append`.

@@ -23,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -33,15 +32,7 @@ from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.database import (
-    STATEMENT_STEPS,
-    Database,
-    RecoveryData,
-    Row,
-    is_transient,
-    make_row,
-    open_recovery,
-)
+from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
 from partition_worker.journal.files import Fenced, Files
 from partition_worker.journal.snapshots import SnapshotProcess, write_snapshot
 
@@ -268,7 +259,7 @@ class Writer:
         new = self._database.record_snapshot(number)
         with self._changed:
             self._snapshot = None
-        self._reply(SnapshotTaken(number=number, problem="" if new else "the partition has begun anew since"))
+        self._reply(SnapshotTaken(number=number, problem="" if new else "the partition has restarted since"))
 
     def _wait_for_retry(self) -> bool:
         """Pause, but not longer than until a snapshot may free room; False if the thread must end."""
@@ -348,23 +339,8 @@ class Journal:
         self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
         """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
         self._writer = Writer(database, bytes_max=bytes_max, reply=self._reply)
-
-    def open_recovery(self) -> AbstractContextManager[RecoveryData]:
-        """Read the snapshot and the steps, before the first step is appended.
-
-        Raises:
-            JournalDamaged: also while the steps are iterated.
-        """
-        return open_recovery(self.files)
-
-    @property
-    def commits(self) -> Histogram:
+        self.commits = self._writer.commits
         """Durations of transactions."""
-        return self._writer.commits
-
-    def size_bytes(self) -> int:
-        """Bytes on the disk, with snapshots."""
-        return self.files.size_bytes()
 
     def close(self) -> None:
         """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""

@@ -554,7 +554,7 @@ def journal_told(hand: Hand) -> dict[str, Family]:
     journal = hand.journal
     found = journal_families(
         NAME,
-        size_bytes=journal.size_bytes(),
+        size_bytes=journal.files.size_bytes(),
         commits=journal.commits,
         snapshot_age_s=time.monotonic() - journal.snapshot_at,
         snapshot_s=journal.snapshot_took_s,

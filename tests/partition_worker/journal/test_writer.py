@@ -254,7 +254,7 @@ def test_a_journal_that_has_reached_its_limit_says_so_and_goes_on_after_a_snapsh
         for one in range(1, number + 1):
             hand.appends(one, size=10_000)
         assert "--journal-max" in (await hand.hears(NotKept)).problem
-        assert hand.journal.size_bytes() < 5 << 20
+        assert hand.files.size_bytes() < 5 << 20
         hand.gives(TakeSnapshot(number=number))
         assert (await hand.hears(SnapshotTaken)).problem == ""
         hand.appends(number + 1)
@@ -383,7 +383,7 @@ def test_a_snapshot_of_what_has_begun_anew_since_is_given_up(tmp_path: Path) -> 
         hand.appends(1, 2)
         hand.gives(TakeSnapshot(number=2))
         hand.appends(3, fresh=True)
-        assert (await hand.hears(SnapshotTaken)).problem == "the partition has begun anew since"
+        assert (await hand.hears(SnapshotTaken)).problem == "the partition has restarted since"
         hand.appends(4)
         await hand.keeps(4)
         hand.journal.close()
