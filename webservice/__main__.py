@@ -1,7 +1,6 @@
 """REST requests about all partitions: `python -m webservice`."""
 
 import ipaddress
-import os
 import sys
 from typing import Final
 
@@ -12,31 +11,12 @@ from common.settings import Settings, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
 from webservice.auth import CERTIFICATE, PROXY, TOKEN, AccessControl, Authenticator, Authorizer, KeyFile, LoopbackUsers
-from webservice.calls import Startup
-from webservice.config_view import deadlock_of
 from webservice.credentials import TokenTerms
 from webservice.cross_site import Cors
-from webservice.history.recorder import HistoryFile
 from webservice.service import listen, serve
-from webservice.views import SettingView
 
 AUDIT: Final = "audit.log"
 """The audit log of changes, in the state directory."""
-
-
-def startup_of(settings: Settings) -> Startup:
-    """The settings that routes need."""
-    file = settings.history_file
-    return Startup(
-        settings=tuple(SettingView(one.name, one.value, one.source) for one in settings.effective),
-        deadlock=deadlock_of(os.environ),
-        history=HistoryFile(file, settings.history_max_bytes, settings.history_age_s) if file else None,
-        state=settings.state,
-        web_root=settings.web_root,
-        debug=settings.debug,
-        cors=settings.cors,
-        default_rm=settings.default_rm,
-    )
 
 
 def access_control_of(settings: Settings, users: LoopbackUsers) -> AccessControl:
@@ -71,19 +51,11 @@ def _key_file(settings: Settings) -> KeyFile:
 
 
 async def start(arguments: Arguments, life: Life) -> None:
-    """Run the process until it is told to stop."""
+    """Run the process until it is stopped."""
     settings = arguments.settings
     users = LoopbackUsers(parse_acl(settings.scheduler_admins))
-    await serve(
-        life,
-        broker=arguments.broker,
-        listener=listen(*host_and_port(settings.rest)),
-        users=users,
-        startup=startup_of(settings),
-        control=access_control_of(settings, users),
-        tls=settings.rest_tls,
-        heartbeat_s=settings.heartbeat_s,
-    )
+    listener = listen(*host_and_port(settings.rest))
+    await serve(arguments, life, listener=listener, users=users, control=access_control_of(settings, users))
 
 
 if __name__ == "__main__":

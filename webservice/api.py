@@ -21,10 +21,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from common.settings import Settings
 from webservice.api_document import routes
 from webservice.auth import AccessControl, Authorizer, LoopbackUsers, find_viewer
 from webservice.broker_client import BrokerClient
-from webservice.calls import JSON, Call, Pieces, Reply, Services, Startup
+from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.changes import ChangeHandler
 from webservice.config_routes import YAML
 from webservice.cross_site import Cors
@@ -62,14 +63,14 @@ class Api:
     """
 
     def __init__(
-        self, broker: BrokerClient, users: LoopbackUsers, startup: Startup, control: AccessControl | None = None
+        self, broker: BrokerClient, users: LoopbackUsers, settings: Settings, control: AccessControl | None = None
     ) -> None:
-        control = control or AccessControl(Authorizer(users), Cors(startup.cors))
-        self.services = Services(broker, startup, control.audit)
+        control = control or AccessControl(Authorizer(users), Cors(settings.cors))
+        self.services = Services(broker, settings, control.audit)
         self._authorizer = control.authorizer
         self._changes = ChangeHandler(control.authorizer, control.audit)
         self._cors = control.cors
-        self._routes = routes(debug=startup.debug)
+        self._routes = routes(debug=settings.debug)
         self._running: Counter[str] = Counter()
         """Running requests by client address; all and only addresses that have some."""
 
@@ -132,7 +133,7 @@ class Api:
             case OtherMethods(allowed=allowed):
                 return _text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
             case None:
-                root = self.services.startup.web_root
+                root = self.services.settings.web_root
                 return await _file(request, root) if root is not None and not is_api(path) else _not_found()
 
     async def _call(self, request: Request, match: Match) -> Response:

@@ -7,24 +7,22 @@ names (`find_partition`), queries its worker, and returns the body. HTTP itself 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
 from common.query_messages import NOT_MODIFIED, Actor, Answer, PartitionEntry, PartitionList, Query
+from common.settings import Settings
 from webservice.audit import AuditLog
 from webservice.broker_client import BrokerClient
-from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.event_streams import EventStreams
 from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
-from webservice.history.recorder import HistoryFile
 from webservice.metrics import RestMetrics
 from webservice.parameters import entity_tag
 from webservice.response_cache import CachedBody, ResponseCache
-from webservice.views import RequestError, SettingView
+from webservice.views import RequestError
 
 JSON: Final = "application/json; charset=UTF-8"
 
@@ -38,39 +36,19 @@ RM_SHOWN_MAX: Final = 64
 """Characters of an RM ID that an error repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """The command-line options that routes need."""
-
-    settings: tuple[SettingView, ...] = ()
-    deadlock: Deadlock = NO_DEADLOCKS
-    history: HistoryFile | None = None
-    """None if no history is recorded."""
-    state: Path | None = None
-    """The state directory; None if unknown."""
-    web_root: Path | None = None
-    """Directory with the files of a web UI; None for none."""
-    debug: bool = False
-    """Whether the debug routes exist."""
-    cors: tuple[str, ...] = ()
-    """Origins whose pages may use the API, or `*`; empty if not set."""
-    default_rm: str = ""
-    """RM whose partitions have their plain names; empty for those that registered first."""
-
-
 class Services:
     """The parts of the web service that handlers use, and bounds on concurrent work that one request can make
     expensive.
     """
 
-    def __init__(self, broker: BrokerClient, startup: Startup, audit: AuditLog | None = None) -> None:
+    def __init__(self, broker: BrokerClient, settings: Settings, audit: AuditLog | None = None) -> None:
         self.broker = broker
-        self.startup = startup
+        self.settings = settings
         self.streams = EventStreams(broker.ask)
         self.cache = ResponseCache(broker.ask)
         self.history: HistoryReader | None = None
         """None if no history is recorded."""
-        self.storage = StorageHealth(startup.state, audit)
+        self.storage = StorageHealth(settings.state, audit)
         self.metrics = RestMetrics()
         self.metrics.sources += [self.streams.families, self.cache.families]
         self.dump_lock = asyncio.Lock()
@@ -227,7 +205,7 @@ async def read_registry(call: Call) -> PartitionList:
 
 def partition_names(call: Call, known: PartitionList) -> PartitionNames:
     """The names of these partitions, by the setting `default-rm`."""
-    return PartitionNames(known.partitions, call.services.startup.default_rm)
+    return PartitionNames(known.partitions, call.services.settings.default_rm)
 
 
 async def find_partition(call: Call) -> NamedPartition:

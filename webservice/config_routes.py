@@ -6,6 +6,7 @@ another RM must not end what runs on the first one. How a configuration is shown
 """
 
 import asyncio
+import os
 import re
 from contextlib import suppress
 from functools import lru_cache
@@ -22,7 +23,7 @@ from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView
 from webservice import parameters
 from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm, read_document, require_requester
-from webservice.config_view import config_json, config_yaml
+from webservice.config_view import config_json, config_yaml, deadlock_of
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
 from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, Route, RouteGroup
 from webservice.router import YAML as YAML_MEDIA
@@ -180,7 +181,7 @@ async def settings(call: Call) -> Reply:
     """The settings that the system started with, and those that each resource manager has set."""
     rms = sorted((await call.services.broker.partitions()).build_information)
     current = ReadConfig(what="current")
-    shown = list(call.services.startup.settings)
+    shown = [SettingView(one.name, one.value, one.source) for one in call.services.settings.effective]
     for rm, version in zip(rms, await asyncio.gather(*(read_version(call, rm, current) for rm in rms)), strict=True):
         shown += [SettingView(f"rm/{key}", version.extra[key], f"RM {rm}") for key in sorted(version.extra)]
     return Reply(encode(shown))
@@ -205,7 +206,7 @@ def _as_written(call: Call, found: ConfigVersion) -> Reply:
 async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
     def render() -> bytes:
         parsed = None if text is None else _parse_config(text)
-        return (config_json if in_json else config_yaml)(parsed, extra, call.services.startup.deadlock)
+        return (config_json if in_json else config_yaml)(parsed, extra, deadlock_of(os.environ))
 
     try:
         return Reply(await asyncio.to_thread(render), content_type=JSON if in_json else YAML)
@@ -310,7 +311,7 @@ async def _changed_rm(call: Call) -> str:
     """The RM to change. If there are several, the request or the setting `default-rm` must name it."""
     if not call.query.get("rm"):
         rms = list((await call.services.broker.partitions()).build_information)
-        if len(rms) > 1 and call.services.startup.default_rm not in rms:
+        if len(rms) > 1 and call.services.settings.default_rm not in rms:
             known = ", ".join(rms)
             raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
     return await _rm_of(call)
@@ -323,7 +324,7 @@ async def _rm_of(call: Call) -> str:
         if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
             raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
         return rm
-    rm = default_rm(await call.services.broker.partitions(), call.services.startup.default_rm)
+    rm = default_rm(await call.services.broker.partitions(), call.services.settings.default_rm)
     if not rm:
         raise RequestError(404, "No resource manager is registered")
     return rm

@@ -88,7 +88,7 @@ async def _full_name(call: Call) -> str:
     if not name:
         return ""
     candidates = [one for one in (await call.services.broker.partitions()).partitions if rm in ("", one.rm_id)]
-    entry = PartitionNames(candidates, call.services.startup.default_rm).find(name)
+    entry = PartitionNames(candidates, call.services.settings.default_rm).find(name)
     return name if entry is None else entry.full_name
 
 

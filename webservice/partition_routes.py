@@ -293,7 +293,7 @@ def _events_partition(call: Call, known: PartitionList) -> NamedPartition | None
     names = calls.partition_names(call, known)
     if call.query.get("partition"):
         return names.require(call.query["partition"])
-    rm_id = calls.default_rm(known, call.services.startup.default_rm)
+    rm_id = calls.default_rm(known, call.services.settings.default_rm)
     candidates = [one for one in names.all() if one.entry.rm_id == rm_id]
     if len(candidates) > 1:
         listed = ", ".join(one.shown for one in candidates)

@@ -12,14 +12,13 @@ import h11
 import uvicorn
 
 from common.names import WEBSERVICE
-from common.process import HEARTBEAT_S, Life
+from common.process import Arguments, Life
 from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.settings import TlsPaths
 from webservice.api import Api
 from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import BrokerClient
-from webservice.calls import Startup
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder
 from webservice.http1 import BoundedHttpProtocol
@@ -124,25 +123,26 @@ def format_endpoint(host: str, port: int) -> str:
 
 
 async def serve(
+    arguments: Arguments,
     life: Life,
     *,
-    broker: str,
     listener: socket.socket,
     users: LoopbackUsers,
-    startup: Startup,
     control: AccessControl | None = None,
-    tls: TlsPaths | None = None,
-    heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
     """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
     broker ends the process.
     """
     logging.getLogger("uvicorn.error").addFilter(ClientErrorFilter())
-    client = BrokerClient(broker, heartbeat_s=heartbeat_s)
-    api = Api(client, users, startup, control)
+    settings = arguments.settings
+    tls = settings.rest_tls
+    client = BrokerClient(arguments.broker, heartbeat_s=settings.heartbeat_s)
+    api = Api(client, users, settings, control)
     services, recorder = api.services, None
-    if startup.history is not None:
-        recorder = services.storage.recorder = HistoryRecorder(startup.history)
+    if settings.history_file is not None:
+        recorder = services.storage.recorder = HistoryRecorder(
+            settings.history_file, bytes_max=settings.history_max_bytes, age_max_s=settings.history_age_s
+        )
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_uvicorn_config(api, tls))

@@ -11,6 +11,7 @@ from typing import Final
 
 import yaml
 
+from common.settings import Settings
 from tests.captures import canon
 from tests.captures.canon import Document
 from tests.captures.player import Player
@@ -18,7 +19,6 @@ from tests.captures.scenario import DATA, Recorded, Request, scenario
 from tests.captures.visitor import Answered, streaming, visit
 from tests.webservice.fakes import people
 from webservice.api import Api
-from webservice.calls import Startup
 from webservice.history.queries import HistoryReader
 
 HEADERS: Final = frozenset(
@@ -56,7 +56,7 @@ def given() -> dict[Key, Answered]:
 def _played(history: Path) -> dict[Key, Answered]:
     played = scenario()
     player = Player(played, history)
-    api = Api(player.link, people(), Startup(debug=True))
+    api = Api(player.link, people(), Settings(debug=True))
     found: dict[Key, Answered] = {}
     for group in player.play():
         if player.past is not None and api.services.history is None:

@@ -16,6 +16,7 @@ from common.rm_messages import (
     Registered,
     RegisterResourceManager,
 )
+from common.settings import Settings
 from common.wire import Outgoing
 from rmproxy import grpc_conversion
 from rmproxy.si import scheduler_pb2 as pb
@@ -27,7 +28,6 @@ from tests.conformance.wires import STREAMS, Hear, RefusedError
 from tests.webservice.fakes import people
 from tests.world_rm import RM
 from webservice.api import Api
-from webservice.calls import Startup
 
 HOST: Final = {"Host": "127.0.0.1"}
 RUNS_US: Final = 0
@@ -52,7 +52,7 @@ class VirtualRest(Rest):
 
     def __init__(self, system: System) -> None:
         super().__init__("")
-        self._api = Api(SystemLink(system), people(RUNS_US), Startup())
+        self._api = Api(SystemLink(system), people(RUNS_US), Settings())
 
     def ask(self, path: str, *, post: str | None = None) -> tuple[int, str]:
         method = "GET" if post is None else "POST"

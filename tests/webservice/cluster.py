@@ -10,12 +10,12 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from common.settings import Settings
 from tests.captures.player import Player
 from tests.captures.scenario import scenario
 from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, people
 from webservice.api import Api
-from webservice.calls import Startup
 from webservice.history.queries import HistoryReader
 
 UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
@@ -30,7 +30,7 @@ def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp
     """
     player = Player(scenario(), file)
     next(group for group in player.play() if group == moment)
-    answering = Api(link(player.system), people(0), Startup(debug=True))
+    answering = Api(link(player.system), people(0), Settings(debug=True))
     if player.past is not None:
         player.past.close()
         answering.services.history = HistoryReader(player.past)

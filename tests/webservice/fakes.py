@@ -19,11 +19,11 @@ from common.query_messages import (
     ReadConfig,
     Schedule,
 )
+from common.settings import Settings
 from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import Change
-from webservice.calls import Startup
 from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, Identity
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
@@ -148,7 +148,7 @@ def request(
     body: bytes = b"",
     client: tuple[str, int] = CLIENT,
     who: LoopbackUsers | None = None,
-    startup: Startup | None = None,
+    settings: Settings | None = None,
     guard: AccessControl | None = None,
     shown: Certificate | None = None,
     past: HistoryReader | None = None,
@@ -156,7 +156,7 @@ def request(
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
     certificate with which the client has come.
     """
-    api = Api(link, who or people(), startup or Startup(), guard)
+    api = Api(link, who or people(), settings or Settings(), guard)
     api.services.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:

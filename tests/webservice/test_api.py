@@ -11,11 +11,11 @@ from starlette.types import Message
 
 from common.acl import parse_acl
 from common.query_messages import Answer, PartitionList, Query
+from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api, response_cache
 from webservice.api import Api
 from webservice.auth import AccessControl, Authenticator, Authorizer
-from webservice.calls import Startup
 from webservice.cross_site import Cors
 from webservice.response_cache import accepts_gzip
 
@@ -156,7 +156,7 @@ def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pyt
 
     async def run() -> list[bytes]:
         nonlocal version
-        answering = Api(FakeLink(partition(), worker=worker), people(), Startup())
+        answering = Api(FakeLink(partition(), worker=worker), people(), Settings())
         transport = httpx.ASGITransport(app=answering)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             path, bodies = "/ws/v1/partition/default/queues", list[bytes]()
@@ -367,7 +367,7 @@ def converse(
         "server": ("127.0.0.1", 9080),
     }
     guard = AccessControl(Authorizer(people(0), hosts=hosts), Cors())
-    asyncio.run(Api(asked, people(0), Startup(), guard)({**usual, **scope}, receive, send))
+    asyncio.run(Api(asked, people(0), Settings(), guard)({**usual, **scope}, receive, send))
     return sent
 
 
@@ -413,7 +413,7 @@ def test_an_address_with_too_many_requests_at_once_has_to_wait() -> None:
             return self.known
 
     async def run() -> tuple[list[int], int]:
-        app = Api(SlowLink(), people(), Startup())
+        app = Api(SlowLink(), people(), Settings())
 
         async def ask(host: str) -> httpx.Response:
             transport = httpx.ASGITransport(app=app, client=(host, 1))

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from common.metrics import Family, encode_families, gauge, report_process_up
 from common.query_messages import Answer, ManagerEntry, PartitionList, Query
+from common.settings import Settings
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
 from webservice import cluster_routes
 from webservice.api import Api
-from webservice.calls import Call, Respond, Services, Startup
+from webservice.calls import Call, Respond, Services
 from webservice.response_cache import ResponseCache
 from webservice.views import RequestError
 
@@ -124,7 +125,7 @@ def test_a_list_of_all_partitions_is_compressed_once_while_it_stays_the_same(
     async def run() -> list[bytes]:
         nonlocal size
         transport = httpx.ASGITransport(
-            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), people(), Startup())
+            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), people(), Settings())
         )
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             replies = [await reader.get(path) for _ in "123"]
@@ -150,7 +151,7 @@ def test_an_answer_is_as_old_as_the_oldest_of_its_parts(asked: Respond) -> None:
     async def nothing() -> bytes:
         return b""
 
-    services = Services(dear, Startup())
+    services = Services(dear, Settings())
     services.cache = ResponseCache(dear.ask, clock=lambda: now[0])
     call = Call(services, {}, {}, nothing, "/")
 
@@ -295,7 +296,7 @@ def test_of_one_manager_only_what_it_has_is_shown() -> None:
 
 
 def test_requests_are_counted_by_route_and_status() -> None:
-    api = Api(two(), people(), Startup())
+    api = Api(two(), people(), Settings())
 
     async def asked() -> str:
         transport = httpx.ASGITransport(app=api, client=CLIENT)

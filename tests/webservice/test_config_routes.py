@@ -8,9 +8,8 @@ import pytest
 from common.acl import parse_acl
 from common.config.problems import Problem
 from common.query_messages import Answer, ChangeConfig, ReadConfig
+from common.settings import EffectiveSetting, Settings
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, answer, partition, people, request
-from webservice.calls import Startup
-from webservice.views import SettingView
 
 CONFIG = "/ws/v1/config"
 ONE = f"{CONFIG}?rm=rm-1"
@@ -129,20 +128,20 @@ def test_the_history_is_passed_on() -> None:
 
 @pytest.mark.parametrize("path", [CONFIG, f"{CONFIG}/history", f"{CONFIG}/version/3"])
 def test_of_several_rms_the_first_or_the_default_one_is_read(path: str) -> None:
-    for startup, rm in ((Startup(), "rm-2"), (Startup(default_rm="rm-1"), "rm-1"), (Startup(default_rm="x"), "rm-2")):
+    for default_rm, rm in (("", "rm-2"), ("rm-1", "rm-1"), ("x", "rm-2")):
         asked = two()
-        assert request(asked, path, startup=startup).status_code == 200
+        assert request(asked, path, settings=Settings(default_rm=default_rm)).status_code == 200
         assert {name for name, _ in asked.read_of} == {rm}
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", CONFIG), ("POST", f"{CONFIG}/rollback?version=3")])
 def test_of_several_rms_one_is_changed_only_if_the_request_or_the_setting_names_it(method: str, path: str) -> None:
     text = "There are several resource managers, say which with ?rm=, one of: rm-2, rm-1"
-    asked, named, other = two(), Startup(default_rm="rm-1"), Startup(default_rm="x")
+    asked, named, other = two(), Settings(default_rm="rm-1"), Settings(default_rm="x")
     assert told(asked, path, method) == (409, text)
-    assert request(asked, path, method, body=QUEUES.encode(), who=people(0), startup=other).status_code == 409
+    assert request(asked, path, method, body=QUEUES.encode(), who=people(0), settings=other).status_code == 409
     assert asked.changes == []
-    response = request(asked, path, method, body=QUEUES.encode(), who=people(0), startup=named)
+    response = request(asked, path, method, body=QUEUES.encode(), who=people(0), settings=named)
     assert (response.status_code, [name for name, _ in asked.changes]) == (200, ["rm-1"])
 
 
@@ -175,8 +174,8 @@ def test_a_configuration_in_force_that_cannot_be_read_is_told() -> None:
 
 
 def test_settings_are_those_of_the_start_and_then_each_manager_s() -> None:
-    startup = Startup(settings=(SettingView("rest", "127.0.0.1:9080", "--rest"),))
-    assert request(two(), "/ws/v1/settings", startup=startup).json() == [
+    settings = Settings(effective=(EffectiveSetting("rest", "127.0.0.1:9080", "--rest", "--rest"),))
+    assert request(two(), "/ws/v1/settings", settings=settings).json() == [
         {"name": "rest", "value": "127.0.0.1:9080", "source": "--rest"},
         {"name": "rm/log.level", "value": "INFO", "source": "RM rm-1"},
         {"name": "rm/log.level", "value": "INFO", "source": "RM rm-2"},

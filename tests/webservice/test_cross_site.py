@@ -3,8 +3,8 @@
 import pytest
 
 from common.query_messages import Answer
+from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, answer, partition, people, request
-from webservice.calls import Startup
 from webservice.cross_site import PREFLIGHT_S, Cors, explain_not_local, is_known_host
 
 HERE = "127.0.0.1:9080"
@@ -92,8 +92,8 @@ QUEUE_PATH = "/ws/v1/partition/default/queues"
 def cors_of(path: str, origin: str | None, *, method: str = "GET", origins: tuple[str, ...] = (UI,)) -> dict[str, str]:
     """The headers of an answer that are about it."""
     headers = {} if origin is None else {"Origin": origin}
-    startup = Startup(cors=origins)
-    found = request(FakeLink(partition()), path, method, headers=headers, startup=startup, who=people(0))
+    settings = Settings(cors=origins)
+    found = request(FakeLink(partition()), path, method, headers=headers, settings=settings, who=people(0))
     return {name: text for name, text in found.headers.items() if name.startswith("access-control") or name == "vary"}
 
 
@@ -173,7 +173,7 @@ def test_what_an_answer_differs_by_is_said_together() -> None:
     large = QUEUES + "# " + "x" * 5000
     link = FakeLink(partition(), reader=lambda _, __: _answer(large))
     headers = {"Origin": UI, "Accept-Encoding": "gzip"}
-    found = request(link, "/ws/v1/config?rm=rm-1", headers=headers, startup=Startup(cors=(UI,)))
+    found = request(link, "/ws/v1/config?rm=rm-1", headers=headers, settings=Settings(cors=(UI,)))
     assert found.headers["vary"] == "Accept, Origin, Accept-Encoding"
 
 

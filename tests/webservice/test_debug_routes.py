@@ -6,17 +6,17 @@ import sys
 import httpx
 import pytest
 
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, request
-from webservice.calls import Startup
 from webservice.debug_routes import DEBUG
 
-ON = Startup(debug=True)
+ON = Settings(debug=True)
 TEXT = "text/plain; charset=utf-8"
 PAGES = ["allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "symbol", "threadcreate", "trace"]
 
 
 def ask(path: str, *, link: FakeLink | None = None, method: str = "GET") -> httpx.Response:
-    return request(link or FakeLink(), path, method, startup=ON)
+    return request(link or FakeLink(), path, method, settings=ON)
 
 
 @pytest.mark.parametrize("path", [route.path for route in DEBUG.routes if route.debug_only])

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
+from common.settings import Settings
 from tests.webservice.event_worker import FakeClock, FakeWorker
 from tests.webservice.fakes import FakeLink, partition, people
 from tests.webservice.server import serving
 from webservice.api import Api
-from webservice.calls import Startup
 from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
 
 FIRST = '{"InstanceUUID":"history-1"}'
@@ -26,7 +26,7 @@ PADDING = {"message": "x" * 300}
 @asynccontextmanager
 async def api(worker: FakeWorker, clock: FakeClock | None = None) -> AsyncIterator[tuple[Api, tuple[str, int]]]:
     """The API with a clock that stands still, so that nobody is cut off because the machine is busy."""
-    one = Api(FakeLink(partition(), worker=worker.answer), people(), Startup())
+    one = Api(FakeLink(partition(), worker=worker.answer), people(), Settings())
     one.services.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
     async with serving(one) as address:
         yield one, address

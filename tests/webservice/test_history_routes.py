@@ -12,10 +12,10 @@ import pytest
 
 from common.acl import parse_acl
 from common.query_messages import Actor, Answer, Query
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
 from webservice.auth import AccessControl, Authenticator, Authorizer
-from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
 from webservice.history.queries import LISTS, HistoryReader, ListName
@@ -302,18 +302,18 @@ TWO = FakeLink(partition("rm-2"), partition("rm-1"), worker=rights)
 
 
 @pytest.mark.parametrize(
-    ("link", "startup", "expected"),
+    ("link", "settings", "expected"),
     [
-        (TWO, Startup(), ["=app-3"]),
-        (TWO, Startup(default_rm="rm-1"), ["app-1", "app-2"]),
-        (FakeLink(partition("rm-1")), Startup(), ["app-1", "app-2"]),
-        (FakeLink(), Startup(), ["app-1", "app-2", "=app-3"]),
+        (TWO, Settings(), ["=app-3"]),
+        (TWO, Settings(default_rm="rm-1"), ["app-1", "app-2"]),
+        (FakeLink(partition("rm-1")), Settings(), ["app-1", "app-2"]),
+        (FakeLink(), Settings(), ["app-1", "app-2", "=app-3"]),
     ],
 )
 def test_a_plain_name_means_the_same_partition_as_elsewhere_or_all_that_are_gone(
-    kept: Kept, link: FakeLink, startup: Startup, expected: list[str]
+    kept: Kept, link: FakeLink, settings: Settings, expected: list[str]
 ) -> None:
-    response = request(link, f"{H}/applications?partition=default", past=HistoryReader(kept), startup=startup)
+    response = request(link, f"{H}/applications?partition=default", past=HistoryReader(kept), settings=settings)
     assert shown(response) == expected
 
 

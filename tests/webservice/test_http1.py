@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, people
 from tests.webservice.server import serving
 from webservice.api import Api, StreamResponse
-from webservice.calls import Startup
 from webservice.http1 import BoundedHttpProtocol
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -33,7 +33,7 @@ def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHtt
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
-        api = Api(FakeLink(), people(), Startup())
+        api = Api(FakeLink(), people(), Settings())
         config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None)
         config.load()
         state = ServerState()

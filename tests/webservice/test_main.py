@@ -1,41 +1,13 @@
-"""Startup and access control follow from the settings."""
+"""Access control follows from the settings."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.settings import EffectiveSetting, Settings
+from common.settings import Settings
 from common.token_keys import write_secret
 from tests.webservice.fakes import people
-from webservice.__main__ import access_control_of, startup_of
-from webservice.history.recorder import HistoryFile
-from webservice.views import SettingView
-
-
-def test_without_more_nothing_is_kept_and_nothing_else_is_served() -> None:
-    found = startup_of(Settings())
-    assert (found.settings, found.history, found.web_root, found.debug, found.cors) == ((), None, None, False, ())
-
-
-def test_the_routes_know_what_they_need_of_the_settings() -> None:
-    web_root, cors = Path("/ui"), ("https://a", "http://b")
-    settings = Settings(
-        effective=(EffectiveSetting("rest", "a:1", "--rest", "--rest"),),
-        state=Path("/s"),
-        history_max_bytes=1000,
-        history_age_s=60.0,
-        web_root=web_root,
-        debug=True,
-        cors=cors,
-        default_rm="a",
-    )
-    found = startup_of(settings)
-    assert found.settings == (SettingView("rest", "a:1", "--rest"),)
-    assert found.history == HistoryFile(Path("/s/history/history.sqlite"), 1000, 60.0)
-    assert (found.state, found.web_root, found.debug, found.cors) == (Path("/s"), web_root, True, cors)
-    assert found.default_rm == "a"
-    assert startup_of(replace(settings, history=False)).history is None
+from webservice.__main__ import access_control_of
 
 
 def test_without_more_the_door_is_open_and_nothing_is_written_down() -> None:

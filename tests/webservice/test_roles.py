@@ -14,11 +14,11 @@ import pytest
 
 from common.acl import parse_acl
 from common.query_messages import Actor, KillApplication, MoveApplication, Query
+from common.settings import Settings
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
 from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
-from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
@@ -31,7 +31,7 @@ QUERIES = {
     "/move": "?queue=root.a",
     "/events/stream": "?count=0",  # its answer has no end, so it is asked what is wrong; who asks is let in before
 }
-DEBUG = Startup(debug=True)
+DEBUG = Settings(debug=True)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(
         client=who.client,
         guard=guard,
         shown=who.shown,
-        startup=DEBUG,
+        settings=DEBUG,
     )
     if expected:
         assert answer.status_code == expected, answer.text
@@ -199,7 +199,7 @@ def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: R
     if route.changes:
         return
     link = link_for(route)
-    answer = request(link, path_of(route), route.method, client=("192.0.2.7", 1), startup=DEBUG)
+    answer = request(link, path_of(route), route.method, client=("192.0.2.7", 1), settings=DEBUG)
     assert answer.status_code not in (401, 403)
     assert all(query.viewer is None for _, query in link.asked)
 

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from common.query_messages import Answer, ManagerEntry, Query
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, people, request
 from webservice.api import Api
-from webservice.calls import VALIDATIONS_MAX, Startup
+from webservice.calls import VALIDATIONS_MAX
 
 PARTITION = "/ws/v1/partition/default"
 ILLEGAL_QUEUE = (
@@ -262,7 +263,7 @@ def test_configurations_are_validated_one_after_the_other_and_only_so_many_wait(
             yield b"partitions: []"
             await rest.wait()
 
-        transport = httpx.ASGITransport(app=Api(link(), people(), Startup()))
+        transport = httpx.ASGITransport(app=Api(link(), people(), Settings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
             path = "/ws/v1/validate-conf"
             first = [asyncio.create_task(visitor.post(path, content=slow())) for _ in range(VALIDATIONS_MAX)]
@@ -316,7 +317,7 @@ def test_an_expensive_answer_of_a_partition_that_ended_is_not_given_for_the_one_
         nonlocal generation
         entry = replace(partition(), session="first")
         link = FakeLink(entry, worker=worker)
-        transport = httpx.ASGITransport(app=Api(link, people(), Startup()))
+        transport = httpx.ASGITransport(app=Api(link, people(), Settings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             texts = [(await reader.get(path)).text]
             generation = "later"

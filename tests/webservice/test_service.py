@@ -11,12 +11,13 @@ import h11
 import httpx
 import pytest
 
+from common.process import Arguments
 from common.query_messages import ChangeConfig
+from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.auth import LoopbackUsers, look_up_account
-from webservice.calls import Startup
 from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 
 
@@ -37,7 +38,7 @@ def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behav
         async with broker(behaviour) as fake:
             listener = listen("127.0.0.1", 0)
             serving = asyncio.create_task(
-                serve(life, broker=fake.address, listener=listener, users=LoopbackUsers(), startup=Startup())
+                serve(Arguments(fake.address, Settings(), None), life, listener=listener, users=LoopbackUsers())
             )
             try:
                 await visiting((await life.endpoints)["rest"], life)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 import httpx
 
 from common.query_messages import Answer, Query, ReadConfig
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, partition, people, request
 from webservice.api import Api
-from webservice.calls import Startup
 from webservice.debug_routes import Part, write_json
 from webservice.views import RequestError
 
@@ -215,7 +215,7 @@ def test_one_dump_is_made_at_a_time() -> None:
 
     async def run() -> None:
         link = SlowLink(partition(), worker=worker)
-        api = Api(link, people(), Startup())
+        api = Api(link, people(), Settings())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://x") as client:
             first = asyncio.create_task(client.get(PATH))
             await asked.wait()

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from common.settings import Settings
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice import web_root
-from webservice.calls import Startup
 
 PAGE = b"<!doctype html><script src=main.js></script>"
 SCRIPT = b"let a = 1;" * 200
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 def ask(root: Path | None, path: str, method: str = "GET", **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return request(FakeLink(partition()), path, method, headers=named, startup=Startup(web_root=root))
+    return request(FakeLink(partition()), path, method, headers=named, settings=Settings(web_root=root))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -39,15 +38,6 @@ _log = logging.getLogger("core.history")
 _account: Final = msgspec.json.Decoder(Account)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFile:
-    """The file of the history, and its bounds."""
-
-    path: Path
-    bytes_max: int
-    age_max_s: float
-
-
 class HistoryRecorder:
     """Records the history of all partitions in one file while `run` runs. `problem` is the reason why nothing is
     recorded at present; empty if it is.
@@ -55,15 +45,18 @@ class HistoryRecorder:
 
     def __init__(
         self,
-        file: HistoryFile,
+        path: Path,
         *,
+        bytes_max: int,
+        age_max_s: float,
         clock_ns: Callable[[], int] = time.time_ns,
         round_s: float = ROUND_S,
         retry_s: float = RETRY_S,
     ) -> None:
-        self.path = file.path
+        self.path = path
         self.problem = "it is being opened"
-        self._file = file
+        self._bytes_max = bytes_max
+        self._age_max_ns = int(age_max_s * _NS)
         self._clock_ns = clock_ns
         self._round_s = round_s
         self._retry_s = retry_s
@@ -122,8 +115,7 @@ class HistoryRecorder:
 
     def _write(self, store: Store, batches: list[RowBatch], now_ns: int) -> None:
         store.write(batches)
-        age_ns = int(self._file.age_max_s * _NS)
-        delete_expired(store, bytes_max=self._file.bytes_max, age_max_ns=age_ns, now_ns=now_ns)
+        delete_expired(store, bytes_max=self._bytes_max, age_max_ns=self._age_max_ns, now_ns=now_ns)
 
     def _rename_damaged(self, damage: HistoryDamaged) -> None:
         """Rename a damaged file, for a later analysis."""

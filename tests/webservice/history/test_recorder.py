@@ -15,7 +15,7 @@ from common.history_records import Account
 from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
-from webservice.history.recorder import HistoryFile, HistoryRecorder
+from webservice.history.recorder import HistoryRecorder
 from webservice.history.store import FORMAT
 
 AMPLE = 1 << 30
@@ -52,7 +52,12 @@ class World:
     def run(self, rounds: int, until: Callable[[HistoryRecorder], bool] = lambda _: True) -> HistoryRecorder:
         """Keep the history for so many rounds at least, and until this is so."""
         keeper = HistoryRecorder(
-            HistoryFile(self.path, AMPLE, 1000 * 3600.0), clock_ns=self.clock_ns, round_s=0.0, retry_s=0.001
+            self.path,
+            bytes_max=AMPLE,
+            age_max_s=1000 * 3600.0,
+            clock_ns=self.clock_ns,
+            round_s=0.0,
+            retry_s=0.001,
         )
 
         async def kept() -> None:
