@@ -26,7 +26,7 @@ FORGOTTEN: Final = frozenset(
         *(
             "PendingAsks._last",
             "PendingAsks._group_ranks",
-            "Group.rank",
+            "AskGroup.rank",
             "UnschedulableAsks.found_on",
             "WaitBucket.bounds",
         ),
