@@ -33,8 +33,7 @@ from common.rm_messages import EventRecord, EventResponse
 from common.session import Outbox
 from common.text_formats import UnsignedError, parse_unsigned
 from common.wire import NEVER
-from partition_worker.engine.application import Application, Use
-from partition_worker.engine.application_states import ENDED, AppState
+from partition_worker.engine.application import ENDED, Application, AppState, Use
 from partition_worker.engine.effects import Event, EventFields
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.usage_trackers import Trackers

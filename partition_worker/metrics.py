@@ -28,8 +28,7 @@ from common.metrics import (
     join_samples,
     report_journal_stuck,
 )
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.partition import Partition

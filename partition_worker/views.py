@@ -45,8 +45,7 @@ from common.rest_views import (
     percentages,
 )
 from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
-from partition_worker.engine.application import Application, History, TaskGroup, Use
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState, History, TaskGroup, Use
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement_rules import FilterDescription, RuleDescription

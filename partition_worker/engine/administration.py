@@ -19,8 +19,7 @@ from common.resources import admits, describe_amount, plus
 from partition_worker.engine import application_updates, events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import remove_everything
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.node_updates import remove_node
 from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue

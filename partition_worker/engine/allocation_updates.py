@@ -10,8 +10,7 @@ from common import event_codes, rm_messages
 from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.effects import IgnoredRelease
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap

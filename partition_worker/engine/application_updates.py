@@ -8,8 +8,7 @@ from common import event_codes, rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import allocation_updates, events, lifecycle
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ENDED, AppState
+from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.bounds import Work, application_objection
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
 from partition_worker.engine.placement_rules import PlacementRejected

@@ -22,8 +22,7 @@ from common.messages import Resources
 from common.resources import add_to, drop_zeros, equal, is_zero, minus, plus, text, total_of
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppState
+from partition_worker.engine.application import ACTIVE, ENDED, LINGER_S, Application, AppState
 from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue

@@ -15,8 +15,7 @@ from common import event_codes, rm_messages
 from common.messages import Resources
 from common.resources import Limit, text
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState

@@ -25,8 +25,7 @@ from common import event_codes, rm_messages
 from common.resources import fits, is_zero, text
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import PLACEHOLDER_TIMEOUT_S, Application
-from partition_worker.engine.application_states import ACTIVE, LINGER_S, AppEvent, AppState
+from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
 from partition_worker.engine.effects import Release, Replace
 from partition_worker.engine.ledger import may_swap, release_placeholders
 from partition_worker.engine.state import PartitionState

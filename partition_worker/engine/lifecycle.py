@@ -1,6 +1,6 @@
 """Application lifecycle: fire state machine events, and apply what follows from entering or leaving a state.
 
-That is timers, counters, the update for the RM, events, and leaving the queue. `application_states.py` has the
+That is timers, counters, the update for the RM, events, and leaving the queue. `application.py` has the
 transition table; callers decide when an event happens.
 """
 
@@ -10,8 +10,7 @@ from common import event_codes
 from common.resources import is_zero
 from common.rm_messages import UpdatedApplication
 from partition_worker.engine import events
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppEvent, AppState, next_state
+from partition_worker.engine.application import ACTIVE, ENDED, LINGER_S, AppEvent, Application, AppState, next_state
 from partition_worker.engine.queues.queue import Queue, count_running, discount_allocating, discount_running
 from partition_worker.engine.state import PartitionState
 

@@ -27,7 +27,7 @@ from partition_worker.engine import (
     reservations,
     resync,
 )
-from partition_worker.engine.application_states import AppEvent
+from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.cycle import cycle

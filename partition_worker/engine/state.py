@@ -19,8 +19,7 @@ from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Alarm, Application
-from partition_worker.engine.application_states import RETENTION_S, AppState
+from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
 from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, EventFields, LogLine, Part

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from common.messages import Resources
 from common.resources import total_of
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, AppState
+from partition_worker.engine.application import ACTIVE, Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState

@@ -5,7 +5,7 @@ asked for, released, killed, moved or configured.
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 

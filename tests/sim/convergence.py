@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from common.journal_messages import Append
 from common.resources import drop_zeros, fits
 from common.wire import decode_body
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import ACTIVE, AppState
+from partition_worker.engine.application import ACTIVE, Application, AppState
 from partition_worker.engine.auditor import violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import has_room

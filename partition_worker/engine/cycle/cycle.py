@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from partition_worker.engine import ledger, reservations
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.cycle import fast_path, queue_traversal, reserved_asks
 from partition_worker.engine.effects import Allocate, Preempt, Release, Replace, Reserve
 from partition_worker.engine.gang_scheduling import commit_swap, decide_swap

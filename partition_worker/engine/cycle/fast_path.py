@@ -20,8 +20,7 @@ from common.messages import Resources
 from common.resources import add_to, take_from
 from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.effects import Allocate
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues import headroom

@@ -22,8 +22,7 @@ from typing import Final
 from common.wire import NEVER
 from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.effects import Allocate, Preempt, Reserve
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.headroom import has_room

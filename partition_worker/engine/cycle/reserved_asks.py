@@ -11,7 +11,7 @@ the ask that reserved it. Reservations are made and cancelled in `reservations.p
 from collections.abc import Iterator
 
 from partition_worker.engine import events
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.effects import Allocate, Preempt
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order

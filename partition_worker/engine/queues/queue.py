@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from common.acl import Acl
 from common.config.properties import parse_allocation_batch, parse_backoff_attempts, parse_delay, parse_priority_offset
@@ -20,9 +20,6 @@ from common.resources import Limit
 from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Order
 from partition_worker.engine.user_resolution import User
-
-if TYPE_CHECKING:
-    from partition_worker.engine.application_states import AppState
 
 ApplicationSort = Literal["fifo", "fair", "stateaware"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]
@@ -224,7 +221,7 @@ class Queue:
     ready_children: "Order[Queue]" = field(default_factory=Order)
     """Children with pending asks worth trying, in sort order."""
 
-    reached: "Counter[AppState]" = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
     """How often its applications entered a state; refused ones count for the queue they asked for."""
     bound: int = 0
     """Allocations of its applications that the RM reported with a node."""

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from common.resources import is_positive, is_zero
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Key, Order

@@ -11,8 +11,7 @@ matter.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Key, Order, Ranks
 from partition_worker.engine.queues.queue import Queue, is_limited

@@ -16,7 +16,7 @@ import msgspec
 from common.config.model import PartitionConfig
 from common.messages import Resources
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.preemption_log import Kind, Victim
 from partition_worker.engine.queues.queue import QueueState
 

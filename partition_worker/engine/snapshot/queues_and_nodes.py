@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from common.acl import Acl
+from partition_worker.engine.application import AppState
 from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
@@ -92,7 +93,7 @@ def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
         ],
         allocating=list(queue.allocating),
         applications=[state.applications[name].rank for name in queue.applications],
-        reached=list(queue.reached.items()),
+        reached=[(AppState(state), count) for state, count in queue.reached.items()],
         bound=queue.bound,
         released=queue.released,
     )

@@ -9,7 +9,7 @@ from common.acl import parse_acl
 from common.query_messages import Actor
 from common.rm_messages import STOPPED_BY_RM, AllocationRelease, EventRecord
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.application_states import AppEvent, AppState
+from partition_worker.engine.application import AppEvent, AppState
 from partition_worker.engine.lifecycle import fire
 from tests.builders import PROVIDED_CREATE, apps, asks, gone, nodes, released
 from tests.trial import ADMIN, Trial

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.application_states import ENDED, LINGER_S, RETENTION_S, AppEvent, AppState, next_state
+from partition_worker.engine.application import ENDED, LINGER_S, RETENTION_S, AppEvent, AppState, next_state
 
 TABLE = """
 runApplication       New, Resuming                   Accepted

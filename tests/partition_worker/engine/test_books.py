@@ -3,8 +3,7 @@
 import pytest
 
 from partition_worker.engine import state
-from partition_worker.engine.application import STATE_LOG_MAX
-from partition_worker.engine.application_states import RETENTION_S, AppState
+from partition_worker.engine.application import RETENTION_S, STATE_LOG_MAX, AppState
 from partition_worker.engine.state import Counters
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial

@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine import lifecycle
-from partition_worker.engine.application_states import AppEvent, AppState
+from partition_worker.engine.application import AppEvent, AppState
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
 

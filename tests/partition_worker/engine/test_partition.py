@@ -5,7 +5,7 @@ import pytest
 from common.config.model import PlacementRuleConfig
 from common.rm_messages import Ack
 from common.wire import NEVER
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 

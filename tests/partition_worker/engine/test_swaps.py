@@ -4,7 +4,7 @@ import pytest
 
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Event, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.auditor import check, find_violations
 from partition_worker.engine.queues.queue import Template
 from tests.builders import apps, asks, foreign, nodes

@@ -3,8 +3,7 @@
 import pytest
 
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
-from partition_worker.engine.application import Application
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.cycle.queue_traversal import Attempt
 from partition_worker.engine.nodes.node import Node

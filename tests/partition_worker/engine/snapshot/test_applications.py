@@ -3,7 +3,7 @@ import math
 import pytest
 
 from partition_worker.engine.allocation import Allocation, from_message
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.ask_shapes import AskShapes, Constraint
 from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.effects import LogLine

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from common.rm_messages import SyncBegin, SyncEnd
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec

@@ -3,7 +3,7 @@
 import pytest
 
 from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.trial import Trial
 

@@ -1,7 +1,7 @@
 """Taking away what an application has or asks for; what follows for its state, and for swaps under way."""
 
 from partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
-from partition_worker.engine.application_states import AppState
+from partition_worker.engine.application import AppState
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
