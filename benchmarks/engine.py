@@ -27,8 +27,8 @@ from common.rm_messages import (
     ApplicationRequest,
     NodeRequest,
 )
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
 from partition_worker.worker import BUDGET_DECISIONS
 
 NOW_S: Final = 1_700_000_000.0

@@ -26,8 +26,8 @@ from common.rm_messages import (
     PreemptionPolicy,
     UserGroupInformation,
 )
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
 from partition_worker.worker import BUDGET_DECISIONS
 
 NODES: Final = 500

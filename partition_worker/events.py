@@ -34,8 +34,8 @@ from common.session import Outbox
 from common.text_formats import UnsignedError, parse_unsigned
 from common.wire import NEVER
 from partition_worker.engine.application import ENDED, Application, AppState, Use
-from partition_worker.engine.effects import Event, EventFields
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Event, EventFields
 from partition_worker.engine.usage_trackers import Trackers
 from partition_worker.views import used_resources
 

@@ -27,7 +27,7 @@ from common.names import BROKER
 from common.query_messages import Answer
 from common.session import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-from partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
+from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
 SentMessage = tuple[int, str, bytes]
 """Number, kind and body of a message to the RM."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from partition_worker.engine.effects import LogLine
+from partition_worker.engine.state import LogLine
 from tests.builders import PROVIDED_CREATE
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial

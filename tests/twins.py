@@ -19,9 +19,9 @@ from common.rm_messages import PredicatesAnswered
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import cycle
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
+from partition_worker.engine.state import Effect
 from tests.likeness import differences
 from tests.trial import Trial
 

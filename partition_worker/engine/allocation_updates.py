@@ -12,12 +12,11 @@ from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.bounds import ask_objection
-from partition_worker.engine.effects import IgnoredRelease
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Pair, Woken
 from partition_worker.engine.queues.headroom import start_quota_timers
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import IgnoredRelease, PartitionState
 from partition_worker.engine.user_resolution import HELD_MAX, Said
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})

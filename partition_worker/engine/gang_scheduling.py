@@ -26,9 +26,8 @@ from common.resources import fits, is_zero, text
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
-from partition_worker.engine.effects import Release, Replace
 from partition_worker.engine.ledger import may_swap, release_placeholders
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import PartitionState, Release, Replace
 
 REFUSED_MAX: Final = 64
 """Ask groups of one application that fit no node of a placeholder, after which the search stops."""

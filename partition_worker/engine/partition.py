@@ -31,13 +31,12 @@ from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.cycle import cycle
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.gang_scheduling import placeholders_timed_out, state_timed_out
 from partition_worker.engine.outstanding_asks import OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs, remove_empty_queues
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import Effect, PartitionState
 
 
 class Partition(PartitionState):

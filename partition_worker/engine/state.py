@@ -1,8 +1,11 @@
-"""The state of a partition (`PartitionState`): queues, nodes, applications, users, timers, counters and recorded
-events.
+"""The state of a partition (`PartitionState`): queues, nodes, applications, users, timers, counters, events, effects.
 
 Queries read it; the modules of the engine change it: `ledger.py` for asks and allocations, `lifecycle.py` for
 application states, the `*_updates.py` modules for updates of the RM, `cycle/` for scheduling decisions.
+
+An effect is something for the RM or the log; the worker turns effects into messages and log lines
+(`outgoing_messages.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
+that all output can be traced to its input.
 """
 
 import heapq
@@ -10,10 +13,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from common import event_codes, rm_messages
 from common.config.model import PartitionConfig
+from common.control_messages import GroupsWanted
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
@@ -22,8 +26,7 @@ from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
 from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
-from partition_worker.engine.effects import Effect, EventFields, LogLine, Part
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
@@ -35,6 +38,121 @@ from partition_worker.engine.readiness.readiness import Readiness, SwapCandidate
 from partition_worker.engine.readiness.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
+
+# Decisions: checked before they are made, carried out by `cycle/cycle.py` --------------------------------------------
+
+
+class Allocate(NamedTuple):
+    """Allocate the ask on the node."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+
+
+class Replace(NamedTuple):
+    """Replace the placeholder with the ask, on the placeholder's node or on another one."""
+
+    application: Application
+    ask: Allocation
+    placeholder: Allocation
+    node: Node
+
+
+class Release(NamedTuple):
+    """Release placeholders that are smaller than this ask of their task group."""
+
+    application: Application
+    ask: Allocation
+    placeholders: tuple[Allocation, ...]
+
+
+class Reserve(NamedTuple):
+    """Reserve the node for the ask."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+
+
+class Preempt(NamedTuple):
+    """Ask the RM to release the victims, and reserve the node for the ask; conflicting reservations end."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+    victims: tuple[Allocation, ...]
+    cancels: tuple[Reservation, ...] = ()
+
+
+# Effects --------------------------------------------------------------------------------------------------------------
+
+
+class LogLine(NamedTuple):
+    """A log line about an input that had no effect. The RM does not receive it."""
+
+    text: str
+    for_operators: bool = False
+    """Whether operators should see it: a change that a person made, or its consequence."""
+
+
+class IgnoredRelease(NamedTuple):
+    """A release without effect, and why. The RM receives it in an unnumbered `ReleasesIgnored`."""
+
+    release: rm_messages.AllocationRelease
+    reason: str
+    for_operators: bool = False
+    """As in a `LogLine`; the line for each release only helps to debug an RM."""
+
+    @property
+    def text(self) -> str:
+        return f"release of {self.release.allocation_key}: {self.reason}"
+
+
+class Event(NamedTuple):
+    """A scheduler event, with the numbers of `common/event_codes.py`; the ring buffer adds its time."""
+
+    kind: int
+    object_id: str
+    reference_id: str
+    change: int
+    detail: int
+    message: str
+    resource: Resources
+    """Shared with the state; never changed in place."""
+
+
+EventFields = tuple[int, str, str, int, int, str, Resources]
+"""The fields of an event as a plain tuple: each decision records several, and few are ever read."""
+
+
+Part = (
+    rm_messages.AcceptedNode
+    | rm_messages.RejectedNode
+    | rm_messages.AcceptedApplication
+    | rm_messages.RejectedApplication
+    | rm_messages.UpdatedApplication
+    | rm_messages.Allocation
+    | rm_messages.AllocationRelease
+    | rm_messages.RejectedAllocation
+    | rm_messages.EventRecord
+    | rm_messages.UpdateContainerSchedulingState
+    | GroupsWanted
+    | rm_messages.PredicatesAsked
+    | rm_messages.SyncDone
+    | IgnoredRelease
+    | LogLine
+)
+
+
+class Effect(NamedTuple):
+    """One message part or log line, and the number of its cause."""
+
+    cause: int
+    part: Part
+
+
+# State ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from common.session import WINDOW_MESSAGES
 from common.wire import Outgoing
 from partition_worker import rm_channel
 from partition_worker.admin_actions import _describe
-from partition_worker.engine.effects import Effect, Preempt
+from partition_worker.engine.state import Effect, Preempt
 from partition_worker.worker import BUDGET_DECISIONS
 from tests.builders import apps, asks, nodes
 from tests.machines import PARTITION, said

@@ -11,7 +11,7 @@ from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended,
 from common.query_messages import Actor, Answer, Query
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker import events
-from partition_worker.engine.effects import Event
+from partition_worker.engine.state import Event
 from partition_worker.events import EventRingBuffer
 from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said

@@ -26,8 +26,8 @@ from common.rm_messages import (
 )
 from common.wire import Incoming, Outgoing, decode_body
 from partition_worker import partition_host, poison_messages, queries, rm_channel
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
 from partition_worker.worker import Worker
 from tests.attempts import MemoryAttempts, WorkerKilled
 from tests.machines import PARTITION, arrives, config_of, said

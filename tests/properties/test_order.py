@@ -10,8 +10,8 @@ from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIM
 from common.wire import NEVER
 from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import cycle
-from partition_worker.engine.effects import Allocate, Effect, Preempt, Release, Replace, Reserve
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Allocate, Effect, Preempt, Release, Replace, Reserve
 from tests.builders import PARTITION, apps, config
 from tests.properties.plain_scheduler import Decision, PlainScheduler
 from tests.properties.workload import LEAVES, TREES, Livelier

@@ -17,11 +17,10 @@ from typing import Final
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.cycle import fast_path, queue_traversal, reserved_asks
-from partition_worker.engine.effects import Allocate, Preempt, Release, Replace, Reserve
 from partition_worker.engine.gang_scheduling import commit_swap, decide_swap
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.queue import count_allocating
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
 
 OTHERS: Final = 4
 """Turns that are taken one by one where a stretch of plain decisions has ended, before the next one is tried."""

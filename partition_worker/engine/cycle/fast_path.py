@@ -21,12 +21,11 @@ from common.resources import add_to, take_from
 from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.effects import Allocate
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues import headroom
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, exchange_priority
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import Allocate, PartitionState
 
 
 def run_fast_path(state: PartitionState, budget: int) -> int:

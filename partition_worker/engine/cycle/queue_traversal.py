@@ -23,12 +23,11 @@ from common.wire import NEVER
 from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.effects import Allocate, Preempt, Reserve
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue, may_start
 from partition_worker.engine.readiness.unschedulable_asks import Wait
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import Allocate, PartitionState, Preempt, Reserve
 from partition_worker.engine.usage_trackers import UsageAccount
 
 Decision = Allocate | Reserve | Preempt

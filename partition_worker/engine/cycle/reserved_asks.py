@@ -12,14 +12,13 @@ from collections.abc import Iterator
 
 from partition_worker.engine import events
 from partition_worker.engine.application import AppState
-from partition_worker.engine.effects import Allocate, Preempt
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import may_start
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import Allocate, PartitionState, Preempt
 
 _Found = tuple[Reservation, Allocate | Preempt]
 

@@ -18,12 +18,11 @@ from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
-from partition_worker.engine.effects import Preempt
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP
 from partition_worker.engine.queues.queue import Queue, Tried
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import PartitionState, Preempt
 
 WINDOW_S: Final = 0.1
 """For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask

@@ -7,8 +7,8 @@ from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application import Application, Use
 from partition_worker.engine.ask_shapes import AskShapes
-from partition_worker.engine.effects import LogLine
 from partition_worker.engine.queues.queue import NOTHING_PENDING
+from partition_worker.engine.state import LogLine
 from partition_worker.engine.user_resolution import User
 from tests.builders import apps, ask, asks, gone, nodes, released
 from tests.trial import Trial

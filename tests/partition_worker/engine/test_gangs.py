@@ -4,8 +4,8 @@ import pytest
 
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine.application import AppState
-from partition_worker.engine.effects import LogLine
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
+from partition_worker.engine.state import LogLine
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
 

@@ -6,8 +6,8 @@ import pytest
 
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.effects import Event, EventFields
 from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_unschedulable
+from partition_worker.engine.state import Event, EventFields
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 

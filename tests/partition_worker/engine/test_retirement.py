@@ -2,7 +2,7 @@
 
 from common.rm_messages import NodeRequest, RejectedNode
 from partition_worker.engine.auditor import check
-from partition_worker.engine.effects import Effect
+from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, foreign, nodes, released
 from tests.trial import Trial, line
 

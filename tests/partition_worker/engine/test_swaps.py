@@ -6,7 +6,7 @@ from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from partition_worker.engine.application import AppState
 from partition_worker.engine.cycle import cycle
-from partition_worker.engine.effects import Event, Release, Replace
+from partition_worker.engine.state import Event, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 

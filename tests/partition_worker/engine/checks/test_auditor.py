@@ -7,7 +7,7 @@ import pytest
 from common.wire import NEVER
 from partition_worker.engine import auditor
 from partition_worker.engine.auditor import SLICE_EVERY_S
-from partition_worker.engine.effects import Event
+from partition_worker.engine.state import Event
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 

@@ -9,8 +9,8 @@ import pytest
 from common.messages import Command
 from partition_worker.engine.auditor import check
 from partition_worker.engine.cycle import fast_path
-from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released
 from tests.likeness import differences
 from tests.trial import START_S, Trial

@@ -6,11 +6,11 @@ from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application import AppState
 from partition_worker.engine.ask_shapes import AskShapes, Constraint
 from partition_worker.engine.bounds import DEFAULT
-from partition_worker.engine.effects import LogLine
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.snapshot.references import ReferenceDecoder, ReferenceEncoder
+from partition_worker.engine.state import LogLine
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin
