@@ -28,9 +28,7 @@ from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
 from rmproxy.grpc_status import Status, StatusError, StatusKind, make_refusal_status
 from rmproxy.grpc_streams import ResponseQueue, RmStream
-
-PEER: Final = "grpc:"
-"""A gRPC RM is the peer `grpc:<rm-id>` of the proxy's machine."""
+from rmproxy.rm_sessions import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
 RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
@@ -55,14 +53,6 @@ FAULTS_MAX: Final = 3
 _RECOVERABLE: Final = frozenset({"gap", "unknown-session"})
 """Refusals of an update after which a resumption recovers, or shows that the session is lost."""
 
-_HELD_STATES: Final = ("open", "resuming", "away")
-"""Session states in which the core holds state of this RM."""
-
-
-def parse_session(reference: str) -> str:
-    """Return the session in the reference of a call or query."""
-    return reference.rpartition("-")[0]
-
 
 class SessionLostError(Exception):
     """The states of the core and this RM differ: the RM has to register again."""
@@ -80,7 +70,7 @@ class GrpcRm:
         self.ended: Final = asyncio.Event()
         self.answered: Final = asyncio.Event()
         """Set when the core has answered the registration, or it ended."""
-        self._source = PEER + rm_id
+        self._source = GRPC + rm_id
         self._deliver = deliver
         self._request: rm_messages.RegisterResourceManager | None = None
         self._queues: dict[type[Response], ResponseQueue] = {
@@ -117,8 +107,7 @@ class GrpcRm:
             while self.session.state != "open" or self._congested or any(map(self.session.partition_full, parts)):
                 self._room.clear()
                 await self._room.wait()
-            for outgoing in self.session.numbered(parts):
-                self._send(outgoing)
+            self._send(*self.session.numbered(parts))
 
     async def reconfigure(self, request: rm_messages.UpdateConfiguration) -> Message:
         """Request another configuration; return the core's answer."""
@@ -162,8 +151,9 @@ class GrpcRm:
         self._calls += 1
         return f"{self.session.session}-{self._calls}"
 
-    def _send(self, outgoing: EncodedMessage) -> None:
-        self._deliver(Incoming(source=self._source, header=outgoing.header, body=outgoing.body))
+    def _send(self, *messages: EncodedMessage) -> None:
+        for one in messages:
+            self._deliver(Incoming(source=self._source, header=one.header, body=one.body))
 
     # From the core --------------------------------------------------------------------------------------------------
 
@@ -198,8 +188,7 @@ class GrpcRm:
                     text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
                     raise SessionLostError(text) from error
             case rm_messages.Registered() if header.partition:
-                for outgoing in self.session.repeated(header.partition):
-                    self._send(outgoing)
+                self._send(*self.session.repeated(header.partition))
             case rm_messages.Registered():
                 self._complete_registration()
             case rm_messages.ResumeWanted() if self._away:
@@ -238,8 +227,7 @@ class GrpcRm:
     def _complete_registration(self) -> None:
         """Complete a registration or resumption."""
         self.answered.set()
-        for outgoing in self.session.repeated():
-            self._send(outgoing)
+        self._send(*self.session.repeated())
         if self._away:  # a restarted broker does not know
             self._send_away()
         elif self._streamless:
@@ -294,8 +282,7 @@ class GrpcRm:
     def _acknowledge(self) -> None:
         self._acknowledging = None
         if not self._congested:
-            for outgoing in self.session.acknowledgements():
-                self._send(outgoing)
+            self._send(*self.session.acknowledgements())
 
     def _continue_after_write(self) -> None:
         """Continue with waiting updates and acknowledgements, as a response was written."""
@@ -341,7 +328,8 @@ class GrpcRm:
 
         The core is told that the RM is away, which it ignores if another registration has replaced this one.
         """
-        if self.status is None and self.answered.is_set() and self.session.state in _HELD_STATES:
+        core_holds_state = self.session.state in ("open", "resuming", "away")
+        if self.status is None and self.answered.is_set() and core_holds_state:
             self._send_away()
         self._finish(status)
         self._end_streams(status)
@@ -424,8 +412,8 @@ class GrpcRegistry:
 
     def receive(self, message: Outgoing) -> None:
         """Handle a message of the proxy's machine to the peer `grpc:<rm-id>`."""
-        rm_id, header = message.to.removeprefix(PEER), message.header
-        session = header.session or parse_session(header.ref)
+        rm_id, header = message.to.removeprefix(GRPC), message.header
+        session = header.session or header.ref.rpartition("-")[0]  # the session in a reference
         for rms in (self._registering, self._registered):
             rm = rms.get(rm_id)
             if rm is not None and rm.session.session == session:

@@ -56,9 +56,7 @@ class ResilientServer:
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._replaced: dict[grpc.aio.Server, asyncio.Task[None]] = {}
-        """Replaced servers, which accept no calls and wait for the end of their streams; the oldest first."""
-        self._cuts: set[asyncio.Task[None]] = set()
-        """Tasks that cut off the streams of replaced servers."""
+        """Replaced servers, which accept no calls, to the task that waits for the end of their streams."""
         self._logged_at = -LOG_EVERY_S
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
@@ -79,8 +77,8 @@ class ResilientServer:
             self._keeper.cancel()
         for server in (*self._replaced, *([self._server] if self._server is not None else ())):
             await server.stop(grace_s)
-        if waiting := {*self._replaced.values(), *self._cuts}:
-            await asyncio.wait(waiting)
+        if self._replaced:
+            await asyncio.wait(self._replaced.values())
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
         server = self._make()
@@ -102,20 +100,18 @@ class ResilientServer:
             try:
                 await self._server.wait_for_termination(CHECK_EVERY_S)
             except UnicodeDecodeError:
-                self._retire(self._server)
-                await self._open_again(address, credentials)
+                self._retire(self._server, STREAMS_MAX_S)
+                if len(self._replaced) > REPLACED_MAX:
+                    self._retire(next(iter(self._replaced)), None)
+                self._server = None
+                await self._replace(address, credentials)
 
-    def _retire(self, server: grpc.aio.Server) -> None:
-        self._server = None
-        task = self._replaced[server] = asyncio.create_task(server.stop(STREAMS_MAX_S))
+    def _retire(self, server: grpc.aio.Server, grace_s: float | None) -> None:
+        """Let the streams of a replaced server end within this time; None cuts them off."""
+        task = self._replaced[server] = asyncio.create_task(server.stop(grace_s))
         task.add_done_callback(lambda _: self._replaced.pop(server, None))
-        if len(self._replaced) > REPLACED_MAX:
-            oldest = next(iter(self._replaced))
-            cut = asyncio.create_task(oldest.stop(None))
-            self._cuts.add(cut)
-            cut.add_done_callback(self._cuts.discard)
 
-    async def _open_again(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
+    async def _replace(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
         while self._server is None:
             try:
                 await self._open(address, credentials)

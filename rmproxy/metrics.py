@@ -8,7 +8,6 @@ Not here: metrics that every process has (`common/process_figures.py`).
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from common.metrics import Family, counter, gauge
@@ -22,22 +21,15 @@ CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind
 """Codes of the proxy's own refusals, which are reported from the start; other codes are reported once they occur."""
 
 
-@dataclass(slots=True)
-class _Traffic:
-    """Messages of one RM in one direction."""
-
-    messages: int = 0
-    size: int = 0
-    """Bytes of bodies."""
-
-
 class ProxyMetrics:
     """Counters since the start of the process; `sessions` are the registered RMs by id."""
 
     def __init__(self, sessions: Mapping[str, RmSession]) -> None:
         self._sessions = sessions
-        self._traffic: dict[tuple[str, str], _Traffic] = {}
+        self._messages: Counter[tuple[str, str]] = Counter()
         """By RM and direction."""
+        self._bytes: Counter[tuple[str, str]] = Counter()
+        """Of bodies, likewise."""
         self._refused: Counter[str] = Counter(dict.fromkeys(CODES, 0))
 
     def count_incoming(self, rm: str, body: bytes) -> None:
@@ -55,18 +47,18 @@ class ProxyMetrics:
 
     def families(self) -> Iterator[Family]:
         """Return all metric families."""
-        self._traffic = {key: traffic for key, traffic in self._traffic.items() if key[0] in self._sessions}
+        for counted in (self._messages, self._bytes):
+            for key in [key for key in counted if key[0] not in self._sessions]:
+                del counted[key]
         yield self._session_counts()
+        labels = ("rm", "direction")
         what = "Messages of resource managers (in) and to them (out), whatever they carry."
-        traffic = self._traffic.items()
-        samples = [(key, float(one.messages)) for key, one in traffic]
-        yield counter("yunishard_rmproxy_messages_total", what, ("rm", "direction"), samples)
+        yield counter("yunishard_rmproxy_messages_total", what, labels, self._messages.items())
         what = "Bytes of the bodies of these messages."
-        samples = [(key, float(one.size)) for key, one in traffic]
-        yield counter("yunishard_rmproxy_bytes_total", what, ("rm", "direction"), samples)
+        yield counter("yunishard_rmproxy_bytes_total", what, labels, self._bytes.items())
         yield counter(
             "yunishard_rmproxy_refusals_total",
-            "Messages that were refused, by code (docs/protocol.md). Worry about a rate that stays up: a resource "
+            "Messages that were refused, by code (docs/protocol.md). Investigate a rate that stays up: a resource "
             "manager does something wrong again and again, or (window, flood) sends more than it may.",
             ("code",),
             [((code,), count) for code, count in self._refused.items()],
@@ -88,7 +80,7 @@ class ProxyMetrics:
         yield gauge(
             "yunishard_rmproxy_window_messages",
             f"Commands on their way to the partition that it has not acknowledged; at {WINDOW_MESSAGES} more are "
-            "refused. Worry if it stays up: the partition does not process them.",
+            "refused. Investigate if it stays up: the partition does not process them.",
             ("rm", "partition"),
             [(labels, messages) for labels, (messages, _) in in_flight],
         )
@@ -98,6 +90,5 @@ class ProxyMetrics:
 
     def _count(self, rm: str, direction: str, body: bytes) -> None:
         if rm in self._sessions:
-            traffic = self._traffic.setdefault((rm, direction), _Traffic())
-            traffic.messages += 1
-            traffic.size += len(body)
+            self._messages[rm, direction] += 1
+            self._bytes[rm, direction] += len(body)

@@ -13,7 +13,6 @@ to resume. Not here: registration (the broker), flow control (`rm_sessions.py`),
 gRPC.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -71,8 +70,9 @@ class Proxy:
         The proxy sends heartbeats every `heartbeat_s`; if that is NEVER, no RM counts as silent.
         """
         self.rate_limiter = RateLimiter()
-        self._sessions: dict[str, RmSession] = {}
-        self.metrics = ProxyMetrics(self._sessions)
+        self.sessions: dict[str, RmSession] = {}
+        """Registered RMs by id."""
+        self.metrics = ProxyMetrics(self.sessions)
         self._instance = instance
         self._heartbeat_s = heartbeat_s
         self._silence_s = silence_s
@@ -85,11 +85,6 @@ class Proxy:
         self._call_count = 0
 
     @property
-    def sessions(self) -> Mapping[str, RmSession]:
-        """Registered RMs by id."""
-        return self._sessions
-
-    @property
     def deadline(self) -> float:
         return self._beat_at
 
@@ -99,10 +94,8 @@ class Proxy:
 
     def goodbye(self) -> list[Outgoing]:
         """Return the last messages to all RMs, when the process stops in order."""
-        told = rm_messages.Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
-        return [
-            make_outgoing(session.peer, told, _about(session, rm, "Goodbye")) for rm, session in self._sessions.items()
-        ]
+        goodbye = rm_messages.Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
+        return [session.build_message(goodbye) for session in self.sessions.values()]
 
     def tick(self, now: float) -> list[Outgoing]:
         """Send a heartbeat to the broker, and report RMs that have become silent.
@@ -115,11 +108,11 @@ class Proxy:
         late = now - self._beat_at if self._beat_at else 0.0
         self._beat_at = now + self._heartbeat_s
         sends = [make_outgoing(BROKER, rm_messages.Heartbeat())]
-        for rm, session in self._sessions.items():
+        for session in self.sessions.values():
             session.last_message_at = min(now, session.last_message_at + late)
             if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
                 session.is_away, session.resume_requested = True, False
-                sends.append(make_outgoing(BROKER, ManagerAway(), _about(session, rm, "ManagerAway")))
+                sends.append(make_outgoing(BROKER, ManagerAway(), session.make_header("ManagerAway")))
         return self.metrics.count_outgoing(sends)
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
@@ -147,13 +140,13 @@ class Proxy:
             self.rate_limiter.count_valid(incoming.source)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True
-            told = rm_messages.ResumeWanted(reason="no message of this resource manager arrived for a while")
-            sends.insert(0, make_outgoing(session.peer, told, _about(session, header.rm, "ResumeWanted")))
+            wanted = rm_messages.ResumeWanted(reason="no message of this resource manager arrived for a while")
+            sends.insert(0, session.build_message(wanted))
         return sends
 
     def _session_of(self, incoming: Incoming) -> RmSession | None:
         """Return the session that a message belongs to; None if its sender has no such session."""
-        session = self._sessions.get(incoming.header.rm)
+        session = self.sessions.get(incoming.header.rm)
         if session is None or session.session != incoming.header.session or session.peer != incoming.source:
             return None
         return session
@@ -171,7 +164,7 @@ class Proxy:
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":
                 return self._forward_call(incoming)
-            return [Outgoing(BROKER, _about(session, header.rm, "ManagerAway"), incoming.body)]
+            return [Outgoing(BROKER, session.make_header("ManagerAway"), incoming.body)]
         return self._refuse(incoming, "unknown-kind", f"an RM does not send {header.kind!r}", now)
 
     def _call(self, incoming: Incoming, now: float) -> list[Outgoing]:
@@ -190,12 +183,12 @@ class Proxy:
         self._calls[number] = (incoming.source, header)
         if len(self._calls) > CALLS_MAX:
             del self._calls[next(iter(self._calls))]
-        return [Outgoing(BROKER, replace(_back(header.kind, header), ref=number), incoming.body)]
+        return [Outgoing(BROKER, replace(_reply_to(header.kind, header), ref=number), incoming.body)]
 
     def _forward(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
         header = incoming.header
         if header.kind == "Heartbeat":
-            return self._answer_heartbeat(session, header.rm, now)
+            return self._answer_heartbeat(session, now)
         if not header.partition:
             return self._split(incoming, session, now)
         partition = header.partition
@@ -207,7 +200,7 @@ class Proxy:
             if window is None or header.life != window.life:
                 return []  # not expected any more
             due = window.admit_ack(header.ack) if header.kind == "Ack" else window.admit_answer()
-            return [Outgoing(BROKER, _to(header, partition), incoming.body)] if due else []
+            return [Outgoing(BROKER, _readdress(header, partition), incoming.body)] if due else []
         if window is None or partition not in session.windows:
             return self._refuse_items(incoming, partition, now)
         if header.seq and header.life != window.life:
@@ -218,14 +211,14 @@ class Proxy:
         if not window.admit_command(header, len(incoming.body)):
             reason = "too many messages are in flight: wait for acknowledgements"
             return self._refuse(incoming, "window", reason, now)
-        return [Outgoing(BROKER, _to(header, partition, make_ref(header, len(incoming.body))), incoming.body)]
+        return [Outgoing(BROKER, _readdress(header, partition, make_ref(header, len(incoming.body))), incoming.body)]
 
-    def _answer_heartbeat(self, session: RmSession, rm: str, now: float) -> list[Outgoing]:
+    def _answer_heartbeat(self, session: RmSession, now: float) -> list[Outgoing]:
         """Rate-limits heartbeat replies."""
         if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
             return []
         session.heartbeat_answered_at = now
-        return [make_outgoing(session.peer, rm_messages.Heartbeat(), _about(session, rm, "Heartbeat"))]
+        return [session.build_message(rm_messages.Heartbeat())]
 
     def _split(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
         header = incoming.header
@@ -240,7 +233,7 @@ class Proxy:
             return self._refuse(incoming, "malformed", str(error), now)
         sends: list[Outgoing] = []
         for partition, part in split_by_partition(header.rm, command).items():
-            own = Incoming(incoming.source, _to(header, partition), encode_body(part))
+            own = Incoming(incoming.source, _readdress(header, partition), encode_body(part))
             sends += self._forward(own, session, now)
         return sends
 
@@ -255,7 +248,7 @@ class Proxy:
             command = decode_body(rm_messages.NUMBERED[header.kind], incoming.body)
             answer = refuse_items(command, partition)
             if (ignored := report_ignored_releases(command, partition)) is not None:
-                first = [make_outgoing(incoming.source, ignored, _answer_header(header, "ReleasesIgnored"))]
+                first = [make_outgoing(incoming.source, ignored, _answer_to(header, "ReleasesIgnored"))]
         except WireError as error:
             first = self._refuse(incoming, "malformed", str(error), now)
             if not header.seq:
@@ -263,7 +256,7 @@ class Proxy:
         if isinstance(answer, rm_messages.NodeResponse):
             count = NodesAstray(count=len(answer.rejected))
             first = [make_outgoing(BROKER, count, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
-        own = _answer_header(header, type(answer).__name__, ack=header.seq)
+        own = _answer_to(header, type(answer).__name__, ack=header.seq)
         return [*first, make_outgoing(incoming.source, answer, own)]
 
     # From the core --------------------------------------------------------------------------------------------------
@@ -278,10 +271,11 @@ class Proxy:
         if header.kind == "Registered":
             return self._register(incoming, call, now) if call else []
         if call and header.kind in ("Refused", "Answer", "Left"):
-            if header.kind == "Left":
-                self._remove(call[1])
-            return [Outgoing(call[0], _back(header.kind, call[1]), incoming.body)]
-        session = self._sessions.get(header.rm)
+            session = self.sessions.get(call[1].rm)
+            if header.kind == "Left" and session is not None and session.session == call[1].session:
+                del self.sessions[session.rm]
+            return [Outgoing(call[0], _reply_to(header.kind, call[1]), incoming.body)]
+        session = self.sessions.get(header.rm)
         if session is None or session.session != header.session:
             return []
         if header.kind == "ConfigurationUpdated":
@@ -295,7 +289,7 @@ class Proxy:
         ):
             if header.ref:
                 return []  # for a call of an earlier proxy, or one that was dropped
-            del self._sessions[header.rm]  # the session has ended: another one replaced it, or it expired
+            del self.sessions[header.rm]  # the session has ended: another one replaced it, or it expired
         return [Outgoing(session.peer, header, incoming.body)]
 
     def _handle_heartbeat(self, incarnation: str) -> list[Outgoing]:
@@ -305,63 +299,49 @@ class Proxy:
         A configuration change gets no answer: its RM sees the outcome when it resumes.
         """
         before, self._incarnation = self._incarnation, incarnation
-        if before == incarnation or not (before or self._sessions):
+        if before == incarnation or not (before or self.sessions):
             return []  # the first heartbeat; RMs that are registered already may have registered with an earlier broker
         reason = "the core restarted"
         sends = [self.hello()]
         for peer, header in self._calls.values():
             if header.kind == "Query":
-                sends.append(make_outgoing(peer, Answer(status=503, body=reason.encode()), _back("Answer", header)))
+                sends.append(make_outgoing(peer, Answer(status=503, body=reason.encode()), _reply_to("Answer", header)))
             elif header.kind != "UpdateConfiguration":
-                sends.append(
-                    make_outgoing(
-                        peer, rm_messages.Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header)
-                    )
-                )
+                refused = rm_messages.Refused(code="busy", reason=f"{reason}: try again")
+                sends.append(make_outgoing(peer, refused, _reply_to("Refused", header)))
         self._calls.clear()
-        for rm, session in self._sessions.items():
-            sends.append(
-                make_outgoing(
-                    session.peer, rm_messages.ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")
-                )
-            )
-        return sends
+        wanted = rm_messages.ResumeWanted(reason=reason)
+        return [*sends, *(session.build_message(wanted) for session in self.sessions.values())]
 
     def _register(self, incoming: Incoming, call: tuple[str, Header], now: float) -> list[Outgoing]:
         header = incoming.header
         peer, asked = call
         registered = decode_body(rm_messages.Registered, incoming.body)
-        before = self._sessions.get(header.rm)
+        before = self.sessions.get(header.rm)
         if header.partition:
             if before is not None and before.session == header.session:
                 before.window_of(header.partition).resume()
-            return [Outgoing(peer, _back("Registered", asked), incoming.body)]
-        self._sessions[header.rm] = open_session(peer, header.session, registered, before, now)
+            return [Outgoing(peer, _reply_to("Registered", asked), incoming.body)]
+        self.sessions[header.rm] = open_session(peer, header, registered, before, now)
         watched = self._heartbeat_s != NEVER
-        told = replace(
+        extended = replace(
             registered,
             heartbeat_milli_seconds=int(self._heartbeat_s * 1000) if watched else 0,
             silence_milli_seconds=int(self._silence_s * 1000) if watched else 0,
             window_messages=WINDOW_MESSAGES,
             window_bytes=WINDOW_BYTES,
         )
-        sends = [make_outgoing(peer, told, _back("Registered", asked))]
+        sends = [make_outgoing(peer, extended, _reply_to("Registered", asked))]
         if before is not None and before.session != header.session:
             superseded = rm_messages.Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
-            sends.append(make_outgoing(before.peer, superseded, _about(before, header.rm, "Refused")))
+            sends.append(before.build_message(superseded))
         return sends
 
-    def _remove(self, asked: Header) -> None:
-        """Remove a session that has left."""
-        session = self._sessions.get(asked.rm)
-        if session is not None and session.session == asked.session:
-            del self._sessions[asked.rm]
-
     def _reconfigure(self, incoming: Incoming, session: RmSession, call: tuple[str, Header] | None) -> Outgoing:
-        """Apply the RM's new partitions, and tell the RM on its present connection."""
+        """Apply the RM's new partitions, and forward the message on the RM's present connection."""
         session.change_partitions(decode_body(rm_messages.ConfigurationUpdated, incoming.body))
-        told = replace(_about(session, incoming.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
-        return Outgoing(session.peer, told, incoming.body)
+        header = session.make_header("ConfigurationUpdated", ref=call[1].ref if call else "")
+        return Outgoing(session.peer, header, incoming.body)
 
     def _forward_news(self, incoming: Incoming, session: RmSession) -> Outgoing:
         """Forward a message of a partition."""
@@ -375,9 +355,7 @@ class Proxy:
     def _refuse(self, incoming: Incoming, code: str, reason: str, now: float) -> list[Outgoing]:
         """Refuse a message, unless its sender is over the rate limit."""
         header = incoming.header
-        if not incoming.source.startswith(
-            GRPC
-        ):  # each gRPC caller waits for its answer, and gRPC limits the number of callers
+        if not incoming.source.startswith(GRPC):  # gRPC callers wait for their answers, and gRPC limits their number
             match self.rate_limiter.count_invalid(incoming.source, f"{code}: {reason}", now):
                 case ReplyTo.NONE:
                     return []
@@ -389,25 +367,20 @@ class Proxy:
         return [make_outgoing(incoming.source, rm_messages.Refused(code=code, reason=reason, seq=header.seq), answer)]
 
 
-def _about(session: RmSession, rm: str, kind: str) -> Header:
-    """Return the header of a message about a whole session."""
-    return Header(kind=kind, rm=rm, session=session.session)
-
-
-def _back(kind: str, asked: Header) -> Header:
+def _reply_to(kind: str, asked: Header) -> Header:
     """Return the header of the answer to a call. Queries and resumptions may be about one partition."""
     partition = asked.partition if asked.kind in ("Query", "Resume") else ""
     return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
 
 
-def _answer_header(header: Header, kind: str, *, ack: int = 0) -> Header:
+def _answer_to(header: Header, kind: str, *, ack: int = 0) -> Header:
     """Return the header of the proxy's answer to a command for a partition that does not exist."""
     return Header(
         kind=kind, rm=header.rm, partition=header.partition, session=header.session, ack=ack, life=header.life
     )
 
 
-def _to(header: Header, partition: str, ref: str = "") -> Header:
+def _readdress(header: Header, partition: str, ref: str = "") -> Header:
     """Return the header under which a message travels on: without a lease, and without the sender's reference."""
     if header.partition == partition and not (header.epoch or header.ref or ref):
         return header

@@ -13,9 +13,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.messages import Header
+from common.messages import Header, Message
 from common.rm_messages import QUESTIONS, ConfigurationUpdated, Registered
 from common.session import WINDOW
+from common.wire import Outgoing, make_outgoing
 
 GRPC: Final = "grpc:"
 """Prefix of gRPC peers. They are in this process, and the gRPC port itself reports when an RM is away."""
@@ -110,6 +111,7 @@ class PartitionWindow:
 class RmSession:
     """One RM's session: which peer it belongs to, its partitions, and when its last message came."""
 
+    rm: str
     peer: str
     session: str
     last_message_at: float
@@ -123,6 +125,14 @@ class RmSession:
     resume_requested: bool = False
     """Whether the RM was told to resume since it is away."""
     heartbeat_answered_at: float = 0.0
+
+    def make_header(self, kind: str, ref: str = "") -> Header:
+        """Make the header of a message about the whole session."""
+        return Header(kind=kind, rm=self.rm, session=self.session, ref=ref)
+
+    def build_message(self, message: Message) -> Outgoing:
+        """Build a message to the RM about the whole session."""
+        return make_outgoing(self.peer, message, self.make_header(type(message).__name__))
 
     @property
     def is_watched(self) -> bool:
@@ -155,13 +165,13 @@ class RmSession:
             self.leaving.pop(name, None)
 
 
-def open_session(peer: str, session: str, registered: Registered, before: RmSession | None, now: float) -> RmSession:
-    """Open or resume a session, with empty windows: commands in flight are retransmitted."""
-    known = before.windows if before is not None and before.session == session else {}
+def open_session(peer: str, header: Header, registered: Registered, before: RmSession | None, now: float) -> RmSession:
+    """Open or resume the session in the header, with empty windows: commands in flight are retransmitted."""
+    known = before.windows if before is not None and before.session == header.session else {}
     windows = {name: _window(known.get(name), registered.lives.get(name, 0)) for name in registered.partitions}
     for window in windows.values():
         window.resume()
-    return RmSession(peer=peer, session=session, last_message_at=now, windows=windows)
+    return RmSession(rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows)
 
 
 def make_ref(header: Header, size: int) -> str:

@@ -21,9 +21,9 @@ from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
 from rmproxy.proxy import Proxy
+from rmproxy.rm_sessions import GRPC
 
 NATIVE: Final = "native:"
-GRPC: Final = "grpc:"
 STOP_GRACE_S: Final = 2.0
 """Seconds that gRPC calls may take to end when the proxy stops."""
 

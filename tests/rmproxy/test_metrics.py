@@ -1,7 +1,7 @@
 """The proxy counts messages, bytes and refusals."""
 
 from common.metrics import Sample
-from common.rm_messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
+from common.rm_messages import Allocation, AllocationRequest, Left, NodeInfo, NodeRequest, Received, Registered
 from common.wire import encode_body
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.proxy import BROKER, Proxy
@@ -60,7 +60,7 @@ def test_messages_of_unregistered_rms_are_not_counted() -> None:
 def test_the_counters_of_an_rm_go_with_it() -> None:
     one = registered()
     one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
-    one._remove(arrives(PEER, ASK).header)
+    one.handle(arrives(BROKER, Left()), 0)
     assert samples(one, "yunishard_rmproxy_messages_total") == {}
     assert samples(one, "yunishard_rmproxy_sessions") == {("native",): 0, ("grpc",): 0}
 
