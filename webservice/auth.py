@@ -28,24 +28,9 @@ from common.acl import NOBODY, Acl
 from common.group_ids import group_ids
 from common.query_messages import Actor
 from common.token_keys import TokenKeyError, TokenKeys, read_token_keys
+from webservice import credentials
 from webservice.audit import AuditLog
-from webservice.credentials import (
-    CERTIFICATE_EXTENSION,
-    Certificate,
-    Headers,
-    Identity,
-    InvalidToken,
-    Network,
-    TokenTerms,
-    UntrustedHeaders,
-    certificate_owner,
-    claims_identity,
-    is_among,
-    proxied_identity,
-    socket_end,
-    socket_owners,
-    verify_token,
-)
+from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, Identity, UntrustedHeaders
 from webservice.cross_site import Cors, explain_foreign_page, explain_not_local, is_known_host
 from webservice.parameters import escape_for_log
 from webservice.router import Access, Route
@@ -136,10 +121,10 @@ class Authenticator:
 
     keys: KeyFile | None = None
     """Keys of tokens; None if tokens do not count."""
-    terms: TokenTerms = field(default_factory=TokenTerms)
+    terms: credentials.TokenTerms = field(default_factory=credentials.TokenTerms)
     certificates: bool = False
     """Whether client certificates count. TLS has verified them."""
-    proxies: tuple[Network, ...] = ()
+    proxies: tuple[credentials.Network, ...] = ()
     """Networks of trusted proxies."""
     clock: Callable[[], float] = time.time
 
@@ -149,7 +134,7 @@ class Authenticator:
         return self.keys is None and not self.certificates and not self.proxies
 
     def authenticate(
-        self, headers: Headers, address: str, certificate: Certificate | None = None
+        self, headers: credentials.Headers, address: str, certificate: Certificate | None = None
     ) -> tuple[Identity, str]:
         """The sender of a request with these headers from this address, and the method that identifies them.
 
@@ -157,8 +142,8 @@ class Authenticator:
             Unauthenticated: nothing identifies them, or their token is invalid.
             UntrustedHeaders: a sender that is no trusted proxy names a user.
         """
-        trusted = is_among(self.proxies, address)
-        if claims_identity(headers) and not trusted:
+        trusted = credentials.is_among(self.proxies, address)
+        if credentials.claims_identity(headers) and not trusted:
             raise UntrustedHeaders(
                 f"{address} is no proxy that may send X-Forwarded-User or X-Forwarded-Groups; those are named by the"
                 " setting auth-proxy"
@@ -166,13 +151,13 @@ class Authenticator:
         token = _bearer_token(headers)
         if self.keys is not None and token is not None:
             try:
-                return verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
-            except InvalidToken as error:
+                return credentials.verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
+            except credentials.InvalidToken as error:
                 raise Unauthenticated(f"The token is invalid: {error}", self._advice()) from None
-        owner = certificate_owner(certificate) if self.certificates and certificate is not None else None
+        owner = credentials.certificate_owner(certificate) if self.certificates and certificate is not None else None
         if owner is not None:
             return owner, CERTIFICATE
-        proxied = proxied_identity(headers) if trusted else None
+        proxied = credentials.proxied_identity(headers) if trusted else None
         if proxied is not None:
             return proxied, PROXY
         raise Unauthenticated("The caller is not authenticated", self._advice())
@@ -189,7 +174,7 @@ class Authenticator:
         return f"Authenticate by {', or '.join(ways)}"
 
 
-def _bearer_token(headers: Headers) -> str | None:
+def _bearer_token(headers: credentials.Headers) -> str | None:
     """The token in the header Authorization; None without the header, or for another scheme."""
     found = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
     if len(found) > 1:
@@ -292,7 +277,7 @@ class LoopbackUsers:
 
     def _find_uid(self, client: tuple[str, int], server: tuple[str, int]) -> int:
         try:
-            remote, local = socket_end(*client), socket_end(*server)
+            remote, local = credentials.socket_end(*client), credentials.socket_end(*server)
         except ValueError:
             raise _unknown_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
         if not remote.address.is_loopback:
@@ -301,7 +286,7 @@ class LoopbackUsers:
             tables = self._tables()
         except OSError as error:
             raise _unknown_caller(f"the owner of the connection cannot be looked up: {error}") from None
-        found = [uid for table in tables for uid in socket_owners(table, local=remote, remote=local)]
+        found = [uid for table in tables for uid in credentials.socket_owners(table, local=remote, remote=local)]
         if len(found) != 1:
             raise _unknown_caller(
                 f"the owner of the connection from {remote.address} port {remote.port} was not found, which needs"

@@ -48,14 +48,6 @@ CHANGES_MAX: Final = 32
 Change = ChangeConfig | KillApplication | MoveApplication | Schedule
 """Messages that change something. Without an answer, the change may have been made all the same."""
 
-_CHANGED: Final[dict[type[Change], str]] = {
-    ChangeConfig: "the configuration",
-    KillApplication: "the application",
-    MoveApplication: "the application",
-    Schedule: "the applications",
-}
-"""What shows whether a change was made."""
-
 _M = TypeVar("_M", bound=Message)
 _log = logging.getLogger("core.rest")
 
@@ -125,8 +117,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        whom = f"Partition {partition}" if partition else "The broker"
-        return await self._query(Header(kind="", partition=partition), query, Answer, whom=whom)
+        return await self._request(Header(kind="", partition=partition), query, Answer)
 
     async def read(self, rm: str, question: ReadConfig) -> Answer:
         """The broker's answer about a resource manager's configuration.
@@ -134,7 +125,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        return await self._query(Header(kind="", rm=rm), question, Answer, whom="The broker")
+        return await self._request(Header(kind="", rm=rm), question, Answer)
 
     async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
         """Make a change. Returns its outcome.
@@ -144,18 +135,9 @@ class BrokerClient:
         """
         if self._changes.locked():
             raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
-        whom = "The broker" if isinstance(wanted, ChangeConfig) else f"Partition {partition}"
-        async with self._changes:
-            try:
-                async with asyncio.timeout(self._change_max_s):
-                    incoming = await self._exchange(Header(kind="", rm=rm, partition=partition), wanted)
-            except TimeoutError:
-                look = _CHANGED[type(wanted)]
-                said = f"{whom} did not answer within {self._change_max_s:g} s"
-                raise RequestError(
-                    503, f"{said}. Whether the change was made is not known: read {look} before trying again"
-                ) from None
-        return _read(incoming, Answer, whom=whom)
+        shows = {ChangeConfig: "configuration", Schedule: "applications"}.get(type(wanted), "application")
+        hint = f". Whether the change was made is not known: read the {shows} before trying again"
+        return await self._request(Header(kind="", rm=rm, partition=partition), wanted, Answer, hint=hint)
 
     async def partitions(self) -> PartitionList:
         """All registered RMs and partitions.
@@ -163,7 +145,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        known = await self._query(Header(kind=""), ListPartitions(), PartitionList, whom="The broker")
+        known = await self._request(Header(kind=""), ListPartitions(), PartitionList)
         self._recent, self._recent_at = known, time.monotonic()
         return known
 
@@ -171,44 +153,44 @@ class BrokerClient:
         """The latest list of partitions, if it is young enough to resolve full names without another round trip."""
         return self._recent if time.monotonic() - self._recent_at < RECENT_S else None
 
-    async def _query(self, to: Header, message: Message, answer: type[_M], *, whom: str) -> _M:
-        try:
-            async with asyncio.timeout(self._answer_max_s), self._slots:
-                incoming = await self._exchange(to, message)
-        except TimeoutError:
-            raise RequestError(503, f"{whom} did not answer within {self._answer_max_s:g} s") from None
-        return _read(incoming, answer, whom=whom)
-
-    async def _exchange(self, to: Header, message: Message) -> Incoming:
-        """Send a message to the RM or partition in the header, and wait for its answer."""
+    async def _request(self, to: Header, message: Message, answer: type[_M], *, hint: str = "") -> _M:
+        """Send a message to the RM or partition in the header, and wait for its answer; an error about a missing answer
+        ends with the hint.
+        """
+        whom = f"Partition {to.partition}" if to.partition else "The broker"
+        is_change = isinstance(message, Change)
+        max_s = self._change_max_s if is_change else self._answer_max_s
         ref = f"{self._instance}-{next(self._numbers)}"
-        header = replace(to, kind=type(message).__name__, ref=ref)
-        wanted = Outgoing(BROKER, header, encode_body(message))
-        self._open[ref] = asyncio.get_running_loop().create_future()
-        if not isinstance(message, Change):
-            self._repeatable[ref] = wanted
+        request = Outgoing(BROKER, replace(to, kind=type(message).__name__, ref=ref), encode_body(message))
         try:
-            self.wire.send(wanted)
+            async with asyncio.timeout(max_s), self._changes if is_change else self._slots:
+                incoming = await self._exchange(ref, request, repeatable=not is_change)
+        except TimeoutError:
+            raise RequestError(503, f"{whom} did not answer within {max_s:g} s{hint}") from None
+        kind = incoming.header.kind
+        try:
+            if kind == Refused.__name__:
+                raise RequestError(503, f"{whom} cannot answer: {decode_body(Refused, incoming.body).reason}")
+            if kind != answer.__name__:
+                raise WireError(f"{kind} instead of {answer.__name__}")
+            return decode_body(answer, incoming.body)
+        except WireError as error:
+            raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None
+
+    async def _exchange(self, ref: str, request: Outgoing, *, repeatable: bool) -> Incoming:
+        self._open[ref] = asyncio.get_running_loop().create_future()
+        if repeatable:
+            self._repeatable[ref] = request
+        try:
+            self.wire.send(request)
             return await self._open[ref]
         finally:
             del self._open[ref]
             self._repeatable.pop(ref, None)
 
     def _settle(self, incoming: Incoming) -> None:
-        question = self._open.get(incoming.header.ref)
-        if question is None or question.done():
-            _log.debug("%s for question %s, which is closed", incoming.header.kind, incoming.header.ref)
+        request = self._open.get(incoming.header.ref)
+        if request is None or request.done():
+            _log.debug("%s for request %s, which has ended", incoming.header.kind, incoming.header.ref)
         else:
-            question.set_result(incoming)
-
-
-def _read(incoming: Incoming, answer: type[_M], *, whom: str) -> _M:
-    kind = incoming.header.kind
-    try:
-        if kind == Refused.__name__:
-            raise RequestError(503, f"{whom} cannot answer: {decode_body(Refused, incoming.body).reason}")
-        if kind != answer.__name__:
-            raise WireError(f"{kind} instead of {answer.__name__}")
-        return decode_body(answer, incoming.body)
-    except WireError as error:
-        raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None
+            request.set_result(incoming)
