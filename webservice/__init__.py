@@ -1,1 +1,1 @@
-"""The front end for people and programs that watch: REST and metrics of all partitions."""
+"""The front end for operators, browsers and monitoring: REST and metrics of all partitions."""

@@ -59,7 +59,7 @@ _log = logging.getLogger("core.rest")
 
 class Api:
     """Answers requests by querying the broker and the workers. Without `control`, authentication is off, and `users`
-    identifies who makes changes.
+    identifies the callers who make changes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The audit log: one JSON line for each outcome of a request that changes something, with who sent it and from where.
+"""The audit log: one JSON line for each outcome of a request that changes something, with its sender and address.
 
 A change has two lines with one ID: `begun`, which is on the disk before anything changes (or the change is refused),
 and its outcome. A refused request has one line. Only the owner may read the file. A full file is renamed with a number
@@ -113,7 +113,7 @@ class AuditLog:
         return await self._try(self._probe)
 
     async def _try(self, work: Callable[[], None]) -> str:
-        """Run this in the thread. Returns, and keeps, the reason of a failure; empty if there is none."""
+        """Run this in the thread. Returns and stores the reason of a failure; empty without one."""
         problem = ""
         try:
             async with asyncio.timeout(WRITE_MAX_S):

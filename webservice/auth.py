@@ -193,7 +193,7 @@ LOOK_UPS_MAX: Final = 2
 """Concurrent look-ups. They have their own threads, so that a slow one delays only changes."""
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_NEXT: Final = "changes are taken only from this machine, over its loopback address: log in there and ask 127.0.0.1"
+_NEXT: Final = "changes are accepted only from this machine, over its loopback address: log in there and use 127.0.0.1"
 
 
 def look_up_account(uid: int) -> Identity:

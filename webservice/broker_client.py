@@ -157,7 +157,7 @@ class BrokerClient:
         """Send a message to the RM or partition in the header, and wait for its answer; an error about a missing answer
         ends with the hint.
         """
-        whom = f"Partition {to.partition}" if to.partition else "The broker"
+        peer = f"Partition {to.partition}" if to.partition else "The broker"
         is_change = isinstance(message, Change)
         max_s = self._change_max_s if is_change else self._answer_max_s
         ref = f"{self._instance}-{next(self._numbers)}"
@@ -166,16 +166,16 @@ class BrokerClient:
             async with asyncio.timeout(max_s), self._changes if is_change else self._slots:
                 incoming = await self._exchange(ref, request, repeatable=not is_change)
         except TimeoutError:
-            raise RequestError(503, f"{whom} did not answer within {max_s:g} s{hint}") from None
+            raise RequestError(503, f"{peer} did not answer within {max_s:g} s{hint}") from None
         kind = incoming.header.kind
         try:
             if kind == Refused.__name__:
-                raise RequestError(503, f"{whom} cannot answer: {decode_body(Refused, incoming.body).reason}")
+                raise RequestError(503, f"{peer} cannot answer: {decode_body(Refused, incoming.body).reason}")
             if kind != answer.__name__:
                 raise WireError(f"{kind} instead of {answer.__name__}")
             return decode_body(answer, incoming.body)
         except WireError as error:
-            raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None
+            raise RequestError(503, f"{peer} answered what cannot be read: {error}") from None
 
     async def _exchange(self, ref: str, request: Outgoing, *, repeatable: bool) -> Incoming:
         self._open[ref] = asyncio.get_running_loop().create_future()

@@ -253,8 +253,8 @@ async def ask_partition(call: Call, partition: NamedPartition, what: str, **args
     if call.viewer is not None:
         headers["Cache-Control"] = "private, no-cache"
     if found.answer.next:
-        kept = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
-        following = {**kept, "limit": call.query["limit"], "after": found.answer.next}
+        others = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
+        following = {**others, "limit": call.query["limit"], "after": found.answer.next}
         headers["Link"] = f'<{call.raw_path}?{urlencode(following, quote_via=quote)}>; rel="next"'
     if found.answer.version:
         own_tag = entity_tag(found.answer.version)

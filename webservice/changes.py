@@ -49,7 +49,7 @@ class ChangeHandler:
         self._audit = audit
 
     async def make_change(self, request: Request, call: Call, route: Route, request_id: str) -> Reply:
-        """Make the change that a request asks for.
+        """Make the requested change.
 
         Raises:
             RequestError: it was refused, or failed.

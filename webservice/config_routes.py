@@ -63,8 +63,8 @@ _CONFIG_SCHEMA: Final[Schema] = {
 """As lenient as YAML: any scalar is a name, and an empty document is a configuration without partitions."""
 
 _CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MEDIA), Content(BYTES, BINARY))
-"""The body is YAML whatever its type. Generated clients can send text and bytes, but not YAML: openapi-generator takes
-the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
+"""The body is YAML, with any content type. Generated clients can send text and bytes, but not YAML: openapi-generator
+takes the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
 """
 
 _NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
@@ -111,7 +111,7 @@ def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content,
 
 
 class ConfigVersion(Struct, frozen=True):
-    """A version in an answer of the broker; some answers leave fields empty."""
+    """A version in an answer of the broker; some fields are empty in some answers."""
 
     checksum: str
     config: str
@@ -231,7 +231,7 @@ def _parse_config(text: str) -> Configuration:
 async def validate(call: Call) -> Reply:
     """Whether a configuration is valid; nothing changes.
 
-    One configuration is validated at a time: a large one takes seconds, and any caller may ask.
+    One configuration is validated at a time: a large one takes seconds, and any caller may send one.
     """
     services = call.services
     if services.validations.locked():

@@ -248,7 +248,7 @@ def _parse_claims(payload: bytes) -> _Claims:
 # The kernel's table of TCP connections (`/proc/net/tcp`, `/proc/net/tcp6`) --------------------------------------------
 #
 # An address is `HEX:PORT`; its 32-bit words are in the byte order of this machine. Only established connections with an
-# owner count: closed sockets remain in the table as user 0, and must not be taken for root's.
+# owner count: closed sockets remain in the table as user 0, and must not count as root's.
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 

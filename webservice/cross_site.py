@@ -1,11 +1,11 @@
 """Protection against pages of other sites: which may read answers (CORS), and which requests they may not send.
 
-A browser sends what a page tells it to, also to this machine, and a site may resolve its own name to this machine's
-address. So a request that changes something, or asks for a private answer, must name this server as its host, and its
+A browser sends the requests of a page also to this machine, and a site may resolve its own name to the address of this
+machine. So a request that changes something, or asks for a private answer, must name this server as its host, and its
 origin, if the browser sends one, must be this server. Programs such as curl send no origin.
 
 Without further settings every page may read what YuniKorn serves, as with YuniKorn itself. Once authentication is on,
-or sites are named, only the named sites may; the answer then varies by origin, and says so.
+or sites are named, only the named sites may; the answer then varies by origin, and has the header `Vary`.
 """
 
 import ipaddress
@@ -42,7 +42,7 @@ def explain_not_local(headers: Mapping[str, str], *, scheme: str, server: str) -
         return f"{reason}. {_NEXT}"
     forwarded = [name for name in _FORWARDED if name in headers]
     if forwarded:
-        return f"the header {forwarded[0]} says that a proxy sent the request for a user who is not known here. {_NEXT}"
+        return f"the header {forwarded[0]} shows that a proxy sent the request for an unknown user. {_NEXT}"
     return ""
 
 
@@ -111,7 +111,7 @@ PREFLIGHT_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """Which pages may read answers. `origins` is the setting `cors`; `is_open` says that authentication is off."""
+    """Which pages may read answers. `origins` is the setting `cors`; `is_open` means that authentication is off."""
 
     origins: tuple[str, ...] = ()
     is_open: bool = True

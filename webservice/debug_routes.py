@@ -41,9 +41,9 @@ _STATUS_KEYS: Final = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmSwap"
 
 # The state dump: everything that the scheduler holds at one moment, as one indented JSON document ---------------------
 #
-# Workers are asked for at most PAGE entries at a time. An unresponsive partition does not fail the dump: its missing
-# parts are listed at the end under `unanswered`, and it is not asked again. With one resource manager the document has
-# YuniKorn's form; with several, the parts of one RM (`rmDiagnostics`, `logLevel`, `config`) are objects by RM ID.
+# A query returns at most PAGE entries. An unresponsive partition does not fail the dump: its missing parts are listed
+# at the end under `unanswered`, and it is not queried again. With one resource manager the document has the form of
+# YuniKorn; with several, the parts of one RM (`rmDiagnostics`, `logLevel`, `config`) are objects by RM ID.
 
 PAGE: Final = 500
 """Applications or nodes in one answer of a worker."""
@@ -158,7 +158,7 @@ class StateDump:
 
     async def _pages(self, part: str, one: NamedPartition, what: str, **args: str) -> AsyncGenerator[bytes, None]:
         """The answers of a partition, page by page; a missing answer is listed under `unanswered`."""
-        name, reason = one.entry.full_name, "not asked, as it did not answer before"
+        name, reason = one.entry.full_name, "not queried, as it did not answer before"
         while name not in self._silent:
             try:
                 answer = await self._call.services.broker.ask(name, Query(what=what, name=one.shown, args=dict(args)))

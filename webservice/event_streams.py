@@ -48,30 +48,30 @@ class EventBuffer:
         """Append lines. Beyond the bound the oldest are dropped; the newest line always stays."""
         self._lines.extend(lines)
         self._bytes += sum(map(len, lines))
-        surplus, gone = self._bytes - self._bytes_max, 0
-        while surplus > 0 and gone < len(self._lines) - 1:
-            surplus -= len(self._lines[gone])
-            gone += 1
-        self.drop_before(self.first + gone)
+        surplus, count = self._bytes - self._bytes_max, 0
+        while surplus > 0 and count < len(self._lines) - 1:
+            surplus -= len(self._lines[count])
+            count += 1
+        self.drop_before(self.first + count)
 
     def drop_before(self, before: int) -> None:
         """Drop the lines before this number."""
-        gone = self._lines[: max(0, before - self.first)]
-        del self._lines[: len(gone)]
-        self._bytes -= sum(map(len, gone))
-        self.first += len(gone)
+        dropped = self._lines[: max(0, before - self.first)]
+        del self._lines[: len(dropped)]
+        self._bytes -= sum(map(len, dropped))
+        self.first += len(dropped)
 
-    def read(self, place: int) -> tuple[bytes, int]:
+    def read(self, position: int) -> tuple[bytes, int]:
         """A piece: lines from this number on, and the number to continue with."""
-        assert place >= self.first, (place, self.first)
+        assert position >= self.first, (position, self.first)
         found: list[bytes] = []
         size = 0
-        for index in range(place - self.first, len(self._lines)):
+        for index in range(position - self.first, len(self._lines)):
             if size >= PIECE_BYTES:
                 break
             found.append(self._lines[index])
             size += len(self._lines[index])
-        return b"".join(found), place + len(found)
+        return b"".join(found), position + len(found)
 
 
 CLOSED: Final = "Event stream was closed by the producer"
@@ -83,14 +83,14 @@ Clock = Callable[[], float]
 
 class EventStream:
     """One client of the event stream, as an asynchronous iterator of pieces: first the instance of the partition, then
-    the events line by line. `place` is the number of its next event. A client that does not read is disconnected: the
-    rest is dropped, and its last line is an error.
+    the events line by line. `position` is the number of its next event. A client that does not read is disconnected:
+    the rest is dropped, and its last line is an error.
     """
 
     def __init__(
-        self, follower: "EventFollower", *, first_line: bytes, place: int, host: str, began: datetime, clock: Clock
+        self, follower: "EventFollower", *, first_line: bytes, position: int, host: str, began: datetime, clock: Clock
     ):
-        self.place = place
+        self.position = position
         self.host = host
         """The header `Host` of the request."""
         self.began = began.astimezone(UTC)
@@ -103,7 +103,7 @@ class EventStream:
         self._clock = clock
         self._closing_line = CLOSED_LINE
         self._over = False
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     def __aiter__(self) -> "EventStream":
         return self
@@ -119,29 +119,29 @@ class EventStream:
     async def _piece(self) -> bytes:
         """The next piece; after the end the closing line once, then nothing."""
         while not self._over:
-            self._news.clear()
+            self._wakeup.clear()
             piece = await self._follower.piece(self)
             if piece and not self._over:
                 self.begun = True
                 return piece
             if not self._over:
-                await self._news.wait()
+                await self._wakeup.wait()
         line, self._closing_line = self._closing_line, b""
         return line
 
     def wake(self) -> None:
         """Continue: there are new events."""
-        self._news.set()
+        self._wakeup.set()
 
     def cut(self) -> None:
         """Disconnect the client: it receives only the closing line."""
         self._over = True
-        self._news.set()
-        self._follower.leave(self)
+        self._wakeup.set()
+        self._follower.remove(self)
 
     async def aclose(self) -> None:
         """End the stream: the connection is closed, or everything was sent."""
-        self._follower.leave(self)
+        self._follower.remove(self)
 
 
 BEHIND_MAX: Final = 2000
@@ -205,7 +205,7 @@ class EventFollower:
         stream = EventStream(
             self,
             first_line=msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n",
-            place=max(now.lowest, now.end - count),
+            position=max(now.lowest, now.end - count),
             host=host,
             began=datetime.now(UTC),
             clock=self._clock,
@@ -213,7 +213,7 @@ class EventFollower:
         self.streams.append(stream)
         return stream
 
-    def leave(self, stream: EventStream) -> None:
+    def remove(self, stream: EventStream) -> None:
         """Remove a stream, if it is still there."""
         if stream in self.streams:
             self.streams.remove(stream)
@@ -230,19 +230,19 @@ class EventFollower:
             while self.streams:
                 seen = len(self._last)
                 found = await self._read(start=self._buffer.end - seen, count=COUNT_MAX)
-                news: list[msgspec.Raw] = []
+                fresh: list[msgspec.Raw] = []
                 if found is not None:
                     overlap = self._buffer.end - found.first
                     if self._is_other(found) or overlap < 0 or found.records[:overlap] != self._last[:overlap]:
                         return
                     answered_at = self._clock()
-                    news = found.records[overlap:]
-                    self._add(news)
+                    fresh = found.records[overlap:]
+                    self._add(fresh)
                 elif self._clock() - answered_at > SILENT_MAX_S:
                     return
                 self._cut_stalled()
-                pause_s = self._pace.interval_min_s if news else min(2 * pause_s, self._pace.interval_max_s)
-                if not (found and news and self._buffer.end < found.end):
+                pause_s = self._pace.interval_min_s if fresh else min(2 * pause_s, self._pace.interval_max_s)
+                if not (found and fresh and self._buffer.end < found.end):
                     await asyncio.sleep(pause_s)
         finally:
             self.close()
@@ -259,7 +259,7 @@ class EventFollower:
         return found.instance != self.instance or found.end < self._buffer.end
 
     def _add(self, records: list[msgspec.Raw]) -> None:
-        self._buffer.drop_before(min((one.place for one in self.streams), default=self._buffer.end))
+        self._buffer.drop_before(min((one.position for one in self.streams), default=self._buffer.end))
         if records:
             self._buffer.append([bytes(one) + b"\n" for one in records])
             self._last = records[-1:]
@@ -270,31 +270,31 @@ class EventFollower:
         """Disconnect the clients that do not read."""
         now = self._clock()
         for stream in tuple(self.streams):
-            behind = self._buffer.end - stream.place > BEHIND_MAX
+            behind = self._buffer.end - stream.position > BEHIND_MAX
             most_s = self._pace.behind_stalled_max_s if behind else self._pace.stalled_max_s
             if stream.writing_since is not None and now - stream.writing_since > most_s:
                 self.cut_off += 1
                 stream.cut()
 
     async def piece(self, stream: EventStream) -> bytes:
-        """The next lines of a stream, whose place advances; empty if there are none yet."""
-        if stream.place < self._buffer.first:
+        """The next lines of a stream, whose position advances; empty if there are none yet."""
+        if stream.position < self._buffer.first:
             past = await self._past_piece(stream)
-            if past or stream.place < self._buffer.first:
+            if past or stream.position < self._buffer.first:
                 return past
-        piece, stream.place = self._buffer.read(stream.place)
+        piece, stream.position = self._buffer.read(stream.position)
         return piece
 
     async def _past_piece(self, stream: EventStream) -> bytes:
         """The next lines of a stream that is behind the buffer; it is disconnected if the worker no longer has them."""
         await self._past.acquire()
         asyncio.get_running_loop().call_later(self._pace.past_pause_s, self._past.release)
-        found = await self._read(start=stream.place, count=PAST_EVENTS)
-        if found is None or self._is_other(found) or (stream.begun and found.first > stream.place):
+        found = await self._read(start=stream.position, count=PAST_EVENTS)
+        if found is None or self._is_other(found) or (stream.begun and found.first > stream.position):
             stream.cut()
             return b""
         lines = found.records[: max(0, self._buffer.first - found.first)]
-        stream.place = found.first + len(lines)
+        stream.position = found.first + len(lines)
         return b"".join(bytes(one) + b"\n" for one in lines)
 
 

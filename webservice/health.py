@@ -124,7 +124,7 @@ class HealthView(Struct, frozen=True, kw_only=True):
 
 
 HIDDEN: Final = "(hidden)"
-"""Replaces what only callers may see who may see everything."""
+"""Replaces names and paths for callers who may not see everything."""
 
 _decoder: Final = Decoder(WorkerHealth)
 _CHECKS: Final = (

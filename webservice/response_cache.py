@@ -1,4 +1,4 @@
-"""The HTTP response cache: workers' answers, kept so that many equal requests cost a worker little, and gzip bodies.
+"""The HTTP response cache: stores workers' answers, so that equal requests cost a worker little, and gzip bodies.
 
 Concurrent equal requests share one query to the worker, sent after the last of them arrived, so a caller who changed
 something sees the change. A cached answer is revalidated by its version: the worker replies that it still holds, and
@@ -29,13 +29,13 @@ GZIP_BYTES_MIN: Final = 1400
 """A smaller body is never compressed."""
 
 THREAD_BYTES_MIN: Final = 256 << 10
-"""From this size on a body is compressed in a thread, so that other requests go on."""
+"""From this size on a body is compressed in a thread, so that other requests continue."""
 
 _GZIP_FASTEST: Final = 1
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a client takes gzip: the first mention decides, and only `q=0`, written so, refuses."""
+    """Whether a client accepts gzip: the first mention decides, and only a literal `q=0` refuses."""
     for offer in accept_encoding.split(","):
         coding, _, parameter = offer.partition(";")
         if coding.strip().lower() == "gzip":
@@ -51,7 +51,7 @@ async def compress(body: bytes) -> bytes:
 
 
 class CachedBody:
-    """A body in the response cache, with its gzip form once a client has asked for that.
+    """A body in the response cache, with its gzip form once a client has requested it.
 
     Args:
         plain: The body as it is.
@@ -122,14 +122,14 @@ class CachedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """A query and its latest outcome. The holder of the lock asks the worker."""
+    """A query and its latest outcome. The task that holds the lock queries the worker."""
 
     partition: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
     body: CachedBody | None = None
     """The body of the outcome, if it is an answer; or one that was joined from several."""
-    asked_at: float = 0.0
+    queried_at: float = 0.0
     """When the query was sent that the outcome answers or confirms."""
     waiting: int = 0
     renewal: asyncio.Task[None] | None = None
@@ -175,19 +175,19 @@ class ResponseCache:
         Raises:
             RequestError: 503, with what went wrong.
         """
-        came = self._clock()
+        arrived_at = self._clock()
         key = _key(partition, query, generation)
         entry = self._entries.setdefault(key, _Entry(partition))
         self._entries.move_to_end(key)
         if not self._is_servable(entry, MAKING_MAX_S):
-            await self._await_outcome(partition, query, entry, came)
+            await self._await_outcome(partition, query, entry, arrived_at)
         elif not self._is_servable(entry) and (entry.renewal is None or entry.renewal.done()):
-            entry.renewal = asyncio.create_task(self._await_outcome(partition, query, entry, came))
-        outcome, age_s = entry.outcome, self._clock() - entry.asked_at
+            entry.renewal = asyncio.create_task(self._await_outcome(partition, query, entry, arrived_at))
+        outcome, age_s = entry.outcome, self._clock() - entry.queried_at
         if isinstance(outcome, RequestError):
             raise RequestError(outcome.status, outcome.text)
         assert outcome is not None
-        assert entry.body is not None, "an answer is kept with its body"
+        assert entry.body is not None, "an answer is stored with its body"
         return CachedAnswer(outcome, age_s, entry.body)
 
     def store_joined(self, key: str, body: bytes) -> CachedBody:
@@ -200,12 +200,12 @@ class ResponseCache:
         self._make_room()
         return found
 
-    async def _await_outcome(self, partition: str, query: Query, entry: _Entry, came: float) -> None:
+    async def _await_outcome(self, partition: str, query: Query, entry: _Entry, arrived_at: float) -> None:
         """Get an outcome for a request that came at this time."""
         entry.waiting += 1
         try:
             async with entry.lock:
-                if entry.asked_at < came and not self._is_servable(entry):
+                if entry.queried_at < arrived_at and not self._is_servable(entry):
                     await self._refresh(partition, query, entry)
         finally:
             entry.waiting -= 1
@@ -216,29 +216,29 @@ class ResponseCache:
         if not entry.cost_s:
             return False
         begun = self._clock() - REUSED_MAX_S
-        like_it = sum(
+        equal_cost = sum(
             1
             for one in self._entries.values()
-            if one is entry or (one.cost_s and one.partition == entry.partition and one.asked_at > begun)
+            if one is entry or (one.cost_s and one.partition == entry.partition and one.queried_at > begun)
         )
-        lasts_s = min(REUSED_MAX_S, entry.cost_s * like_it / SHARE)
-        return self._clock() < entry.asked_at + lasts_s + longer_s
+        lasts_s = min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE)
+        return self._clock() < entry.queried_at + lasts_s + longer_s
 
     async def _refresh(self, partition: str, query: Query, entry: _Entry) -> None:
-        kept = entry.outcome if isinstance(entry.outcome, Answer) else None
-        asked_at = self._clock()
+        cached = entry.outcome if isinstance(entry.outcome, Answer) else None
+        queried_at = self._clock()
         try:
             ask = self._ask_worker if _is_one_of_few(query) else self.uncached
-            answer = await ask(partition, replace(query, known=kept.version if kept else ""))
+            answer = await ask(partition, replace(query, known=cached.version if cached else ""))
             if answer.status == TOO_LONG and "limit" not in query.args:
                 answer = await self._join_pages(partition, query, answer)
         except RequestError as error:
             entry.outcome, entry.body = error, None
-            entry.asked_at = self._clock()  # for all waiting requests: the result would be the same
+            entry.queried_at = self._clock()  # for all waiting requests: the result would be the same
             return
         if answer.status != NOT_MODIFIED:
             entry.outcome, entry.body = answer, CachedBody(answer.body, self._make_room)
-        entry.asked_at = asked_at
+        entry.queried_at = queried_at
 
     async def uncached(self, partition: str, query: Query) -> Answer:
         """The answer of a partition now, when it is the query's turn; it is not cached.
@@ -251,7 +251,7 @@ class ResponseCache:
             async with asyncio.timeout(TURN_MAX_S):
                 await turn.acquire()
         except TimeoutError:
-            raise RequestError(503, f"Too much is being asked of partition {partition}, try again later") from None
+            raise RequestError(503, f"Too many queries wait for partition {partition}, try again later") from None
         try:
             answer = await self._ask_worker(partition, query)
             took_s = answer.took_micro_seconds / 1e6
@@ -298,6 +298,5 @@ def _is_one_of_few(query: Query) -> bool:
 
 
 def _key(partition: str, query: Query, generation: str) -> str:
-    who = query.viewer
-    viewer = who and (who.user, who.groups, who.scheduler_admin)
+    viewer = query.viewer and (query.viewer.user, query.viewer.groups, query.viewer.scheduler_admin)
     return repr((partition, generation, query.what, query.name, sorted(query.args.items()), viewer))

@@ -81,7 +81,7 @@ class Route:
     path: str
     access: Access
     answers: tuple[Content | Schema | type[object] | UnionType, ...] = ()
-    """The forms of a good answer, JSON unless the content says otherwise; none for a redirect."""
+    """The forms of a good answer, JSON unless the content has another media type; none for a redirect."""
     _: KW_ONLY
     parameters: tuple[Parameter, ...] = ()
     segments: Mapping[str, Schema] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 unchanged.
 
 Only regular files inside the directory are served, whose path has no hidden part; symbolic links are followed within
-it. A page of a single-page application has an address without a file, and gets `index.html`.
+it. A page of a single-page application has an address without a file, and is answered with `index.html`.
 """
 
 import base64
@@ -11,15 +11,14 @@ import posixpath
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from webservice.parameters import entity_tag, is_known
 
 FILE_BYTES_MAX: Final = 32 << 20
-"""A larger file is as if it were not there: it is read as a whole, and no UI has one."""
+"""A larger file counts as missing: files are read as a whole, and no UI has one."""
 
 INDEX: Final = "index.html"
 
@@ -47,18 +46,16 @@ _TYPES: Final[Mapping[str, str]] = {
     ".woff2": "font/woff2",
     ".xml": "application/xml; charset=utf-8",
 }
-"""By the end of the name; not those of the operating system, which differ from one to the next."""
-
-_UNKNOWN_TYPE: Final = "application/octet-stream"
+"""By suffix; not those of the operating system, which differ from one to the next."""
 
 _LATE_STYLES: Final = base64.b64encode(hashlib.sha256(b"this.media='all'").digest()).decode()
-"""The one handler that builds of Angular write into the page: it puts styles in force that have been loaded late."""
+"""The hash of the one inline handler in pages built by Angular: it applies styles that were loaded late."""
 
 _POLICY: Final = "; ".join(
     (
         "default-src 'self'",
         f"script-src 'self' 'unsafe-hashes' 'sha256-{_LATE_STYLES}'",
-        "style-src 'self' 'unsafe-inline'",  # components bring their styles along
+        "style-src 'self' 'unsafe-inline'",  # Angular components have inline styles
         "img-src 'self' data:",
         "font-src 'self' data:",
         "object-src 'none'",
@@ -71,13 +68,13 @@ _SAFETY: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # may be kept, but is asked for again: the tag says whether it is still the same
+    "Cache-Control": "no-cache",  # a browser may cache it, and revalidates it by its tag
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A file, or that the asker has it already (304)."""
+class ServedFile:
+    """The response with a file, or 304 if the client has it."""
 
     status: int
     body: bytes
@@ -85,7 +82,7 @@ class Served:
 
 
 def is_api(path: str) -> bool:
-    """Whether a path, however it is written, belongs to the API, be there such a route or not.
+    """Whether a path, in any spelling, belongs to the API, even if there is no such route.
 
     >>> [is_api(path) for path in ("/ws/v1/x", "//WS", "/a/../debug/", "/wsx", "/", "/assets/ws")]
     [True, True, True, False, False, False]
@@ -94,32 +91,31 @@ def is_api(path: str) -> bool:
     return first in ("ws", "debug")
 
 
-def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Served | None:
-    """What is at a path (decoded, from a slash on); None if nothing is. Reads files, so call it in a thread.
-
-    Header names are in lower case.
+def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> ServedFile | None:
+    """The file at a decoded path, which begins with a slash, or the index for a page of the application; None without a
+    file. Reads files, so call it in a thread. Header names are in lower case.
     """
-    found = _file(root, path)
+    found = _find_file(root, path)
     if found is None and _is_page(path, headers.get("accept", "")):
-        found = _file(root, INDEX)
+        found = _find_file(root, INDEX)
     if found is None:
         return None
     try:
         body = found.read_bytes()
-        changed = found.stat().st_mtime
-    except OSError:  # it went, or may not be read: as if it were not there
+        changed = int(found.stat().st_mtime)
+    except OSError:  # it was removed, or must not be read
         return None
     tag = hashlib.sha256(body).hexdigest()[:32]
-    told = {
+    answer = {
         **_SAFETY,
-        "Content-Type": _TYPES.get(found.suffix.lower(), _UNKNOWN_TYPE),
+        "Content-Type": _TYPES.get(found.suffix.lower(), "application/octet-stream"),
         "ETag": entity_tag(tag),
-        "Last-Modified": format_datetime(datetime.fromtimestamp(int(changed), UTC), usegmt=True),
+        "Last-Modified": formatdate(changed, usegmt=True),
     }
-    return Served(304, b"", told) if _is_had(headers, tag, int(changed)) else Served(200, body, told)
+    return ServedFile(304, b"", answer) if _is_current(headers, tag, changed) else ServedFile(200, body, answer)
 
 
-def _file(root: Path, path: str) -> Path | None:
+def _find_file(root: Path, path: str) -> Path | None:
     """The regular file at a path, if it lies within the root and no part of its path is hidden."""
     parts = PurePosixPath(path.lstrip("/") or INDEX).parts
     if "\0" in path or _is_hidden(parts):
@@ -130,27 +126,27 @@ def _file(root: Path, path: str) -> Path | None:
         if not found.is_relative_to(base) or _is_hidden(found.relative_to(base).parts):
             return None
         about = found.stat()
-    except (OSError, RuntimeError):  # nothing there, a name that is too long, links that lead to themselves
+    except (OSError, RuntimeError):  # there is none, the name is too long, or links form a loop
         return None
     return found if stat.S_ISREG(about.st_mode) and about.st_size <= FILE_BYTES_MAX else None
 
 
 def _is_hidden(parts: tuple[str, ...]) -> bool:
-    """Whether a part begins with a dot; so `..` is out of the question too."""
+    """Whether a part begins with a dot, which includes `..`."""
     return any(part.startswith(".") for part in parts)
 
 
 def _is_page(path: str, accept: str) -> bool:
-    """Whether somebody wants to look at a page of the application, not load a file for one."""
+    """Whether a browser wants a page of the application, not a file that belongs to one."""
     wanted = [one.partition(";")[0].strip().lower() for one in accept.split(",")]
     return "." not in path.rpartition("/")[2] and "text/html" in wanted and not _is_hidden(PurePosixPath(path).parts)
 
 
-def _is_had(headers: Mapping[str, str], tag: str, changed: int) -> bool:
-    """Whether the asker has this version; the tag decides where there is one."""
+def _is_current(headers: Mapping[str, str], tag: str, changed: int) -> bool:
+    """Whether the client has this version; by the tag if the request has one, else by the time."""
     if "if-none-match" in headers:
         return is_known(headers["if-none-match"], tag)
     try:
         return changed <= parsedate_to_datetime(headers["if-modified-since"]).timestamp()
-    except (KeyError, ValueError, OverflowError, OSError):  # not said, or no time
+    except (KeyError, ValueError, OverflowError, OSError):  # there is no time, or a malformed one
         return False

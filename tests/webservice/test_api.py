@@ -308,8 +308,8 @@ def test_from_another_machine_nothing_is_changed() -> None:
     response = request(FakeLink(partition()), KILL, "POST", client=("10.0.0.7", 40000))
     assert response.status_code == 403
     assert response.json()["message"] == (
-        "The caller is unknown: the request came from 10.0.0.7; changes are taken only from this machine,"
-        " over its loopback address: log in there and ask 127.0.0.1"
+        "The caller is unknown: the request came from 10.0.0.7; changes are accepted only from this machine,"
+        " over its loopback address: log in there and use 127.0.0.1"
     )
 
 

@@ -129,7 +129,7 @@ def test_others_are_not(text: str) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::1", "testclient"])
 def test_from_elsewhere_asks_nobody(address: str) -> None:
-    with pytest.raises(RequestError, match="changes are taken only from this machine"):
+    with pytest.raises(RequestError, match="changes are accepted only from this machine"):
         ask(people(), (address, 40000))
 
 

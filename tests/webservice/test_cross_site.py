@@ -65,7 +65,7 @@ def test_an_address_that_a_person_typed_is_no_page() -> None:
     "header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "x_forwarded_user"]
 )
 def test_what_a_proxy_passes_on_is_nobody_s_we_know(header: str) -> None:
-    assert "says that a proxy sent the request" in said(host=HERE, **{header: "10.0.0.7"})
+    assert "shows that a proxy sent the request" in said(host=HERE, **{header: "10.0.0.7"})
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatc
         worker.open.clear()
         first = asyncio.create_task(told(one, Query(what="nodes", args={"limit": "1"})))
         await asyncio.sleep(0)
-        with pytest.raises(RequestError, match="Too much is being asked of partition rm-1_default, try again later"):
+        with pytest.raises(RequestError, match="Too many queries wait for partition rm-1_default, try again later"):
             await told(one, Query(what="nodes", args={"limit": "2"}))
         worker.open.set()
         assert await first == b"{}"

@@ -84,7 +84,7 @@ PRIVATE: Final = 0o600
 """Only the owner may read the file."""
 
 LOG_BYTES: Final = 16 << 20
-"""Bytes that SQLite's write-ahead log keeps on the disk once it is empty."""
+"""Bytes that SQLite's write-ahead log occupies on the disk once it is empty."""
 
 LOCK_MAX_S: Final = 5.0
 """Seconds to wait for another process that has locked the file, such as the `sqlite3` tool."""
