@@ -56,8 +56,8 @@ class Liveness:
 
     def schedule(self, now: float) -> None:
         """Schedule the next check, if there is anything to check."""
-        registry, policy = self._state.registry, self._state.policy
-        if not (registry.away or registry.last_seen or (registry.slots and policy.lease_s < NEVER)):
+        registry, settings = self._state.registry, self._state.settings
+        if not (registry.away or registry.last_seen or (registry.slots and settings.lease_timeout_s < NEVER)):
             self.deadline = NEVER
         elif self.deadline == NEVER:
             self.deadline = now + CHECK_INTERVAL_S
@@ -86,10 +86,10 @@ class Liveness:
         return [*self._check_proxies(now), *self._check_rms(now)]
 
     def _check_workers(self, now: float) -> None:
-        registry, policy = self._state.registry, self._state.policy
+        registry, settings = self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
             if slot.present:
-                if now - slot.last_seen >= policy.lease_s:
+                if now - slot.last_seen >= settings.lease_timeout_s:
                     self._state.warnings.append(
                         f"worker {slot.worker} was silent for {now - slot.last_seen:.0f} s: another one takes over"
                     )
@@ -103,7 +103,7 @@ class Liveness:
 
     def _check_proxies(self, now: float) -> list[Outgoing]:
         registry, sends = self._state.registry, []
-        silence_s = self._state.policy.silence_s
+        silence_s = self._state.settings.silence_s
         for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= silence_s]:
             del registry.last_seen[peer]
             for one in [one for one in registry.sessions.values() if one.proxy == peer]:
@@ -111,7 +111,7 @@ class Liveness:
         return sends
 
     def _check_rms(self, now: float) -> list[Outgoing]:
-        pause_s, sends = self._state.policy.pause_s, []
+        pause_s, sends = self._state.settings.pause_timeout_s, []
         for rm in [rm for rm, since in self._state.registry.away.items() if now - since >= pause_s]:
             self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
             sends += end_absent_rm(self._state, self._changes, rm)

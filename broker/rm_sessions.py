@@ -197,7 +197,7 @@ def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -
     state.registry.away[session.rm] = now
     state.notes.append(
         f"RM {session.rm} is away, {reason}: nothing new is placed for it until it is back, and its partitions end"
-        f" if it is not within {state.policy.pause_s:g} s"
+        f" if it is not within {state.settings.pause_timeout_s:g} s"
     )
     registry = state.registry
     return [registry.build_worker_message(session, partition, Pause()) for partition in session.partitions]

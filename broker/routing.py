@@ -13,7 +13,7 @@ an RM are sent once they are durable. Not here: sockets (`service.py`), starting
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from broker.metrics import BrokerMetrics
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from broker.rm_records import RmPersistence, restore_session
-from broker.state import FROM_FILE, BrokerPolicy, BrokerState, ConfigVersions
+from broker.state import FROM_FILE, BrokerState, ConfigVersions
 from common import control_messages, rm_messages
 from common.config.problems import ConfigError
 from common.messages import Command, Header, Message, News
@@ -31,6 +31,9 @@ from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+
+if TYPE_CHECKING:
+    from common.settings import Settings
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))
@@ -49,7 +52,7 @@ class BrokerMachine:
         default_config: str = "",
         watched: str = "",
         versions: ConfigVersions | None = None,
-        policy: BrokerPolicy | None = None,
+        settings: "Settings",
         incarnation: int = 0,
         records: Iterable[RmRecord] = (),
         record_problem: str = "",
@@ -61,7 +64,7 @@ class BrokerMachine:
             default_text=default_config,
             watched=watched,
             versions=versions,
-            policy=policy or BrokerPolicy(),
+            settings=settings,
             incarnation=incarnation,
         )
         self.registry = self.state.registry

@@ -15,7 +15,7 @@ from typing import Final
 from broker.config_validation import ConfigPreloader
 from broker.record_file import RecordFile
 from broker.routing import BrokerMachine
-from broker.state import BrokerPolicy, ConfigVersions
+from broker.state import ConfigVersions
 from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
 from common.messages import Header
@@ -63,14 +63,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
             default_config=file.text if file else "",
             watched=str(file.path) if file else "",
             versions=ConfigVersions(record.read_histories()),
-            policy=BrokerPolicy(
-                allowed_rms=settings.allowed_rms,
-                same_hierarchy=settings.same_hierarchy,
-                partitions_max=settings.partitions_max,
-                silence_s=settings.silence_s,
-                lease_s=settings.lease_timeout_s,
-                pause_s=settings.pause_timeout_s,
-            ),
+            settings=settings,
         )
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)

@@ -1,4 +1,4 @@
-"""State shared by all parts of the broker: policy, registry, configuration versions, counters, and validation for an
+"""State shared by all parts of the broker: settings, registry, configuration versions, counters, and validation for an
 RM.
 
 Not here: decisions about registrations and configurations (`rm_sessions.py`, `config_updates.py`) and changes in
@@ -8,7 +8,7 @@ progress (`config_rollout.py`).
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec.structs import replace
 
@@ -23,7 +23,8 @@ from common.metrics import Histogram
 from common.names import compile_rm_ids
 from common.wire import NEVER, Outgoing, make_outgoing
 
-SameHierarchy = Literal["off", "warn", "enforce"]
+if TYPE_CHECKING:
+    from common.settings import Settings
 
 WARNINGS_LOGGED_MAX: Final = 20
 """Warnings about one configuration that are logged; a last line counts the others."""
@@ -31,33 +32,12 @@ WARNINGS_LOGGED_MAX: Final = 20
 WARNINGS_MAX: Final = 100
 """Warnings in the answer to a configuration change; a last one counts the others."""
 
-PARTITIONS_MAX: Final = 500
-"""Default limit of partitions of all RMs: their worker processes take about 12 GiB."""
-
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 PRECONDITION_FAILED: Final = 412
 UNAVAILABLE: Final = 503
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerPolicy:
-    """The operator's settings of the broker."""
-
-    allowed_rms: tuple[str, ...] = ("*",)
-    """Ids of RMs that may register; `*` matches any characters."""
-    same_hierarchy: SameHierarchy = "warn"
-    """How to treat a queue with another parent in another partition."""
-    partitions_max: int = PARTITIONS_MAX
-    """Limit for all RMs together, including partitions that are being taken down; each has a worker process."""
-    silence_s: float = 3.0
-    """An RM or proxy that has sent nothing for so long counts as away."""
-    lease_s: float = 10.0
-    """A worker that has sent nothing for so long is replaced."""
-    pause_s: float = 900.0
-    """An RM that has been away for so long loses its session and its partitions."""
 
 
 class ChangeRefused(Exception):
@@ -237,13 +217,13 @@ class BrokerState:
         default_text: str = "",
         watched: str = "",
         versions: ConfigVersions | None = None,
-        policy: BrokerPolicy,
+        settings: "Settings",
         incarnation: int = 0,
     ) -> None:
         self.registry = Registry(incarnation)
         self.versions = versions or ConfigVersions()
         self.echo_barrier = EchoBarrier()
-        self.policy = policy
+        self.settings = settings
         self.default_text = default_text if default_text.strip() else DEFAULT_TEXT
         """The configuration of RMs that send none."""
         self.watched = watched
@@ -263,8 +243,8 @@ class BrokerState:
         return self._numbers
 
     def may_register(self, rm: str) -> bool:
-        """Whether the policy allows an RM with this id."""
-        return compile_rm_ids(self.policy.allowed_rms).fullmatch(rm) is not None
+        """Whether the settings allow an RM with this id."""
+        return compile_rm_ids(self.settings.allowed_rms).fullmatch(rm) is not None
 
     def validate(self, rm: str, text: str, live: Collection[str] = ()) -> Configuration:
         """The configuration in a text, if this RM may have it.
@@ -284,11 +264,11 @@ class BrokerState:
         if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
             raise ChangeRefused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
         others = sum(slot.rm != rm for slot in self.registry.slots.values())
-        if others + len(partitions) > self.policy.partitions_max:
+        if others + len(partitions) > self.settings.partitions_max:
             raise ChangeRefused(
                 CONFLICT,
                 f"{len(partitions)} partitions are too many now: all RMs together may have "
-                f"{self.policy.partitions_max}, the limit of the setting partitions-max",
+                f"{self.settings.partitions_max}, the limit of the setting partitions-max",
             )
         building: list[Problem] = []
         for one, problems, rule_problems in zip(partitions, analysis.building, analysis.rules, strict=True):
@@ -296,9 +276,9 @@ class BrokerState:
             if self.registry.full_name(rm, one.name) in live:
                 building += rule_problems
         _refuse_if_any(building)
-        if self.policy.same_hierarchy == "enforce":
+        if self.settings.same_hierarchy == "enforce":
             _refuse_if_any(analysis.hierarchy)
-        logged = list(analysis.hierarchy) if self.policy.same_hierarchy != "off" else []
+        logged = list(analysis.hierarchy) if self.settings.same_hierarchy != "off" else []
         logged += _limit_warnings(analysis.warnings, WARNINGS_LOGGED_MAX)
         self.warnings += [f"configuration of RM {rm}: {problem}" for problem in logged]
         return configuration
@@ -306,7 +286,7 @@ class BrokerState:
     def list_warnings(self, text: str) -> list[Problem]:
         """The warnings about a valid configuration, as `yunishard validate` lists them."""
         analysis = analyses.get(text)
-        hierarchy = analysis.hierarchy if self.policy.same_hierarchy == "warn" else ()
+        hierarchy = analysis.hierarchy if self.settings.same_hierarchy == "warn" else ()
         return _limit_warnings([*hierarchy, *analysis.warnings], WARNINGS_MAX)
 
 

@@ -19,7 +19,7 @@ from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import SUPERVISOR, BrokerMachine
-from broker.state import BrokerPolicy, ConfigVersions
+from broker.state import ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
@@ -34,6 +34,7 @@ from common.control_messages import (
 from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
+from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
 from partition_worker.engine.auditor import check
 from partition_worker.engine.predicates.predicate import Predicate
@@ -173,7 +174,7 @@ class World:
             default_config=self.file,
             watched="queues.yaml" if self.file else "",
             versions=self._recorded(),
-            policy=BrokerPolicy(lease_s=NEVER),
+            settings=Settings(lease_timeout_s=NEVER),
             incarnation=self._incarnation,
             records=list(self.facts.values()),
         )

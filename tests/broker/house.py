@@ -7,7 +7,7 @@ import msgspec
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
-from broker.state import BrokerPolicy, ConfigVersions
+from broker.state import ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
@@ -33,13 +33,14 @@ from common.rm_messages import (
     Resume,
     UpdateConfiguration,
 )
+from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"
 GPU: Final = "rm-1_gpu"
-PATIENT: Final = BrokerPolicy(lease_s=NEVER)
+PATIENT: Final = Settings(lease_timeout_s=NEVER)
 """Nobody is looked after, so that time may pass without heartbeats."""
 
 
@@ -51,12 +52,12 @@ class House:
         default_config: str = "",
         *,
         watched: str = "",
-        policy: BrokerPolicy | None = None,
+        settings: Settings | None = None,
         versions: ConfigVersions | None = None,
     ) -> None:
-        self._default_config, self._watched, self._policy = default_config, watched, policy or PATIENT
+        self._default_config, self._watched, self._settings = default_config, watched, settings or PATIENT
         self.switch = BrokerMachine(
-            default_config=default_config, watched=watched, now=1.0, policy=self._policy, versions=versions
+            default_config=default_config, watched=watched, now=1.0, settings=self._settings, versions=versions
         )
         self.now = 1.0
         self.record: list[ConfigVersion] = []
@@ -75,7 +76,7 @@ class House:
             default_config=self._default_config,
             watched=self._watched,
             now=self.now,
-            policy=self._policy,
+            settings=self._settings,
             versions=self.switch.state.versions,
             incarnation=self.incarnation,
             records=list(self.facts.values()),

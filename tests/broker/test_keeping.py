@@ -91,7 +91,7 @@ def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_ag
 
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
-    switch = BrokerMachine(now=1.0, policy=PATIENT, record_problem="disk full")
+    switch = BrokerMachine(now=1.0, settings=PATIENT, record_problem="disk full")
     assert (switch.state.counters.record_writes["refused"], switch.deadline) == (1, 1.0 + PROBE_S)
     assert kinds(switch.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
     assert switch.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []

@@ -4,10 +4,10 @@ import pytest
 
 from broker.config_updates import RETIRE_MAX_S
 from broker.config_validation import analyses
-from broker.state import BrokerPolicy
 from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
 from common.names import FILE
+from common.settings import Settings
 from common.wire import NEVER, decode_body
 from tests.broker.house import GPU, PROXY, House, answers, is_prepare, kinds, news
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
@@ -376,7 +376,7 @@ def test_one_that_had_another_text_of_its_own_or_none_is_refused(watched: str) -
 
 def test_one_whose_latest_version_cannot_be_any_more_is_refused_for_what_the_file_says() -> None:
     before = following(text=two_partitions("b_c", "y"))
-    small = BrokerPolicy(lease_s=NEVER, partitions_max=1)
-    house = House("]", watched=FILE_PATH, versions=before.switch.state.versions, policy=small)
+    small = Settings(lease_timeout_s=NEVER, partitions_max=1)
+    house = House("]", watched=FILE_PATH, versions=before.switch.state.versions, settings=small)
     [answer] = house.call("")
     assert b"this is not YAML" in answer.body

@@ -1,15 +1,16 @@
 """Which RMs may register, and with which text; what happens then is in `test_switch.py`."""
 
 import json
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 
-from broker.state import WARNINGS_LOGGED_MAX, BrokerPolicy, BrokerState, ConfigVersions, SameHierarchy
+from broker.state import WARNINGS_LOGGED_MAX, BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import Settings
 from common.rm_messages import Refused, RegisterResourceManager
-from common.wire import NEVER
-from tests.broker.house import PROXY, House, answers, is_prepare, kinds
+from tests.broker.house import PATIENT, PROXY, House, answers, is_prepare, kinds
 from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
@@ -47,11 +48,11 @@ def reason(house: House, **fields: str) -> str:
     ],
 )
 def test_only_rms_that_the_setting_names_may_register(allowed: str, rm: str, admitted: bool) -> None:
-    assert BrokerState(policy=BrokerPolicy(allowed_rms=tuple(allowed.split(",")))).may_register(rm) == admitted
+    assert BrokerState(settings=replace(PATIENT, allowed_rms=tuple(allowed.split(",")))).may_register(rm) == admitted
 
 
 def test_one_that_may_not_is_told_which_setting_says_so() -> None:
-    house = House(policy=BrokerPolicy(allowed_rms=("rm-2",)))
+    house = House(settings=replace(PATIENT, allowed_rms=("rm-2",)))
     text = "registration of RM failed: RM 'rm-1' may not register here: the setting allowed-rms does not name it"
     assert reason(house) == text
     assert house.switch.registry.slots == {}
@@ -72,7 +73,7 @@ def test_an_id_with_a_colon_is_taken_with_a_warning() -> None:
 
 
 def test_an_id_with_a_colon_that_is_refused_is_not_warned_about() -> None:
-    house = House(policy=BrokerPolicy(allowed_rms=("rm-2",)))
+    house = House(settings=replace(PATIENT, allowed_rms=("rm-2",)))
     house.call(rm="eu:prod")
     assert house.switch.state.warnings == []
 
@@ -81,8 +82,10 @@ def test_an_id_with_a_colon_that_is_refused_is_not_warned_about() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "warn", "enforce"])
-def test_a_queue_that_has_another_parent_elsewhere_is_refused_or_warned_about(mode: SameHierarchy) -> None:
-    house = House(policy=BrokerPolicy(same_hierarchy=mode))
+def test_a_queue_that_has_another_parent_elsewhere_is_refused_or_warned_about(
+    mode: Literal["off", "warn", "enforce"],
+) -> None:
+    house = House(settings=replace(PATIENT, same_hierarchy=mode))
     if mode == "enforce":
         assert PROBLEM in reason(house, config=MOVED)
         return
@@ -173,8 +176,8 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     before = House()
     before.register(rm="a", session="session-a")
     before.agree([*before.change(two_partitions("default", "b_c"), rm="a"), *before.hello("a_b_c")])
-    small = BrokerPolicy(lease_s=NEVER, partitions_max=1)
-    house = House(versions=before.switch.state.versions, policy=small)
+    small = replace(PATIENT, partitions_max=1)
+    house = House(versions=before.switch.state.versions, settings=small)
     assert kinds(house.register(rm="a"))[-1] == (PROXY, "Registered")
     assert house.text("a") == ONE_QUEUE
     [warning] = house.switch.state.warnings

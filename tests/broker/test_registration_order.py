@@ -139,7 +139,7 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
     )
     assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
-    switch = BrokerMachine(now=1.0, policy=PATIENT, records=found)
+    switch = BrokerMachine(now=1.0, settings=PATIENT, records=found)
     assert [one.full_name for one in switch.registry.partition_entries()] == [
         "zeta_default",
         "beta_default",
@@ -158,7 +158,7 @@ def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
     known = [msgspec.json.encode(house.facts[rm]) for rm in ("alpha", "zeta")]
     found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
     assert [one.rm for one in found] == ["zeta", "alpha", "older"]
-    switch = BrokerMachine(now=1.0, policy=PATIENT, records=found)
+    switch = BrokerMachine(now=1.0, settings=PATIENT, records=found)
     assert sorted(switch.registry.sessions, key=lambda rm: switch.registry.sessions[rm].order) == [
         "zeta",
         "alpha",

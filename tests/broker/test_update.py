@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.state import BrokerPolicy
 from common.config.model import compute_checksum
 from common.control_messages import (
     AbortConfig,
@@ -18,8 +17,9 @@ from common.control_messages import (
 )
 from common.names import RECORD, worker_name
 from common.rm_messages import UpdateConfiguration
+from common.settings import replace_settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body
-from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
+from tests.broker.house import GPU, PATIENT, House, answers, is_prepare, kinds, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions
 
 TWO_QUEUES = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
@@ -246,7 +246,7 @@ def test_a_hierarchy_that_is_enforced_refuses_it() -> None:
     queues = "queues: [{name: root, queues: [{name: %s, queues: [{name: dev}]}]}]"
     moved = f"partitions: [{{name: default, {queues % 'a'}}}, {{name: gpu, {queues % 'b'}}}]"
     for mode, status in (("off", 200), ("warn", 200), ("enforce", 400)):
-        house = House(policy=BrokerPolicy(same_hierarchy=mode))  # type: ignore[arg-type]  # mypy joins the three to str
+        house = House(settings=replace_settings(PATIENT, {"same_hierarchy": mode}))
         house.register(TWO)
         sends = house.agree(house.change(moved))
         assert answers(sends)[0][0] == status

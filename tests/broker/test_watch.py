@@ -4,9 +4,9 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
-from broker.state import BrokerPolicy
 from common.control_messages import ManagerAway
 from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
+from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import GPU, PROXY, WEB, House, kinds, wanted
 from tests.machines import PARTITION, RM, sent, two_partitions
@@ -16,7 +16,7 @@ LEASE_S = 10.0
 
 
 def watchful(lease_s: float = LEASE_S) -> House:
-    house = House(policy=BrokerPolicy(lease_s=lease_s))
+    house = House(settings=Settings(lease_timeout_s=lease_s))
     house.register(two_partitions())
     return house
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.routing import BrokerMachine
-from broker.state import BrokerPolicy, ConfigVersions
+from broker.state import ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
+from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
 from partition_worker.engine.bounds import Tuning
@@ -38,7 +39,7 @@ START_MAX_S: Final = 0.3
 
 LOOKUP_MAX_S: Final = 0.3
 HEARTBEAT_S: Final = 1.0
-POLICY: Final = BrokerPolicy(lease_s=5.0, pause_s=12.0)
+SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
 WATCHED: Final = "queues.yaml"
 NATIVE: Final = "native:"
@@ -121,7 +122,7 @@ class Roles:
             default_config=world.file.text,
             watched=WATCHED if world.options.watched else "",
             versions=ConfigVersions(record.read_histories()),
-            policy=POLICY,
+            settings=SETTINGS,
             records=record.read_records(),
             incarnation=record.begin(int(world.now)),
         )
@@ -136,7 +137,7 @@ class Roles:
     def _proxy(self, process: Process) -> None:
         world = self._world
         self._fronts += 1
-        front = Proxy(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=POLICY.silence_s)
+        front = Proxy(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=SETTINGS.silence_s)
         process.peer = RMPROXY
         dealer = world.dealer(process, RMPROXY, BROKER)
         router = world.network.listen(process, RMPROXY)

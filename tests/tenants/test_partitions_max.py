@@ -1,7 +1,7 @@
 """Partitions are processes: all resource managers together have no more of them than the setting says."""
 
-from broker.state import BrokerPolicy
 from common.rm_messages import Refused
+from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import PROXY, House
 from tests.machines import ONE_QUEUE
@@ -16,7 +16,7 @@ def refusals(sends: list[Outgoing]) -> list[str]:
 
 
 def limited() -> House:
-    return House(policy=BrokerPolicy(lease_s=NEVER, partitions_max=2))
+    return House(settings=Settings(lease_timeout_s=NEVER, partitions_max=2))
 
 
 def test_a_registration_beyond_the_setting_is_refused_and_others_keep_what_they_have() -> None:
