@@ -179,7 +179,7 @@ class PartitionHost:
         header = incoming.header
         assert self.partition is not None, header
         if header.seq:
-            self.channel.inbox.took(header.seq)
+            self.channel.inbox.record(header.seq)
         try:
             command = decode_body(rm_messages.NUMBERED[header.kind], incoming.body)
             check_length(command)
@@ -201,7 +201,7 @@ class PartitionHost:
         header, partition = incoming.header, self.partition
         assert partition is not None, header
         if header.seq:
-            self.channel.inbox.took(header.seq)
+            self.channel.inbox.record(header.seq)
         message = decode_body(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason

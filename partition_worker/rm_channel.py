@@ -104,7 +104,7 @@ class RMChannel:
             return [self.refuse(header, "window", reason)]
         if not header.seq:
             return None
-        match self.inbox.arrival(header.seq):
+        match self.inbox.classify(header.seq):
             case Arrival.SEEN:
                 return [self.acknowledge()]
             case Arrival.GAP:

@@ -121,7 +121,7 @@ class Worker:
         host = self.host
         return (
             host.partition is not None
-            and not (host.manual or self._paused or host.channel.outbox.full or host.partition.idle)
+            and not (host.manual or self._paused or host.channel.outbox.is_full or host.partition.idle)
             and not self.barrier.disk_behind
         )
 
@@ -332,7 +332,7 @@ class Worker:
             reason = "the partition is starting"
         elif channel.suspended:
             reason = "the partition was started again, and waits for the resource manager to resume its session"
-        elif channel.backlog_full or (header.kind == "Schedule" and channel.outbox.full):
+        elif channel.backlog_full or (header.kind == "Schedule" and channel.outbox.is_full):
             reason = f"the resource manager has {len(channel.outbox)} messages to acknowledge before it is told more"
         else:
             return None

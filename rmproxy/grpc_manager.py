@@ -104,10 +104,10 @@ class GrpcRm:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
         for part in split_request(command):
             parts = split_by_partition(self.session.rm_id, part)
-            while self.session.state != "open" or self._congested or any(map(self.session.partition_full, parts)):
+            while self.session.state != "open" or self._congested or any(map(self.session.is_full, parts)):
                 self._room.clear()
                 await self._room.wait()
-            self._send(*self.session.numbered(parts))
+            self._send(*(self.session.number(name, part) for name, part in parts.items()))
 
     async def reconfigure(self, request: rm_messages.UpdateConfiguration) -> Message:
         """Request another configuration; return the core's answer."""
@@ -188,7 +188,7 @@ class GrpcRm:
                     text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
                     raise SessionLostError(text) from error
             case rm_messages.Registered() if header.partition:
-                self._send(*self.session.repeated(header.partition))
+                self._send(*self.session.retransmissions(header.partition))
             case rm_messages.Registered():
                 self._complete_registration()
             case rm_messages.ResumeWanted() if self._away:
@@ -227,7 +227,7 @@ class GrpcRm:
     def _complete_registration(self) -> None:
         """Complete a registration or resumption."""
         self.answered.set()
-        self._send(*self.session.repeated())
+        self._send(*self.session.retransmissions())
         if self._away:  # a restarted broker does not know
             self._send_away()
         elif self._streamless:
@@ -244,7 +244,7 @@ class GrpcRm:
             if self.session.is_open(header.partition):
                 self._resume(header.partition if refused.code == "gap" else "")
         elif refused.code == "poison":
-            command = self.session.waiting(header, refused.seq)
+            command = self.session.find_unacknowledged(header, refused.seq)
             if command is not None and not _only_adds(command):  # additions are rejected by separate responses
                 why = f"the core set aside an update that ends or changes something: {refused.reason}"
                 raise SessionLostError(why)

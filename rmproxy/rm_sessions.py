@@ -65,7 +65,7 @@ class PartitionWindow:
     def admit_command(self, header: Header, size: int) -> bool:
         """Return whether a command may pass now; if so, it counts as in flight."""
         if header.seq:
-            if WINDOW.reached(len(self._in_flight), self._size):
+            if WINDOW.is_reached(len(self._in_flight), self._size):
                 return False
             self._in_flight.append((header.seq, size))
             self._size += size

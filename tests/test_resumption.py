@@ -67,7 +67,7 @@ class Route:
             case "ResumeWanted":
                 return [self.session.resume(header.partition)]
             case "Registered":
-                return self.session.repeated(header.partition)
+                return self.session.retransmissions(header.partition)
         return []
 
     def _acknowledge(self, message: Outgoing) -> list[Outgoing]:

@@ -34,7 +34,7 @@ class Choosy(RM):
     def answers(self) -> list[Outgoing]:
         """To the last question."""
         partition, asked = self.questions[-1]
-        return self._sends([self.session.say(partition, answer_predicates(asked, self.predicate))])
+        return self._sends([self.session.encode_unnumbered(partition, answer_predicates(asked, self.predicate))])
 
 
 def even(key: str, node: str, allocate: bool) -> str | None:

@@ -152,10 +152,10 @@ class RM:
         partition = header.partition
         match message:
             case Registered() if header.partition:
-                return self._sends(self.session.repeated(header.partition))
+                return self._sends(self.session.retransmissions(header.partition))
             case Registered():
                 self.checksum = message.checksum
-                return self._sends(self.session.repeated())
+                return self._sends(self.session.retransmissions())
             case ConfigurationUpdated():
                 self.checksum = message.checksum
                 self.updates += 1

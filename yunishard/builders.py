@@ -183,8 +183,8 @@ _BUILDERS: Final[dict[type, str]] = {
 }
 
 
-def check_command(function: str, command: Command) -> int:
-    """Encode a command and return its size in bytes.
+def check_command(function: str, command: Command) -> bytes:
+    """Encode a command.
 
     Raises:
         TypeError: a field of a struct has a value that no message can carry; names the place.
@@ -193,7 +193,7 @@ def check_command(function: str, command: Command) -> int:
         body = encode_body(command)
         if len(body) <= BODY_BYTES_MAX:  # otherwise the caller checks it in parts
             decode_body(type(command), body)
-        return len(body)
+        return body
     except WireError as error:
         reason = str(error).removeprefix(f"{type(command).__name__}: ")
     except _UNENCODABLE as error:

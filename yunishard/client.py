@@ -62,21 +62,21 @@ def split_by_size(
     function: str = "split_by_size()",
     bytes_max: int = BODY_BYTES_MAX,
     items_max: int = ITEMS_MAX,
-) -> list[Command]:
-    """Return the command with these items, or several that carry them: all of `first` before all of `second`.
+) -> list[tuple[Command, bytes]]:
+    """Return the command with these items and its encoded body, or several: all of `first` before all of `second`.
 
     Raises:
         TypeError: a field has a value that cannot be sent; names the function and the place.
         UpdateTooLarge: a single item is larger than a message may be.
     """
     command = make(list(first), list(second))
-    size = check_command(function, command)
+    body = check_command(function, command)
     items = len(first) + len(second)
-    if size <= bytes_max and items <= items_max:
-        return [command]
+    if len(body) <= bytes_max and items <= items_max:
+        return [(command, body)]
     half = items // 2
     if not half:
-        raise UpdateTooLarge(f"an item takes {size} bytes, at most {bytes_max} are allowed in a message")
+        raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
     cut = max(0, half - len(first))
     return [
         *split_by_size(make, first[:half], second[:cut], function=function, bytes_max=bytes_max, items_max=items_max),
@@ -275,11 +275,11 @@ class ResourceManager:
             ResyncFailed: (at the end of the block) the partition refused the report; report again.
         """
         name = normalise_partition_name(self.rm_id, partition)
-        await self._driver.wait_until(lambda: not self._session.protocol.partition_full(name))
+        await self._driver.wait_until(lambda: not self._session.protocol.is_full(name))
         sync = self._session.begin_sync(name, reason)
         self._driver.flush()
         yield sync
-        await self._driver.wait_until(lambda: not self._session.protocol.partition_full(name))
+        await self._driver.wait_until(lambda: not self._session.protocol.is_full(name))
         self._session.end_sync(sync)
         self._driver.flush()
         await self._driver.wait_until(lambda: sync.outcome is not None)
@@ -407,12 +407,12 @@ class ResourceManager:
     ) -> Coroutine[None, None, None]:
         return self._send(split_by_size(make, first, second, function=function))
 
-    async def _send(self, commands: Sequence[Command]) -> None:
-        for command in commands:
+    async def _send(self, commands: Sequence[tuple[Command, bytes]]) -> None:
+        for command, body in commands:
             self._driver.check()
-            await self._driver.wait_until(lambda: not self._session.protocol.full(command))  # noqa: B023 - awaited here
+            await self._driver.wait_until(lambda: self._session.protocol.has_room(command))  # noqa: B023 - awaited here
             self._driver.check()
-            self._session.send_update(command)
+            self._session.send_update(command, body)
             self._driver.flush()
 
     async def _take(self) -> Result:

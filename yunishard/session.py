@@ -273,23 +273,24 @@ class ClientSession:
 
     # The program ----------------------------------------------------------------------------------------------------
 
-    def send_update(self, command: Command) -> None:
-        """Send an update: now, or once the session is resumed."""
+    def send_update(self, command: Command, body: bytes = b"") -> None:
+        """Send an update: now, or once the session is resumed. `body` is the encoded command, if the caller has it."""
         if self._syncs.has_open:
             for partition, part in split_by_partition(self.protocol.rm_id, command).items():
                 self._syncs.count(partition, part)
-        self._outgoing += [one for one in self.protocol.update(command) if self.protocol.is_open(one.header.partition)]
+        outgoing = self.protocol.update(command, body)
+        self._outgoing += [one for one in outgoing if self.protocol.is_open(one.header.partition)]
 
     def begin_sync(self, partition: str, reason: str) -> Sync:
         """Begin a full report of a partition (its normalised name)."""
-        self._send_if_open(self.protocol.sync_begin(partition, reason))
+        self._send_if_open(self.protocol.number(partition, rm_messages.SyncBegin(reason=reason)))
         return self._syncs.begin(partition)
 
     def end_sync(self, sync: Sync) -> None:
         """Complete a full report; its `outcome` is set when the core has answered, or already if it failed."""
         self._syncs.end(sync)
         if sync.outcome is None:
-            self._send_if_open(self.protocol.sync_end(sync.partition, sync.counts))
+            self._send_if_open(self.protocol.number(sync.partition, sync.counts))
 
     def leave(self, reason: str) -> None:
         """Leave the core permanently: now, or on the next connection."""
@@ -310,7 +311,7 @@ class ClientSession:
 
     def answer_state_dump(self, partition: str, answer: rm_messages.StateDumpAnswered) -> None:
         """Answer a request for a state dump, unless the session is interrupted: later the answer is of no use."""
-        self._send_if_open(self.protocol.say(partition, answer))
+        self._send_if_open(self.protocol.encode_unnumbered(partition, answer))
 
     def next_result(self) -> Result | None:
         """Return the next result, or None. The call confirms that the program has handled the results before."""
@@ -375,9 +376,9 @@ class ClientSession:
             header = decode_header(frames)
             if header.kind in _BUFFERED and header.session == self.protocol.session:
                 self._buffer.append((header, frames[2]))
-                if header.kind == "SyncDone" and header.life == self.protocol.life(header.partition):
+                if header.kind == "SyncDone" and header.life == self.protocol.generation(header.partition):
                     self._syncs.complete(header.partition, header.seq, decode_body(rm_messages.SyncDone, frames[2]))
-                self.protocol.acknowledged(header)
+                self.protocol.receive_acknowledgement(header)
             else:
                 self._handle(header, frames[2])
         except WireError as error:
@@ -391,12 +392,12 @@ class ClientSession:
         self._fault_counts.pop("", None)
         match message:
             case rm_messages.Registered() if header.partition:
-                self._outgoing += self.protocol.repeated(header.partition)
+                self._outgoing += self.protocol.retransmissions(header.partition)
             case rm_messages.Registered():
                 self._was_registered, self.pause_reason, self.registered = True, "", message
                 if (changed := self.changes.reconcile(message)) is not None:
                     self._buffer.append(Result("", changed))
-                self._outgoing += self.protocol.repeated()
+                self._outgoing += self.protocol.retransmissions()
                 self._outgoing += self.changes.send(self.protocol)
             case rm_messages.ConfigurationUpdated():
                 if not self.changes.complete(header.ref, message):
@@ -418,7 +419,9 @@ class ClientSession:
             case rm_messages.Refused():
                 self._handle_refusal(header, message, before)
             case rm_messages.PredicatesAsked() if self._predicate is not None and self.protocol.state == "open":
-                self._outgoing.append(self.protocol.say(header.partition, answer_predicates(message, self._predicate)))
+                self._outgoing.append(
+                    self.protocol.encode_unnumbered(header.partition, answer_predicates(message, self._predicate))
+                )
             case rm_messages.StateDumpAsked():
                 self._state_dump_requests.append((header.partition, message))
             case rm_messages.ReleasesIgnored() if (

@@ -66,7 +66,7 @@ class ScenarioManager(RM):
             return super().hear(header, body)
         question = decode_body(StateDumpAsked, body).question
         answered = StateDumpAnswered(question=question, text=self._described.state_dump)
-        return self._sends([self.session.say(header.partition, answered)])
+        return self._sends([self.session.encode_unnumbered(header.partition, answered)])
 
 
 class ManagersWord:

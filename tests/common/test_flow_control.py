@@ -66,11 +66,11 @@ def test_an_acknowledgement_of_what_was_never_sent_does_not_disturb_the_numberin
 
 def test_it_is_full_at_the_window_and_an_acknowledgement_makes_room() -> None:
     outbox = filled(WINDOW_MESSAGES - 1)
-    assert not outbox.full
+    assert not outbox.is_full
     outbox.add("kind", b"")
-    assert outbox.full
+    assert outbox.is_full
     outbox.acknowledge(1)
-    assert not outbox.full
+    assert not outbox.is_full
 
 
 def test_a_receiver_acknowledges_well_before_the_window_is_full() -> None:
@@ -86,15 +86,15 @@ def test_what_is_read_while_it_changes_stays_as_it_was() -> None:
 
 def test_an_inbox_takes_each_number_once_and_in_order() -> None:
     inbox = Inbox()
-    assert [inbox.arrival(seq) for seq in (-1, 0, 1, 2)] == [Arrival.SEEN, Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
-    inbox.took(1)
-    assert [inbox.arrival(seq) for seq in (1, 2, 3)] == [Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
+    assert [inbox.classify(seq) for seq in (-1, 0, 1, 2)] == [Arrival.SEEN, Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
+    inbox.record(1)
+    assert [inbox.classify(seq) for seq in (1, 2, 3)] == [Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
 
 
 @pytest.mark.parametrize("seq", [0, 2, 5])
 def test_taking_anything_but_the_next_is_a_defect(seq: int) -> None:
     with pytest.raises(AssertionError):
-        Inbox().took(seq)
+        Inbox().record(seq)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -109,14 +109,14 @@ def test_each_message_takes_effect_once_whatever_is_lost_or_repeated(seed: int) 
         for seq, _, body in outbox.unacknowledged():
             if rng.random() < 0.2:
                 continue  # lost
-            if inbox.arrival(seq) is Arrival.NEXT:
-                inbox.took(seq)
+            if inbox.classify(seq) is Arrival.NEXT:
+                inbox.record(seq)
                 taken.append(body)
         if rng.random() < 0.7:
             outbox.acknowledge(inbox.last)
     for seq, _, body in outbox.unacknowledged():
-        if inbox.arrival(seq) is Arrival.NEXT:
-            inbox.took(seq)
+        if inbox.classify(seq) is Arrival.NEXT:
+            inbox.record(seq)
             taken.append(body)
     assert taken == [b"%d" % number for number in range(100)]
 
@@ -124,37 +124,37 @@ def test_each_message_takes_effect_once_whatever_is_lost_or_repeated(seed: int) 
 def test_it_is_full_when_the_bytes_of_the_window_are_reached() -> None:
     outbox = Outbox()
     outbox.add("kind", bytes(WINDOW_BYTES - 1))
-    assert not outbox.full
+    assert not outbox.is_full
     outbox.add("kind", b"1")
-    assert outbox.full
+    assert outbox.is_full
     outbox.acknowledge(1)
-    assert not outbox.full
+    assert not outbox.is_full
 
 
 def test_a_message_of_any_size_may_go_when_nothing_else_is_under_way() -> None:
     outbox = Outbox()
-    assert not outbox.full
+    assert not outbox.is_full
     outbox.add("kind", bytes(2 * WINDOW_BYTES))
-    assert outbox.full
+    assert outbox.is_full
     outbox.acknowledge(1)
-    assert not outbox.full
+    assert not outbox.is_full
 
 
 def test_one_that_goes_on_with_what_waits_knows_its_size() -> None:
     outbox = Outbox(7, [(6, "kind", bytes(WINDOW_BYTES)), (7, "kind", b"")])
-    assert (outbox.full, outbox.acknowledged) == (True, 5)
+    assert (outbox.is_full, outbox.acknowledged) == (True, 5)
     outbox.acknowledge(6)
-    assert (outbox.full, len(outbox)) == (False, 1)
+    assert (outbox.is_full, len(outbox)) == (False, 1)
 
 
 def test_the_receiver_may_give_another_window() -> None:
     outbox = filled(3)
     outbox.window = Window(messages=3, size=100)
-    assert outbox.full
+    assert outbox.is_full
     outbox.window = Window(messages=4, size=3)
-    assert outbox.full
+    assert outbox.is_full
     outbox.window = Window(messages=4, size=4)
-    assert not outbox.full
+    assert not outbox.is_full
 
 
 def node(name: str, partition: str | None = None) -> NodeInfo:

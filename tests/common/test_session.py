@@ -19,11 +19,12 @@ from common.rm_messages import (
     RegisterResourceManager,
     Resume,
     ResumeWanted,
+    SyncBegin,
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import STRANGERS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
+from common.session import OTHER_PARTITIONS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
 from common.wire import WireError, decode_body, encode_body
 from tests.machines import PARTITION, RM, SESSION, header
 
@@ -104,21 +105,21 @@ def test_the_body_of_each_part_has_only_its_own_items() -> None:
 def test_what_is_not_acknowledged_can_be_repeated_word_for_word() -> None:
     session = opened()
     sent = session.update(ask("")) + session.update(ask("")) + session.update(ask("gpu"))
-    assert session.repeated() == sent
+    assert session.retransmissions() == sent
     told(session, Received(), partition=PARTITION, ack=1)
-    assert session.repeated() == sent[1:]
+    assert session.retransmissions() == sent[1:]
 
 
 def test_a_full_partition_makes_updates_of_it_wait_and_no_others() -> None:
     session = opened()
     for _ in range(WINDOW_MESSAGES):
-        assert not session.full(ask(""))
+        assert session.has_room(ask(""))
         session.update(ask(""))
-    assert session.full(ask(""))
-    assert session.full(ask("gpu", ""))
-    assert not session.full(ask("gpu"))
+    assert not session.has_room(ask(""))
+    assert not session.has_room(ask("gpu", ""))
+    assert session.has_room(ask("gpu"))
     told(session, Received(), partition=PARTITION, ack=1)
-    assert not session.full(ask(""))
+    assert session.has_room(ask(""))
 
 
 # Receiving ----------------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def test_a_resumption_says_what_was_received() -> None:
     assert decode_body(Resume, call.body).received == {PARTITION: 1, GPU: 0}
     told(session, Registered(partitions=[PARTITION, GPU]))
     assert session.state == "open"
-    assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
+    assert numbered(session.retransmissions()) == [("AllocationRequest", GPU, 1, 0)]
 
 
 def test_a_resumption_says_which_commands_were_acknowledged() -> None:
@@ -233,7 +234,7 @@ def test_a_partition_that_restarted_is_spoken_to_from_one_again_in_a_new_life() 
     told(session, news("a"), partition=PARTITION, seq=1)
     restarted = PartitionRestarted()
     assert told(session, restarted, partition=PARTITION, life=1) == restarted
-    assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
+    assert numbered(session.retransmissions()) == [("AllocationRequest", GPU, 1, 0)]
     [again] = session.update(ask(""))
     assert again.header == header("AllocationRequest", partition=PARTITION, seq=1, life=1)
     assert told(session, news("b"), partition=PARTITION, seq=1, life=1) == news("b")
@@ -247,7 +248,7 @@ def test_a_restart_is_told_once_and_the_words_of_an_earlier_life_are_not_heard()
     assert told(session, PartitionRestarted(), partition=PARTITION, life=1) is None
     assert told(session, news("old"), partition=PARTITION, seq=1, ack=1, life=1) is None
     assert told(session, Received(), partition=PARTITION, ack=1) is None
-    assert numbered(session.repeated()) == [("AllocationRequest", PARTITION, 1, 0)]
+    assert numbered(session.retransmissions()) == [("AllocationRequest", PARTITION, 1, 0)]
 
 
 def test_a_resumption_says_in_which_life_each_partition_was_heard() -> None:
@@ -325,7 +326,7 @@ def test_a_partition_that_comes_back_is_spoken_to_from_one_again_in_its_new_life
     told(session, UPDATED)
     back = ConfigurationUpdated(checksum="d", partitions=[PARTITION, GPU], lives={GPU: 1})
     told(session, back)
-    assert session.repeated() == []
+    assert session.retransmissions() == []
     [sent] = session.update(ask("gpu"))
     assert (sent.header.seq, sent.header.ack, sent.header.life) == (1, 0, 1)
     assert told(session, news("late"), partition=GPU, seq=2) is None
@@ -374,12 +375,12 @@ def test_one_partition_resumes_and_the_other_goes_on() -> None:
     assert (call.header.partition, call.header.ref) == (GPU, "one")
     assert decode_body(Resume, call.body) == Resume(received={GPU: 1}, acknowledged={GPU: 1})
     assert (session.state, session.is_open(GPU), session.is_open(PARTITION)) == ("open", False, True)
-    assert [session.partition_full(one) for one in (PARTITION, GPU)] == [False, True]
+    assert [session.is_full(one) for one in (PARTITION, GPU)] == [False, True]
     assert [one.header.partition for one in session.acknowledgements()] == [PARTITION]
     confirmed = Registered(partitions=[GPU])
     assert told(session, confirmed, partition=GPU, ref="one") == confirmed
     assert session.partitions == (PARTITION, GPU)
-    assert numbered(session.repeated(GPU)) == [("AllocationRequest", GPU, 2, 1)]
+    assert numbered(session.retransmissions(GPU)) == [("AllocationRequest", GPU, 2, 1)]
     assert session.is_open(GPU)
     assert told(session, confirmed, partition=GPU, ref="one") is None
 
@@ -389,7 +390,7 @@ def test_a_partition_that_resumes_in_another_generation_is_reported_as_restarted
     session.update(ask(GPU))
     session.resume(GPU, ref="one")
     told(session, Registered(partitions=[GPU], lives={GPU: 2}), partition=GPU, ref="one")
-    assert session.repeated(GPU) == []
+    assert session.retransmissions(GPU) == []
     restarted = PartitionRestarted(reason="it restarted meanwhile")
     assert told(session, restarted, partition=GPU, life=2) == restarted
 
@@ -458,14 +459,14 @@ def test_a_refused_call_may_be_made_again() -> None:
 
 def test_a_full_report_is_numbered_like_what_it_is_about() -> None:
     session = opened()
-    begin, [update] = session.sync_begin(GPU, "because"), session.update(ask("gpu"))
-    end = session.sync_end(GPU, SyncEnd(allocations=1))
+    begin, [update] = session.number(GPU, SyncBegin(reason="because")), session.update(ask("gpu"))
+    end = session.number(GPU, SyncEnd(allocations=1))
     assert numbered([begin, update, end]) == [
         ("SyncBegin", GPU, 1, 0),
         ("AllocationRequest", GPU, 2, 0),
         ("SyncEnd", GPU, 3, 0),
     ]
-    assert session.repeated() == [begin, update, end]
+    assert session.retransmissions() == [begin, update, end]
     assert told(session, SyncDone(nodes=["n1"]), partition=GPU, seq=1, ack=3) == SyncDone(nodes=["n1"])
 
 
@@ -477,14 +478,14 @@ def test_the_core_says_how_much_may_be_on_its_way() -> None:
     session.register(REQUEST)
     told(session, Registered(partitions=[PARTITION, GPU], window_messages=2))
     session.update(ask(""))
-    assert not session.partition_full(PARTITION)
+    assert not session.is_full(PARTITION)
     session.update(ask(""))
-    assert session.partition_full(PARTITION)
+    assert session.is_full(PARTITION)
     session.resume()
     told(session, Registered(partitions=[PARTITION, GPU], window_messages=3))
-    assert not session.partition_full(PARTITION)
+    assert not session.is_full(PARTITION)
     session.update(ask(""))
-    assert session.partition_full(PARTITION)
+    assert session.is_full(PARTITION)
 
 
 def test_bytes_count_as_well() -> None:
@@ -492,9 +493,9 @@ def test_bytes_count_as_well() -> None:
     session.register(REQUEST)
     told(session, Registered(partitions=[PARTITION], window_bytes=1))
     session.update(ask(""))
-    assert session.full(ask(""))
+    assert not session.has_room(ask(""))
     told(session, Received(), partition=PARTITION, ack=1)
-    assert not session.full(ask(""))
+    assert session.has_room(ask(""))
 
 
 def test_a_first_registration_says_in_which_lives_the_partitions_are() -> None:
@@ -503,7 +504,7 @@ def test_a_first_registration_says_in_which_lives_the_partitions_are() -> None:
     told(session, Registered(partitions=[PARTITION, GPU], lives={GPU: 4}))
     [sent] = session.update(ask("gpu"))
     assert (sent.header.seq, sent.header.life) == (1, 4)
-    assert session.life(GPU) == 4
+    assert session.generation(GPU) == 4
     assert told(session, PartitionRestarted(), partition=GPU, life=4) is None, "it knows"
 
 
@@ -512,10 +513,10 @@ def test_a_partition_that_restarted_during_a_break_is_told_once_and_what_was_sai
     session.update(ask("gpu"))
     session.resume()
     told(session, Registered(partitions=[PARTITION, GPU], lives={GPU: 4}))
-    assert session.repeated() == []
+    assert session.retransmissions() == []
     [sent] = session.update(ask("gpu"))
     assert told(session, PartitionRestarted(), partition=GPU, life=4) == PartitionRestarted()
-    assert session.repeated() == [sent], "what was said in the new life counts"
+    assert session.retransmissions() == [sent], "what was said in the new life counts"
     assert told(session, PartitionRestarted(), partition=GPU, life=4) is None
 
 
@@ -527,26 +528,26 @@ def test_a_partition_that_came_during_a_break_has_lost_nothing() -> None:
     assert sent.header.life == 1
     assert decode_body(Resume, session.resume().body).lives["rm-1_new"] == 1
     assert told(session, PartitionRestarted(), partition="rm-1_new", life=1) is None
-    assert session.repeated() == [sent]
+    assert session.retransmissions() == [sent]
 
 
 def test_names_of_partitions_that_were_never_there_do_not_pile_up() -> None:
     session = opened()
     kept = session.update(ask("gpu"))
-    for number in range(3 * STRANGERS_MAX):
+    for number in range(3 * OTHER_PARTITIONS_MAX):
         [sent] = session.update(ask(f"x{number}"))
         told(session, NodeResponse(), partition=sent.header.partition, ack=1)
     received = decode_body(Resume, session.resume().body).received
-    assert len(received) <= STRANGERS_MAX + 2
+    assert len(received) <= OTHER_PARTITIONS_MAX + 2
     assert GPU in received
     told(session, Registered(partitions=[PARTITION, GPU]))
-    assert session.repeated() == kept
+    assert session.retransmissions() == kept
 
 
 def test_what_was_not_refused_yet_is_not_forgotten() -> None:
     session = opened()
-    sent = [one for number in range(2 * STRANGERS_MAX) for one in session.update(ask(f"x{number}"))]
-    assert session.repeated() == sent
+    sent = [one for number in range(2 * OTHER_PARTITIONS_MAX) for one in session.update(ask(f"x{number}"))]
+    assert session.retransmissions() == sent
 
 
 def test_last_words_of_a_partition_that_is_forgotten_already_are_passed_over() -> None:

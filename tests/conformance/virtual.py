@@ -79,7 +79,7 @@ class _VirtualManager(RM):
         message = self.session.receive(header, body)
         match message:
             case Registered():
-                return self._sends(self.session.repeated())
+                return self._sends(self.session.retransmissions())
             case Refused():
                 self.refusals.append(message)
             case NodeResponse() | ApplicationResponse() | AllocationResponse():

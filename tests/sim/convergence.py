@@ -47,7 +47,7 @@ def _unrest(world: "World") -> Iterator[str]:
         if not rm.quiet:
             yield f"{rm.rm_id} is {rm.session.state} and has something to do"
             continue
-        repeated = rm.session.repeated()
+        repeated = rm.session.retransmissions()
         for site in rm.cluster.sites.values():
             if site.dying:
                 continue

@@ -56,7 +56,7 @@ def acknowledge_too_early() -> Iterator[None]:
     before = RMChannel.check_order
 
     def untimely(lane: RMChannel, header: Header) -> list[Outgoing] | None:
-        if header.seq and lane.inbox.arrival(header.seq) is Arrival.GAP:
+        if header.seq and lane.inbox.classify(header.seq) is Arrival.GAP:
             lane.inbox.last = header.seq
             return [lane.acknowledge()]
         return before(lane, header)

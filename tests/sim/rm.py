@@ -33,6 +33,7 @@ from common.rm_messages import (
     ResumeWanted,
     StateDumpAnswered,
     StateDumpAsked,
+    SyncBegin,
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
@@ -236,13 +237,13 @@ class ResourceManager:
         self._later = [one for one in self._later if one[1] is not site]
         commands = site.report()
         site.syncing = True
-        out = [self.session.sync_begin(site.partition, why)]
+        out = [self.session.number(site.partition, SyncBegin(reason=why))]
         for command in commands:
             out += self.session.update(command)
         nodes = sum(len(one.nodes) for one in commands if isinstance(one, NodeRequest))
         allocations = sum(len(one.allocations) for one in commands if isinstance(one, AllocationRequest))
         counts = SyncEnd(nodes=nodes, applications=len(site.applications), allocations=allocations)
-        out.append(self.session.sync_end(site.partition, counts))
+        out.append(self.session.number(site.partition, counts))
         return out if self.open else []
 
     # Hearing --------------------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ class ResourceManager:
             self.auditor.arrived(self, header, incoming.body)
             if self.slow_until > now or self._buffer:
                 self._buffer.append((header, incoming.body))
-                self.session.acknowledged(header)
+                self.session.receive_acknowledgement(header)
                 return []
         return self.sends(self._take(header, incoming.body))
 
@@ -272,7 +273,7 @@ class ResourceManager:
         match message:
             case Registered() if header.partition:
                 self._liveness.open(*self._heartbeat, self._now)
-                return self.session.repeated(header.partition)
+                return self.session.retransmissions(header.partition)
             case Registered():
                 return self._registered(message)
             case ConfigurationUpdated():
@@ -309,7 +310,7 @@ class ResourceManager:
         self._liveness.open(*self._heartbeat, self._now)
         self._adopt(message.partitions, message.lives, message.checksum)
         begins = self.auditor.begun(self)
-        out = self.session.repeated()
+        out = self.session.retransmissions()
         if begins:
             for site in self.cluster.sites.values():
                 if site.nodes and not site.dying:
@@ -378,10 +379,10 @@ class ResourceManager:
         out: list[EncodedMessage] = []
         match message:
             case PredicatesAsked():
-                return [self.session.say(header.partition, self._verdicts(message))] if self.open else []
+                return [self.session.encode_unnumbered(header.partition, self._verdicts(message))] if self.open else []
             case StateDumpAsked():
                 told = StateDumpAnswered(question=message.question, text="{}")
-                return [self.session.say(header.partition, told)] if self.open else []
+                return [self.session.encode_unnumbered(header.partition, told)] if self.open else []
             case PartitionRestarted():
                 return self.report(site, "it began anew")
             case _ if not header.seq:

@@ -69,7 +69,7 @@ class Workload:
         if not sites:
             return []
         site = self.rng.choice(sites)
-        if rm.session.partition_full(site.partition):
+        if rm.session.is_full(site.partition):
             return []
         if len([node for node in site.nodes.values() if not node.gone]) < 2:
             return self._add_node(rm, site)

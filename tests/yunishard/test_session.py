@@ -171,11 +171,11 @@ def test_an_acknowledgement_in_news_makes_room_before_the_news_are_taken() -> No
     command = NodeRequest(nodes=[node("n1", partition="one")])
     for _ in range(WINDOW_MESSAGES):
         session.send_update(command)
-    assert session.protocol.full(command)
+    assert not session.protocol.has_room(command)
     hears(session, allocated(1), seq=1)
-    assert session.protocol.full(command)
+    assert not session.protocol.has_room(command)
     hears(session, allocated(2), seq=2, ack=5)
-    assert not session.protocol.full(command)
+    assert session.protocol.has_room(command)
 
 
 def test_while_it_resumes_updates_are_kept_for_later_and_sent_once_in_order() -> None:
@@ -222,7 +222,7 @@ def test_a_restarted_worker_resumes_its_partition_and_interrupts_no_other() -> N
     assert (resume.header.kind, resume.header.partition) == ("Resume", ONE)
     assert decode_body(Resume, resume.body) == Resume(received={ONE: 0})
     assert (other.header.kind, other.header.partition) == ("NodeRequest", TWO)
-    assert session.protocol.full(both)
+    assert not session.protocol.has_room(both)
     assert [result.partition for result in all_taken(session)] == [TWO]
     assert [one.header.partition for one in session.take_outgoing()] == [TWO]
     hears(session, Registered(partitions=[ONE]), ref=f"resume {ONE}")
