@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 import zmq
 
-from benchmarks.recovery import Shape, written
+from benchmarks.recovery import Shape, write_journal
 from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
 from common.messages import Header, Message
@@ -183,7 +183,7 @@ def test_a_worker_whose_partition_another_one_has_ends(tmp_path: Path) -> None:
 def test_a_worker_says_that_it_lives_while_it_still_reads_its_journal(tmp_path: Path) -> None:
     files = Files(tmp_path / "journals", PARTITION)
     files.folder.mkdir()
-    written(files, Shape("long", nodes=10, allocations=2000, applications=5, tail=0))
+    write_journal(files, Shape("long", nodes=10, allocations=2000, applications=5, tail=0))
     settings = tmp_path / "settings.json"
     settings.write_bytes(encode_settings(Settings(heartbeat_s=0.001)))
     with worker(tmp_path, "--settings", str(settings)) as broker:

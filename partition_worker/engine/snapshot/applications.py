@@ -15,19 +15,7 @@ from partition_worker.engine.allocation import Allocation, Failure, PendingAsks
 from partition_worker.engine.application import STATE_LOG_MAX, Alarm, Application, TaskGroup, Use
 from partition_worker.engine.ask_shapes import AskShape, Constraint, Demands
 from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.snapshot.format import (
-    NO_RANK,
-    AllocationSnapshot,
-    ApplicationSnapshot,
-    GroupSnapshot,
-    TaskGroupSnapshot,
-)
-from partition_worker.engine.snapshot.references import (
-    ReferenceDecoder,
-    ReferenceEncoder,
-    decode_amounts,
-    encode_amounts,
-)
+from partition_worker.engine.snapshot import schema
 from partition_worker.engine.state import PartitionState, Timers
 
 # Asks and allocations -------------------------------------------------------------------------------------------------
@@ -51,7 +39,7 @@ _POLICIES: Final[Mapping[int, PreemptionPolicy | None]] = {0: None} | {
 }
 
 
-def encode_allocation(one: Allocation, numbering: ReferenceEncoder) -> AllocationSnapshot:
+def encode_allocation(one: Allocation, numbering: schema.ReferenceEncoder) -> schema.AllocationSnapshot:
     """Encode an ask or allocation."""
     flags = (
         one.held
@@ -76,12 +64,12 @@ def encode_allocation(one: Allocation, numbering: ReferenceEncoder) -> Allocatio
         and not one.placeholder_created_ns
         and one.unschedulable_told_at == one.no_victim_told_at == -math.inf
     )
-    return AllocationSnapshot(
+    return schema.AllocationSnapshot(
         one.key,
         numbering.amount(one.resources),
         one.created_ns,
         one.priority,
-        numbering.nodes[one.node_id] if one.node_id else NO_RANK,
+        numbering.nodes[one.node_id] if one.node_id else schema.NO_RANK,
         one.tags,
         one.task_group,
         flags,
@@ -99,13 +87,13 @@ def _encode_rare(one: Allocation) -> tuple[str, int, float, float]:
 class AllocationDecoder:
     """Decodes asks and allocations; equal constraints and ask shapes share one object."""
 
-    def __init__(self, lookup: ReferenceDecoder, predicates: Predicates) -> None:
+    def __init__(self, lookup: schema.ReferenceDecoder, predicates: Predicates) -> None:
         self._lookup = lookup
         self._predicates = predicates
         self._demands: dict[Demands, Demands] = {}
         self._needs: dict[AskShape, AskShape] = {}
 
-    def decode(self, memory: AllocationSnapshot, application_id: str) -> Allocation:
+    def decode(self, memory: schema.AllocationSnapshot, application_id: str) -> Allocation:
         """Decode one; the caller attaches it to its owner, and sets its partner."""
         flags, lookup = memory.flags, self._lookup
         one = Allocation(
@@ -114,7 +102,7 @@ class AllocationDecoder:
             lookup.amounts[memory.resources],
             memory.created_ns,
             memory.priority,
-            "" if memory.node == NO_RANK else lookup.nodes[memory.node].node_id,
+            "" if memory.node == schema.NO_RANK else lookup.nodes[memory.node].node_id,
             memory.tags,
             memory.task_group,
             bool(flags & 1 << 9),
@@ -139,7 +127,7 @@ class AllocationDecoder:
             _, one.placeholder_created_ns, one.unschedulable_told_at, one.no_victim_told_at = memory.rare
         return one
 
-    def _constraint(self, memory: AllocationSnapshot) -> Constraint:
+    def _constraint(self, memory: schema.AllocationSnapshot) -> Constraint:
         demands = self._predicates.demanded(memory.tags)
         demands = self._demands.setdefault(demands, demands)
         return Constraint(demands, memory.key if memory.flags & _ASKED else "")
@@ -148,21 +136,25 @@ class AllocationDecoder:
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def encode_applications(state: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_applications(state: PartitionState, numbering: schema.ReferenceEncoder) -> list[schema.ApplicationSnapshot]:
     """Encode the applications that have not ended."""
     at = {number: when for when, number, _, _ in state.timers.entries()}
     return [_encode_application(one, numbering, at) for one in state.applications.values()]
 
 
-def encode_ended_applications(state: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_ended_applications(
+    state: PartitionState, numbering: schema.ReferenceEncoder
+) -> list[schema.ApplicationSnapshot]:
     """Encode the ended applications that the partition still lists."""
     return [_encode_application(one, numbering, {}) for one in state.ended.values()]
 
 
-def _encode_application(one: Application, numbering: ReferenceEncoder, at: dict[int, float]) -> ApplicationSnapshot:
+def _encode_application(
+    one: Application, numbering: schema.ReferenceEncoder, at: dict[int, float]
+) -> schema.ApplicationSnapshot:
     lowest, highest = one.asks.lowest_rank, one.asks.highest_rank
     places = {ask: place for place, ask in enumerate(one.requests.values())}
-    return ApplicationSnapshot(
+    return schema.ApplicationSnapshot(
         application_id=one.application_id,
         rank=one.rank,
         user=numbering.submitter(one.user),
@@ -178,14 +170,14 @@ def _encode_application(one: Application, numbering: ReferenceEncoder, at: dict[
         groups=_encode_ask_groups(one.asks, places),
         allocations=_encode_allocations(one.allocations.values(), numbering),
         swapping=_encode_allocations(one.swapping.values(), numbering),
-        pending=encode_amounts(one.pending),
-        allocated=encode_amounts(one.allocated),
-        allocated_placeholder=encode_amounts(one.allocated_placeholder),
-        max_allocated=encode_amounts(one.max_allocated),
+        pending=schema.encode_amounts(one.pending),
+        allocated=schema.encode_amounts(one.allocated),
+        allocated_placeholder=schema.encode_amounts(one.allocated_placeholder),
+        max_allocated=schema.encode_amounts(one.max_allocated),
         hard=one.gang_style == "Hard",
         placeholder_timeout_s=one.placeholder_timeout_s,
         task_groups=[_encode_task_group(group) for group in one.task_groups.values()],
-        history=[(use, kind, encode_amounts(used)) for (use, kind), used in one.history.items()],
+        history=[(use, kind, schema.encode_amounts(used)) for (use, kind), used in one.history.items()],
         started_ns=one.started_ns,
         finished_ns=one.finished_ns,
         alarms=[(alarm, number, at[number]) for alarm, number in one.alarms.items()],
@@ -196,7 +188,9 @@ def _encode_application(one: Application, numbering: ReferenceEncoder, at: dict[
     )
 
 
-def _encode_allocations(those: Iterable[Allocation], numbering: ReferenceEncoder) -> list[AllocationSnapshot]:
+def _encode_allocations(
+    those: Iterable[Allocation], numbering: schema.ReferenceEncoder
+) -> list[schema.AllocationSnapshot]:
     found = []
     for one in those:
         numbering.place(one)
@@ -204,9 +198,9 @@ def _encode_allocations(those: Iterable[Allocation], numbering: ReferenceEncoder
     return found
 
 
-def _encode_ask_groups(asks: PendingAsks, places: dict[Allocation, int]) -> list[GroupSnapshot]:
+def _encode_ask_groups(asks: PendingAsks, places: dict[Allocation, int]) -> list[schema.GroupSnapshot]:
     return [
-        GroupSnapshot(
+        schema.GroupSnapshot(
             group.attempted,
             [(reason, times, last) for reason, (times, last) in group.failures.items()],
             [places[ask] for ask in group.asks],
@@ -215,10 +209,10 @@ def _encode_ask_groups(asks: PendingAsks, places: dict[Allocation, int]) -> list
     ]
 
 
-def _encode_task_group(group: TaskGroup) -> TaskGroupSnapshot:
-    return TaskGroupSnapshot(
+def _encode_task_group(group: TaskGroup) -> schema.TaskGroupSnapshot:
+    return schema.TaskGroupSnapshot(
         group.name,
-        encode_amounts(group.minimum),
+        schema.encode_amounts(group.minimum),
         group.count,
         group.replaced,
         group.timed_out,
@@ -227,7 +221,9 @@ def _encode_task_group(group: TaskGroup) -> TaskGroupSnapshot:
     )
 
 
-def restore_applications(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_applications(
+    state: PartitionState, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder
+) -> None:
     """Restore the applications that have not ended. Queues and empty nodes are restored already."""
     reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found:
@@ -238,7 +234,7 @@ def restore_applications(state: PartitionState, found: list[ApplicationSnapshot]
 
 
 def restore_ended_applications(
-    state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder
+    state: PartitionState, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder
 ) -> None:
     """Restore the ended applications."""
     reading = AllocationDecoder(lookup, state.nodes.predicates)
@@ -246,7 +242,9 @@ def restore_ended_applications(
         state.keep_ended(_decode_application(memory, lookup, reading))
 
 
-def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_ask_orders(
+    state: PartitionState, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder
+) -> None:
     """Restore the order of pending asks, which depends on reservations, allocations and node orders."""
     for memory in found:
         application = lookup.applications[memory.rank]
@@ -259,7 +257,9 @@ def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], 
             state.nodes.pack(application)
 
 
-def restore_alarms(timers: Timers, found: list[ApplicationSnapshot], lookup: ReferenceDecoder, last: int) -> None:
+def restore_alarms(
+    timers: Timers, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder, last: int
+) -> None:
     """Restore the applications' timers."""
     kinds: dict[str, Alarm] = {"state": "state", "placeholders": "placeholders", "look": "look"}
     timers.restore(
@@ -273,7 +273,7 @@ def restore_alarms(timers: Timers, found: list[ApplicationSnapshot], lookup: Ref
 
 
 def _decode_application(
-    memory: ApplicationSnapshot, lookup: ReferenceDecoder, reading: AllocationDecoder
+    memory: schema.ApplicationSnapshot, lookup: schema.ReferenceDecoder, reading: AllocationDecoder
 ) -> Application:
     application = lookup.applications[memory.rank] = Application(
         application_id=memory.application_id,
@@ -285,13 +285,13 @@ def _decode_application(
         placeholder_ask=memory.placeholder_ask,
         state=memory.state,
         state_log=deque(memory.state_log, maxlen=STATE_LOG_MAX),
-        pending=decode_amounts(memory.pending),
-        allocated=decode_amounts(memory.allocated),
-        allocated_placeholder=decode_amounts(memory.allocated_placeholder),
-        max_allocated=decode_amounts(memory.max_allocated),
+        pending=schema.decode_amounts(memory.pending),
+        allocated=schema.decode_amounts(memory.allocated),
+        allocated_placeholder=schema.decode_amounts(memory.allocated_placeholder),
+        max_allocated=schema.decode_amounts(memory.max_allocated),
         gang_style="Hard" if memory.hard else "Soft",
         placeholder_timeout_s=memory.placeholder_timeout_s,
-        history={(Use(use), kind): decode_amounts(used) for use, kind, used in memory.history},
+        history={(Use(use), kind): schema.decode_amounts(used) for use, kind, used in memory.history},
         started_ns=memory.started_ns,
         finished_ns=memory.finished_ns,
         held_by_queue=memory.held_by_queue,
@@ -304,7 +304,10 @@ def _decode_application(
 
 
 def _decode_contents(
-    application: Application, memory: ApplicationSnapshot, lookup: ReferenceDecoder, reading: AllocationDecoder
+    application: Application,
+    memory: schema.ApplicationSnapshot,
+    lookup: schema.ReferenceDecoder,
+    reading: AllocationDecoder,
 ) -> None:
     for owned, those in (
         (application.requests, memory.requests),
@@ -321,7 +324,7 @@ def _decode_contents(
     for group in memory.task_groups:
         application.task_groups[group.name] = TaskGroup(
             name=group.name,
-            minimum=decode_amounts(group.minimum),
+            minimum=schema.decode_amounts(group.minimum),
             count=group.count,
             replaced=group.replaced,
             timed_out=group.timed_out,

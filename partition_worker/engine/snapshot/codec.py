@@ -13,7 +13,7 @@ queue priorities, parsed policies and limits, and parsed constraints are derived
     * the progress of the auditor, which starts a new round;
     * events and effects: between two steps there are none.
 
-`format.py` defines the format. The rest of the worker's state is in `partition_worker/snapshot.py`.
+`schema.py` defines the format. The rest of the worker's state is in `partition_worker/snapshot.py`.
 """
 
 from collections import Counter
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from common import garbage
 from common.rm_messages import AllocationRelease, SyncEnd
@@ -28,52 +29,8 @@ from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Preemptions
-from partition_worker.engine.snapshot.applications import (
-    encode_applications,
-    encode_ended_applications,
-    restore_alarms,
-    restore_applications,
-    restore_ask_orders,
-    restore_ended_applications,
-)
-from partition_worker.engine.snapshot.format import (
-    FORMAT,
-    CountersSnapshot,
-    Learned,
-    LevelSnapshot,
-    PartitionSnapshot,
-    PreemptionSnapshot,
-    PreemptionsSnapshot,
-    RejectionSnapshot,
-    ReportSnapshot,
-    UsageSnapshot,
-    WaitingSnapshot,
-)
-from partition_worker.engine.snapshot.queues_and_nodes import (
-    encode_nodes,
-    encode_predicates,
-    encode_queues,
-    restore_node_contents,
-    restore_nodes,
-    restore_predicates,
-    restore_queue_contents,
-    restore_queues,
-)
-from partition_worker.engine.snapshot.references import (
-    ReferenceDecoder,
-    ReferenceEncoder,
-    decode_amounts,
-    encode_amounts,
-)
-from partition_worker.engine.snapshot.scheduling_state import (
-    encode_readiness,
-    encode_reservations,
-    encode_swappable,
-    restore_readiness,
-    restore_reservations,
-    restore_swappable,
-)
-from partition_worker.engine.state import Counters, PartitionState, Rejection, Report
+from partition_worker.engine.snapshot import applications, queues_and_nodes, scheduling_state, schema
+from partition_worker.engine.state import Counters, Rejection, Report
 from partition_worker.engine.usage_trackers import Trackers, UsageAccount
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
@@ -92,13 +49,13 @@ class _Envelope(msgspec.Struct, array_like=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _envelopes: Final = msgspec.msgpack.Decoder(_Envelope)
-_partitions: Final = msgspec.msgpack.Decoder(PartitionSnapshot)
+_partitions: Final = msgspec.msgpack.Decoder(schema.PartitionSnapshot)
 
 
 def encode_partition(partition: Partition) -> bytes:
     """Encode a partition between two steps."""
     with garbage.pause_collector():
-        return _encoder.encode((FORMAT, _encode(partition)))
+        return _encoder.encode((schema.FORMAT, _encode(partition)))
 
 
 def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], tuning: Tuning) -> Partition:
@@ -109,7 +66,7 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
     """
     try:
         envelope = _envelopes.decode(data)
-        if envelope.format == FORMAT:
+        if envelope.format == schema.FORMAT:
             with garbage.pause_collector():
                 found = _partitions.decode(envelope.partition)
                 partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
@@ -117,16 +74,16 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
                 return partition
     except (msgspec.MsgspecError, LookupError, ValueError, AssertionError, RecursionError) as error:
         raise SnapshotDamaged(f"the snapshot cannot be decoded: {type(error).__name__}: {error}") from error
-    raise SnapshotDamaged(f"the snapshot has format {envelope.format}, this release reads format {FORMAT}")
+    raise SnapshotDamaged(f"the snapshot has format {envelope.format}, this release reads format {schema.FORMAT}")
 
 
-def _encode(partition: Partition) -> PartitionSnapshot:
-    numbering = ReferenceEncoder({node.node_id: node.rank for node in partition.nodes})
-    alive = encode_applications(partition, numbering)  # first: from then on allocations have their places
-    ended = encode_ended_applications(partition, numbering)
-    tree = encode_queues(partition)
-    fleet = encode_nodes(partition.nodes, numbering)
-    return PartitionSnapshot(
+def _encode(partition: Partition) -> schema.PartitionSnapshot:
+    numbering = schema.ReferenceEncoder({node.node_id: node.rank for node in partition.nodes})
+    alive = applications.encode_applications(partition, numbering)  # first: from then on allocations have their places
+    ended = applications.encode_ended_applications(partition, numbering)
+    tree = queues_and_nodes.encode_queues(partition)
+    fleet = queues_and_nodes.encode_nodes(partition.nodes, numbering)
+    return schema.PartitionSnapshot(
         config=partition.config,
         resolver=partition.resolver,
         created_ns=partition.created_ns,
@@ -148,47 +105,56 @@ def _encode(partition: Partition) -> PartitionSnapshot:
         fleet=fleet,
         applications=alive,
         ended=ended,
-        rejections=encode_rejections(partition),
-        reserved=encode_reservations(partition),
+        rejections=[
+            (one.application_id, one.queue_name, one.user, list(one.groups), one.at_ns, one.reason)
+            for one in partition.rejections.values()
+        ],
+        reserved=scheduling_state.encode_reservations(partition),
         usage=encode_usage(partition.usage),
-        readiness=encode_readiness(partition, numbering),
-        swappable=encode_swappable(partition.swap_candidates),
+        readiness=scheduling_state.encode_readiness(partition, numbering),
+        swappable=scheduling_state.encode_swappable(partition.swap_candidates),
         preemptions=encode_preemptions(partition.preemptions),
-        predicates=encode_predicates(partition.nodes, numbering),
-        learned=encode_users(partition.users),
+        predicates=queues_and_nodes.encode_predicates(partition.nodes, numbering),
+        learned=[
+            (name, None if user is None else list(user.groups), at)
+            for name, (user, at) in partition.users.learned.items()
+        ],
         waiting=encode_waiting(partition.pending_submissions),
         report=encode_report(partition.report),
     )
 
 
-def _restore(partition: Partition, found: PartitionSnapshot) -> None:
+def _restore(partition: Partition, found: schema.PartitionSnapshot) -> None:
     """Fill a partition that was created from its configuration; each object is restored after those it refers to."""
-    lookup = ReferenceDecoder()
+    lookup = schema.ReferenceDecoder()
     lookup.amounts = found.amounts
     lookup.submitters = [User(user, tuple(groups)) for user, groups in found.submitters]
-    restore_queues(partition, found.tree, lookup)
-    restore_nodes(partition.nodes, found.fleet, lookup)
-    restore_applications(partition, found.applications, lookup)
-    restore_ended_applications(partition, found.ended, lookup)
-    restore_node_contents(partition, found.fleet, lookup)
-    restore_reservations(partition, found.reserved, lookup)
-    restore_ask_orders(partition, found.applications, lookup)
-    restore_alarms(partition.timers, found.applications, lookup, found.alarm_numbers)
-    restore_queue_contents(found.tree, lookup)
+    queues_and_nodes.restore_queues(partition, found.tree, lookup)
+    queues_and_nodes.restore_nodes(partition.nodes, found.fleet, lookup)
+    applications.restore_applications(partition, found.applications, lookup)
+    applications.restore_ended_applications(partition, found.ended, lookup)
+    queues_and_nodes.restore_node_contents(partition, found.fleet, lookup)
+    scheduling_state.restore_reservations(partition, found.reserved, lookup)
+    applications.restore_ask_orders(partition, found.applications, lookup)
+    applications.restore_alarms(partition.timers, found.applications, lookup, found.alarm_numbers)
+    queues_and_nodes.restore_queue_contents(found.tree, lookup)
     restore_usage(partition.usage, found.usage, lookup)
-    restore_readiness(partition, found.readiness, lookup)
-    restore_swappable(partition.swap_candidates, found.swappable, lookup)
-    restore_predicates(partition.nodes.predicates, found.predicates, lookup)
+    scheduling_state.restore_readiness(partition, found.readiness, lookup)
+    scheduling_state.restore_swappable(partition.swap_candidates, found.swappable, lookup)
+    queues_and_nodes.restore_predicates(partition.nodes.predicates, found.predicates, lookup)
     _restore_rest(partition, found)
 
 
-def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
+def _restore_rest(partition: Partition, found: schema.PartitionSnapshot) -> None:
     partition.resolver, partition.users = found.resolver, Users(resolver_of(found.resolver))
-    restore_users(partition.users, found.learned)
+    for name, names, at in found.learned:
+        partition.users.learned[name] = None if names is None else User(name, tuple(names)), at
     restore_waiting(partition.pending_submissions, found.waiting)
-    restore_rejections(partition, found.rejections)
+    for application_id, queue_name, user, groups, at_ns, reason in found.rejections:
+        partition.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
     restore_preemptions(partition.preemptions, found.preemptions)
-    partition.counters = decode_counters(found.counters)
+    partition.counters = Counters(*astuple(found.counters)[:-1])
+    partition.counters.reached = Counter({(path, state): count for path, state, count in found.counters.reached})
     partition.report = decode_report(found.report)
     partition.outstanding.deadline, partition.outstanding.seen = found.outstanding
     partition.created_ns, partition.step_number, partition.now = found.created_ns, found.step, found.now
@@ -202,9 +168,9 @@ def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
 # Counters, preemptions, pending submissions, users, rejections, state sync --------------------------------------------
 
 
-def encode_counters(counters: Counters) -> CountersSnapshot:
+def encode_counters(counters: Counters) -> schema.CountersSnapshot:
     """Encode the partition's counters."""
-    return CountersSnapshot(
+    return schema.CountersSnapshot(
         allocated=counters.allocated,
         released=counters.released,
         rejected=counters.rejected,
@@ -216,25 +182,13 @@ def encode_counters(counters: Counters) -> CountersSnapshot:
     )
 
 
-def decode_counters(memory: CountersSnapshot) -> Counters:
-    """Decode the partition's counters."""
-    return Counters(
-        allocated=memory.allocated,
-        released=memory.released,
-        rejected=memory.rejected,
-        errors=memory.errors,
-        submitted=memory.submitted,
-        refused=memory.refused,
-        decommissioned=memory.decommissioned,
-        reached=Counter({(path, state): count for path, state, count in memory.reached}),
-    )
-
-
-def encode_preemptions(preemptions: Preemptions) -> PreemptionsSnapshot:
+def encode_preemptions(preemptions: Preemptions) -> schema.PreemptionsSnapshot:
     """Encode recorded preemptions, oldest first, and preemption cooldowns."""
-    return PreemptionsSnapshot(
+    return schema.PreemptionsSnapshot(
         entries=[
-            PreemptionSnapshot(*one[:8], resources=encode_amounts(one.resources), lost=encode_amounts(one.lost))
+            schema.PreemptionSnapshot(
+                *one[:8], resources=schema.encode_amounts(one.resources), lost=schema.encode_amounts(one.lost)
+            )
             for one in reversed(tuple(preemptions))
         ],
         pause_until=preemptions.pause_until,
@@ -244,20 +198,11 @@ def encode_preemptions(preemptions: Preemptions) -> PreemptionsSnapshot:
     )
 
 
-def restore_preemptions(preemptions: Preemptions, found: PreemptionsSnapshot) -> None:
+def restore_preemptions(preemptions: Preemptions, found: schema.PreemptionsSnapshot) -> None:
     """Restore recorded preemptions and preemption cooldowns."""
     preemptions.recall(
-        Preemption(
-            at=one.at,
-            kind=one.kind,
-            queue=one.queue,
-            application_id=one.application_id,
-            ask_key=one.ask_key,
-            node_id=one.node_id,
-            victims=one.victims,
-            victim_count=one.victim_count,
-            resources=decode_amounts(one.resources),
-            lost=decode_amounts(one.lost),
+        Preemption(*astuple(one))._replace(
+            resources=schema.decode_amounts(one.resources), lost=schema.decode_amounts(one.lost)
         )
         for one in found.entries
     )
@@ -266,9 +211,9 @@ def restore_preemptions(preemptions: Preemptions, found: PreemptionsSnapshot) ->
     preemptions.cooldowns.recall(found.wins)
 
 
-def encode_waiting(waiting: PendingSubmissions) -> WaitingSnapshot:
+def encode_waiting(waiting: PendingSubmissions) -> schema.WaitingSnapshot:
     """Encode submissions that wait for a group lookup, and updates to their applications, in order of arrival."""
-    return WaitingSnapshot(
+    return schema.WaitingSnapshot(
         users=list(waiting.users()),
         submissions=list(waiting.submissions()),
         held=[
@@ -281,7 +226,7 @@ def encode_waiting(waiting: PendingSubmissions) -> WaitingSnapshot:
     )
 
 
-def restore_waiting(waiting: PendingSubmissions, found: WaitingSnapshot) -> None:
+def restore_waiting(waiting: PendingSubmissions, found: schema.WaitingSnapshot) -> None:
     """Restore submissions that wait for a group lookup."""
     waiting.recall(found.users, found.submissions)
     for application_id, said in found.held:
@@ -291,32 +236,7 @@ def restore_waiting(waiting: PendingSubmissions, found: WaitingSnapshot) -> None
             waiting.hold(application_id, one)
 
 
-def encode_users(users: Users) -> list[Learned]:
-    """Encode the results of group lookups, failed ones too, oldest first."""
-    return [(name, None if user is None else list(user.groups), at) for name, (user, at) in users.learned.items()]
-
-
-def restore_users(users: Users, found: list[Learned]) -> None:
-    """Restore the results of group lookups."""
-    for name, groups, at in found:
-        users.learned[name] = None if groups is None else User(name, tuple(groups)), at
-
-
-def encode_rejections(state: PartitionState) -> list[RejectionSnapshot]:
-    """Encode the rejected applications that the partition still lists."""
-    return [
-        (one.application_id, one.queue_name, one.user, list(one.groups), one.at_ns, one.reason)
-        for one in state.rejections.values()
-    ]
-
-
-def restore_rejections(state: PartitionState, found: list[RejectionSnapshot]) -> None:
-    """Restore the rejected applications."""
-    for application_id, queue_name, user, groups, at_ns, reason in found:
-        state.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
-
-
-def encode_report(report: Report | None) -> ReportSnapshot | None:
+def encode_report(report: Report | None) -> schema.ReportSnapshot | None:
     """Encode a state sync in progress: what the RM has reported so far."""
     if report is None:
         return None
@@ -324,7 +244,7 @@ def encode_report(report: Report | None) -> ReportSnapshot | None:
     return count, list(report.nodes), list(report.applications), list(report.allocations)
 
 
-def decode_report(memory: ReportSnapshot | None) -> Report | None:
+def decode_report(memory: schema.ReportSnapshot | None) -> Report | None:
     """Decode a state sync in progress."""
     if memory is None:
         return None
@@ -336,9 +256,9 @@ def decode_report(memory: ReportSnapshot | None) -> Report | None:
 # Usage of users and groups ------------------------------------------------------------------------------------------
 
 
-def encode_usage(usage: Usage) -> UsageSnapshot:
+def encode_usage(usage: Usage) -> schema.UsageSnapshot:
     """Encode usage by user, group and queue, and the accounts that applications are charged to."""
-    return UsageSnapshot(
+    return schema.UsageSnapshot(
         users=_encode_trackers(usage.users),
         groups=_encode_trackers(usage.groups),
         accounts=[(one.application.rank, one.group_name, one.counted) for one in usage.accounts],
@@ -347,12 +267,14 @@ def encode_usage(usage: Usage) -> UsageSnapshot:
     )
 
 
-def _encode_trackers(trackers: Trackers) -> list[tuple[str, list[LevelSnapshot]]]:
+def _encode_trackers(trackers: Trackers) -> list[tuple[str, list[schema.LevelSnapshot]]]:
     return [
         (
             tracker.name,
             [
-                LevelSnapshot(level.path, level.rank, encode_amounts(level.used), list(level.applications))
+                schema.LevelSnapshot(
+                    level.path, level.rank, schema.encode_amounts(level.used), list(level.applications)
+                )
                 for level in tracker.levels.values()
             ],
         )
@@ -360,7 +282,7 @@ def _encode_trackers(trackers: Trackers) -> list[tuple[str, list[LevelSnapshot]]
     ]
 
 
-def restore_usage(usage: Usage, found: UsageSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_usage(usage: Usage, found: schema.UsageSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Restore the usage of users and groups. Limits come from the configuration."""
     _restore_trackers(usage.users, found.users, lookup)
     _restore_trackers(usage.groups, found.groups, lookup)
@@ -377,12 +299,12 @@ def restore_usage(usage: Usage, found: UsageSnapshot, lookup: ReferenceDecoder) 
 
 
 def _restore_trackers(
-    trackers: Trackers, found: list[tuple[str, list[LevelSnapshot]]], lookup: ReferenceDecoder
+    trackers: Trackers, found: list[tuple[str, list[schema.LevelSnapshot]]], lookup: schema.ReferenceDecoder
 ) -> None:
     trackers.clear()
     for name, levels in found:
         for memory in levels:
             level = trackers.recall(name, memory.path, memory.rank)
-            level.used = decode_amounts(memory.used)
+            level.used = schema.decode_amounts(memory.used)
             level.applications = dict.fromkeys(memory.applications)
             lookup.levels[level.rank] = level

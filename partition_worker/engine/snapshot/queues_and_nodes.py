@@ -20,31 +20,12 @@ from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Queue, Template, Tried, parse_policies
+from partition_worker.engine.snapshot import schema
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
-from partition_worker.engine.snapshot.format import (
-    NO_RANK,
-    AclSnapshot,
-    FleetSnapshot,
-    NodeSnapshot,
-    PairSnapshot,
-    PredicatesSnapshot,
-    QuestionSnapshot,
-    QueueSnapshot,
-    TemplateSnapshot,
-    TreeSnapshot,
-    TriedSnapshot,
-    VerdictsSnapshot,
-)
-from partition_worker.engine.snapshot.references import (
-    ReferenceDecoder,
-    ReferenceEncoder,
-    decode_amounts,
-    encode_amounts,
-)
 from partition_worker.engine.state import PartitionState
 
 
-def encode_queues(state: PartitionState) -> TreeSnapshot:
+def encode_queues(state: PartitionState) -> schema.TreeSnapshot:
     """Encode all queues, and the removed queues that ended applications refer to."""
     gone: dict[int, Queue] = {}
     for application in state.ended.values():
@@ -52,24 +33,24 @@ def encode_queues(state: PartitionState) -> TreeSnapshot:
             if state.tree.find(level.path) is level:
                 break  # its ancestors exist as well
             gone[level.rank] = level
-    return TreeSnapshot(
+    return schema.TreeSnapshot(
         queues=[_encode_queue(queue, state) for queue in state.tree],
         gone=[_encode_queue(gone[rank], state) for rank in sorted(gone)],
         next_rank=state.tree.next_rank,
     )
 
 
-def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
-    return QueueSnapshot(
+def _encode_queue(queue: Queue, state: PartitionState) -> schema.QueueSnapshot:
+    return schema.QueueSnapshot(
         path=queue.path,
         rank=queue.rank,
-        parent=NO_RANK if queue.parent is None else queue.parent.rank,
+        parent=schema.NO_RANK if queue.parent is None else queue.parent.rank,
         leaf=queue.leaf,
         managed=queue.managed,
         state=queue.state,
         draining_since_ns=queue.draining_since_ns,
         draining_told_ns=queue.draining_told_ns,
-        maximum=None if queue.maximum is None else encode_amounts(queue.maximum),
+        maximum=None if queue.maximum is None else schema.encode_amounts(queue.maximum),
         guaranteed=queue.guaranteed,
         once_limited=list(queue.once_limited),
         once_guaranteed=list(queue.once_guaranteed),
@@ -79,11 +60,11 @@ def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
         admin_acl=_encode_acl(queue.admin_acl),
         admin_text=queue.admin_text,
         max_applications=queue.max_applications,
-        allocated=encode_amounts(queue.allocated),
-        pending=encode_amounts(queue.pending),
-        preempting=encode_amounts(queue.preempting),
-        kept=encode_amounts(queue.kept),
-        lacking=encode_amounts(queue.lacking),
+        allocated=schema.encode_amounts(queue.allocated),
+        pending=schema.encode_amounts(queue.pending),
+        preempting=schema.encode_amounts(queue.preempting),
+        kept=schema.encode_amounts(queue.kept),
+        lacking=schema.encode_amounts(queue.lacking),
         quota_preemption_at=queue.quota_preemption_at,
         running=queue.running,
         preemption_window=queue.preemption_window,
@@ -99,20 +80,20 @@ def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
     )
 
 
-def _encode_tried(shape: AskShape, priority: int, tried: Tried) -> TriedSnapshot:
+def _encode_tried(shape: AskShape, priority: int, tried: Tried) -> schema.TriedSnapshot:
     tags, asked = (None, "") if shape.constraint is None else (tried.tags, shape.constraint.asked)
     return shape.amounts, shape.required_node, tags, asked, priority, tried.at
 
 
-def _encode_template(template: Template) -> TemplateSnapshot:
+def _encode_template(template: Template) -> schema.TemplateSnapshot:
     return template.max_applications, template.properties, template.maximum, template.guaranteed
 
 
-def _encode_acl(acl: Acl) -> AclSnapshot:
+def _encode_acl(acl: Acl) -> schema.AclSnapshot:
     return acl.everybody, sorted(acl.users), sorted(acl.groups)
 
 
-def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_queues(state: PartitionState, found: schema.TreeSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Restore the queues, without applications."""
     known: dict[tuple[bool, tuple[tuple[str, str], ...]], Policies] = {}
     predicates = state.nodes.predicates
@@ -131,7 +112,7 @@ def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: Reference
     refresh_fair_maximum(state.tree.root)
 
 
-def restore_queue_contents(found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_queue_contents(found: schema.TreeSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Put the applications into their queues, and derive the queues' priorities. Pending asks are restored already."""
     for memory in (*found.queues, *found.gone):
         queue = lookup.queues[memory.rank]
@@ -145,17 +126,17 @@ def restore_queue_contents(found: TreeSnapshot, lookup: ReferenceDecoder) -> Non
             queue.parent.child_priorities.exchange(None, queue.priority)
 
 
-def _decode_queue(memory: QueueSnapshot, lookup: ReferenceDecoder) -> Queue:
+def _decode_queue(memory: schema.QueueSnapshot, lookup: schema.ReferenceDecoder) -> Queue:
     return Queue(
         path=memory.path,
-        parent=None if memory.parent == NO_RANK else lookup.queues[memory.parent],
+        parent=None if memory.parent == schema.NO_RANK else lookup.queues[memory.parent],
         rank=memory.rank,
         leaf=memory.leaf,
         managed=memory.managed,
         state=memory.state,
         draining_since_ns=memory.draining_since_ns,
         draining_told_ns=memory.draining_told_ns,
-        maximum=None if memory.maximum is None else decode_amounts(memory.maximum),
+        maximum=None if memory.maximum is None else schema.decode_amounts(memory.maximum),
         guaranteed=memory.guaranteed,
         once_limited=dict.fromkeys(memory.once_limited),
         once_guaranteed=dict.fromkeys(memory.once_guaranteed),
@@ -165,11 +146,11 @@ def _decode_queue(memory: QueueSnapshot, lookup: ReferenceDecoder) -> Queue:
         admin_acl=_decode_acl(memory.admin_acl),
         admin_text=memory.admin_text,
         max_applications=memory.max_applications,
-        allocated=decode_amounts(memory.allocated),
-        pending=decode_amounts(memory.pending),
-        preempting=decode_amounts(memory.preempting),
-        kept=decode_amounts(memory.kept),
-        lacking=decode_amounts(memory.lacking),
+        allocated=schema.decode_amounts(memory.allocated),
+        pending=schema.decode_amounts(memory.pending),
+        preempting=schema.decode_amounts(memory.preempting),
+        kept=schema.decode_amounts(memory.kept),
+        lacking=schema.decode_amounts(memory.lacking),
         quota_preemption_at=memory.quota_preemption_at,
         running=memory.running,
         preemption_window=memory.preemption_window,
@@ -181,7 +162,7 @@ def _decode_queue(memory: QueueSnapshot, lookup: ReferenceDecoder) -> Queue:
     )
 
 
-def _decode_acl(memory: AclSnapshot) -> Acl:
+def _decode_acl(memory: schema.AclSnapshot) -> Acl:
     everybody, users, groups = memory
     return Acl(everybody=everybody, users=frozenset(users), groups=frozenset(groups))
 
@@ -189,11 +170,11 @@ def _decode_acl(memory: AclSnapshot) -> Acl:
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def encode_nodes(fleet: Nodes, numbering: ReferenceEncoder) -> FleetSnapshot:
+def encode_nodes(fleet: Nodes, numbering: schema.ReferenceEncoder) -> schema.FleetSnapshot:
     """Encode all nodes. Allocations have their positions already."""
-    return FleetSnapshot(
+    return schema.FleetSnapshot(
         nodes=[_encode_node(node, numbering) for node in fleet],
-        total=encode_amounts(fleet.total),
+        total=schema.encode_amounts(fleet.total),
         ranks=fleet.ranks,
         guarded=fleet.ever_guarded,
         lineups=[
@@ -202,24 +183,24 @@ def encode_nodes(fleet: Nodes, numbering: ReferenceEncoder) -> FleetSnapshot:
     )
 
 
-def _encode_node(node: Node, numbering: ReferenceEncoder) -> NodeSnapshot:
+def _encode_node(node: Node, numbering: schema.ReferenceEncoder) -> schema.NodeSnapshot:
     places = numbering.places
-    return NodeSnapshot(
+    return schema.NodeSnapshot(
         node.node_id,
         node.rank,
         node.capacity,
         node.attributes,
         node.schedulable,
         node.guarded,
-        encode_amounts(node.allocated),
-        encode_amounts(node.occupied),
-        encode_amounts(node.available),
+        schema.encode_amounts(node.allocated),
+        schema.encode_amounts(node.occupied),
+        schema.encode_amounts(node.available),
         [places[one] for one in node.allocations.values()],
         [encode_allocation(one, numbering) for one in node.foreign.values()],
     )
 
 
-def restore_nodes(fleet: Nodes, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_nodes(fleet: Nodes, found: schema.FleetSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Restore the nodes, without allocations."""
     nodes = []
     for memory in found.nodes:
@@ -229,19 +210,19 @@ def restore_nodes(fleet: Nodes, found: FleetSnapshot, lookup: ReferenceDecoder) 
             memory.capacity,
             memory.attributes,
             memory.schedulable,
-            allocated=decode_amounts(memory.allocated),
-            occupied=decode_amounts(memory.occupied),
+            allocated=schema.decode_amounts(memory.allocated),
+            occupied=schema.decode_amounts(memory.occupied),
             guarded=memory.guarded,
         )
-        node.available = decode_amounts(memory.available)
+        node.available = schema.decode_amounts(memory.available)
         nodes.append(node)
     lineups = {policy: [(lookup.nodes[rank], score) for rank, score in places] for policy, places in found.lineups}
     fleet.recall(
-        nodes, total=decode_amounts(found.total), ranks=found.ranks, ever_guarded=found.guarded, lineups=lineups
+        nodes, total=schema.decode_amounts(found.total), ranks=found.ranks, ever_guarded=found.guarded, lineups=lineups
     )
 
 
-def restore_node_contents(state: PartitionState, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_node_contents(state: PartitionState, found: schema.FleetSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Put allocations and foreign allocations on their nodes."""
     reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found.nodes:
@@ -256,10 +237,10 @@ def restore_node_contents(state: PartitionState, found: FleetSnapshot, lookup: R
 
 # Predicates -----------------------------------------------------------------------------------------------------------
 
-_OUTDATED: Final = Stamp(Node("", NO_RANK, {}, {}), NO_RANK)
+_OUTDATED: Final = Stamp(Node("", schema.NO_RANK, {}, {}), schema.NO_RANK)
 
 
-def encode_predicates(fleet: Nodes, numbering: ReferenceEncoder) -> PredicatesSnapshot:
+def encode_predicates(fleet: Nodes, numbering: schema.ReferenceEncoder) -> schema.PredicatesSnapshot:
     """Encode predicate results from the RM, its pending question, and failed searches that depend on its answers.
 
     Results of built-in predicates and plug-ins are not encoded: these always return the same.
@@ -267,7 +248,7 @@ def encode_predicates(fleet: Nodes, numbering: ReferenceEncoder) -> PredicatesSn
     predicates = fleet.predicates
     asked = ((shape, allocate) for shape, allocate in predicates.in_vain if shape.constraint and shape.constraint.asked)
     in_vain = [(numbering.shape(shape), allocate) for shape, allocate in asked]
-    return PredicatesSnapshot(
+    return schema.PredicatesSnapshot(
         asks_manager=predicates.asks_manager,
         complained=list(predicates.complained),
         in_vain=[(shape, allocate) for shape, allocate in in_vain if shape is not None],
@@ -275,8 +256,8 @@ def encode_predicates(fleet: Nodes, numbering: ReferenceEncoder) -> PredicatesSn
     )
 
 
-def _encode_verdicts(verdicts: Verdicts, fleet: Nodes) -> VerdictsSnapshot:
-    return VerdictsSnapshot(
+def _encode_verdicts(verdicts: Verdicts, fleet: Nodes) -> schema.VerdictsSnapshot:
+    return schema.VerdictsSnapshot(
         deadline=verdicts.deadline,
         said=[
             (
@@ -300,18 +281,20 @@ def _encode_verdicts(verdicts: Verdicts, fleet: Nodes) -> VerdictsSnapshot:
 
 
 def _encode_stamp(stamp: Stamp, fleet: Nodes) -> int:
-    return stamp.node.rank if stamp.holds and fleet.get(stamp.node.node_id) is stamp.node else NO_RANK
+    return stamp.node.rank if stamp.holds and fleet.get(stamp.node.node_id) is stamp.node else schema.NO_RANK
 
 
-def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Nodes) -> list[tuple[PairSnapshot, int]]:
+def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Nodes) -> list[tuple[schema.PairSnapshot, int]]:
     return [(pair, _encode_stamp(stamp, fleet)) for pair, stamp in pairs.items()]
 
 
-def _encode_question(question: Question | None, fleet: Nodes) -> QuestionSnapshot | None:
+def _encode_question(question: Question | None, fleet: Nodes) -> schema.QuestionSnapshot | None:
     return None if question is None else (question.number, _encode_pairs(question.pairs, fleet), question.deadline)
 
 
-def restore_predicates(predicates: Predicates, found: PredicatesSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_predicates(
+    predicates: Predicates, found: schema.PredicatesSnapshot, lookup: schema.ReferenceDecoder
+) -> None:
     """Restore the predicate state. Nodes and allocations are restored already."""
     predicates.asks_manager = found.asks_manager
     predicates.complained = dict.fromkeys(found.complained)
@@ -331,13 +314,13 @@ def restore_predicates(predicates: Predicates, found: PredicatesSnapshot, lookup
     verdicts.paused_until, verdicts.forget = memory.paused_until, memory.forget
 
 
-def _decode_stamp(rank: int, lookup: ReferenceDecoder) -> Stamp:
-    return _OUTDATED if rank == NO_RANK else Stamp(lookup.nodes[rank], lookup.nodes[rank].version)
+def _decode_stamp(rank: int, lookup: schema.ReferenceDecoder) -> Stamp:
+    return _OUTDATED if rank == schema.NO_RANK else Stamp(lookup.nodes[rank], lookup.nodes[rank].version)
 
 
-def _decode_pairs(pairs: list[tuple[PairSnapshot, int]], lookup: ReferenceDecoder) -> dict[Pair, Stamp]:
+def _decode_pairs(pairs: list[tuple[schema.PairSnapshot, int]], lookup: schema.ReferenceDecoder) -> dict[Pair, Stamp]:
     return {Pair(*pair): _decode_stamp(rank, lookup) for pair, rank in pairs}
 
 
-def _decode_question(memory: QuestionSnapshot | None, lookup: ReferenceDecoder) -> Question | None:
+def _decode_question(memory: schema.QuestionSnapshot | None, lookup: schema.ReferenceDecoder) -> Question | None:
     return None if memory is None else Question(memory[0], _decode_pairs(memory[1], lookup), memory[2])

@@ -15,35 +15,17 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.parked_queues import Waited
 from partition_worker.engine.readiness.readiness import Line, Readiness, SwapCandidates
 from partition_worker.engine.readiness.unschedulable_asks import BucketKey, ClosedBuckets, UnschedulableAsks, WaitBucket
-from partition_worker.engine.snapshot.format import (
-    NO_RANK,
-    AsideSnapshot,
-    EncodedOrder,
-    LineSnapshot,
-    NeedSnapshot,
-    ReadinessSnapshot,
-    ReservationSnapshot,
-    ReservedSnapshot,
-    ShelfSnapshot,
-    SwappableSnapshot,
-    WantSnapshot,
-)
-from partition_worker.engine.snapshot.references import (
-    ReferenceDecoder,
-    ReferenceEncoder,
-    decode_sort_key,
-    encode_sort_key,
-)
+from partition_worker.engine.snapshot import schema
 from partition_worker.engine.state import PartitionState
 
 _Item = TypeVar("_Item", bound=Ranked)
 
 
-def encode_readiness(state: PartitionState, numbering: ReferenceEncoder) -> ReadinessSnapshot:
+def encode_readiness(state: PartitionState, numbering: schema.ReferenceEncoder) -> schema.ReadinessSnapshot:
     """Encode which queues and applications are ready and which asks wait. Allocations have their positions already."""
     readiness, tree, applications = state.readiness, state.tree, state.applications
     resting = readiness.parked_queues
-    return ReadinessSnapshot(
+    return schema.ReadinessSnapshot(
         reliefs=readiness.retry_round,
         touched=[queue.rank for queue in readiness.touched.values() if tree.find(queue.path) is queue],
         touched_applications=[
@@ -66,55 +48,61 @@ def encode_readiness(state: PartitionState, numbering: ReferenceEncoder) -> Read
     )
 
 
-def _encode_orders(orders: Iterable[tuple[Queue, Order[_Item]]]) -> list[tuple[int, EncodedOrder]]:
+def _encode_orders(orders: Iterable[tuple[Queue, Order[_Item]]]) -> list[tuple[int, schema.EncodedOrder]]:
     return [(queue.rank, _encode_order(order)) for queue, order in orders if len(order)]
 
 
-def _encode_order(order: Order[_Item]) -> EncodedOrder:
-    return [(one.rank, encode_sort_key(place)) for one, place in order.entries()]
+def _encode_order(order: Order[_Item]) -> schema.EncodedOrder:
+    return [(one.rank, schema.encode_sort_key(place)) for one, place in order.entries()]
 
 
-def _encode_waits(waits: Mapping[Waited, int], numbering: ReferenceEncoder) -> list[tuple[NeedSnapshot, bool, int]]:
+def _encode_waits(
+    waits: Mapping[Waited, int], numbering: schema.ReferenceEncoder
+) -> list[tuple[schema.NeedSnapshot, bool, int]]:
     found = [(numbering.shape(shape), kept, count) for (shape, kept), count in waits.items()]
     return [(shape, kept, count) for shape, kept, count in found if shape is not None]
 
 
-def _encode_line(leaf: int, line: Line) -> LineSnapshot:
-    return LineSnapshot(
-        leaf, list(line.starting), _encode_order(line.accepted), NO_RANK if line.turn is None else line.turn.rank
+def _encode_line(leaf: int, line: Line) -> schema.LineSnapshot:
+    return schema.LineSnapshot(
+        leaf, list(line.starting), _encode_order(line.accepted), schema.NO_RANK if line.turn is None else line.turn.rank
     )
 
 
-def _encode_aside(leaf: int, aside: UnschedulableAsks, numbering: ReferenceEncoder) -> AsideSnapshot:
+def _encode_aside(leaf: int, aside: UnschedulableAsks, numbering: schema.ReferenceEncoder) -> schema.AsideSnapshot:
     brought_back = None
     if aside.brought_back is not None:
         rank, want = aside.brought_back
         memory = _encode_want(want, numbering)
         brought_back = None if memory is None else (rank, memory)
-    return AsideSnapshot(leaf, aside.searched_at, brought_back, list(_encode_shelves(aside.parked.values(), numbering)))
+    return schema.AsideSnapshot(
+        leaf, aside.searched_at, brought_back, list(_encode_shelves(aside.parked.values(), numbering))
+    )
 
 
-def _encode_want(want: BucketKey, numbering: ReferenceEncoder) -> WantSnapshot | None:
+def _encode_want(want: BucketKey, numbering: schema.ReferenceEncoder) -> schema.WantSnapshot | None:
     shape = numbering.shape(want.shape)
     return None if shape is None else (shape, want.reserves, want.starts, want.counts)
 
 
-def _encode_shelves(shelves: Iterable[WaitBucket], numbering: ReferenceEncoder) -> Iterator[ShelfSnapshot]:
+def _encode_shelves(
+    shelves: Iterable[WaitBucket], numbering: schema.ReferenceEncoder
+) -> Iterator[schema.ShelfSnapshot]:
     for shelf in shelves:
         want = _encode_want(shelf.want, numbering)
         if want is not None:
-            yield ShelfSnapshot(
+            yield schema.ShelfSnapshot(
                 want,
                 shelf.rank,
                 shelf.of,
-                NO_RANK if shelf.closed_by is None else shelf.closed_by.rank,
+                schema.NO_RANK if shelf.closed_by is None else shelf.closed_by.rank,
                 shelf.vain_at,
                 _encode_order(shelf.applications),
                 list(_encode_shelves(shelf.inner.values(), numbering)),
             )
 
 
-def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_readiness(state: PartitionState, found: schema.ReadinessSnapshot, lookup: schema.ReferenceDecoder) -> None:
     """Restore ready queues and applications, and waiting asks. The usage of users and groups is restored already."""
     readiness, resting = state.readiness, state.readiness.parked_queues
     readiness.retry_round = found.reliefs
@@ -129,7 +117,7 @@ def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: R
         line = readiness.turns.lines[memory.leaf] = Line()
         line.starting.update((rank, lookup.applications[rank]) for rank in memory.starting)
         _fill_order(line.accepted, memory.accepted, lookup.applications)
-        line.turn = None if memory.turn == NO_RANK else lookup.applications[memory.turn]
+        line.turn = None if memory.turn == schema.NO_RANK else lookup.applications[memory.turn]
     readiness.closed.ranks.last = found.shelf_ranks
     for one in found.asides:
         readiness.unschedulable[one.leaf] = _decode_aside(one, readiness, lookup)
@@ -141,7 +129,9 @@ def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: R
     resting.searched = dict(found.searched)
 
 
-def _decode_aside(memory: AsideSnapshot, readiness: Readiness, lookup: ReferenceDecoder) -> UnschedulableAsks:
+def _decode_aside(
+    memory: schema.AsideSnapshot, readiness: Readiness, lookup: schema.ReferenceDecoder
+) -> UnschedulableAsks:
     aside = UnschedulableAsks(lookup.queues[memory.leaf], readiness.closed, readiness.parked_queues)
     aside.searched_at = memory.searched_at
     if memory.brought_back is not None:
@@ -153,50 +143,50 @@ def _decode_aside(memory: AsideSnapshot, readiness: Readiness, lookup: Reference
     return aside
 
 
-def _decode_want(memory: WantSnapshot, lookup: ReferenceDecoder) -> BucketKey:
+def _decode_want(memory: schema.WantSnapshot, lookup: schema.ReferenceDecoder) -> BucketKey:
     shape, reserves, starts, counts = memory
     return BucketKey(lookup.shape(shape), reserves, starts, counts)
 
 
 def _decode_shelf(
-    memory: ShelfSnapshot,
+    memory: schema.ShelfSnapshot,
     aside: UnschedulableAsks,
     closed: ClosedBuckets,
-    lookup: ReferenceDecoder,
+    lookup: schema.ReferenceDecoder,
     *,
     outer: WaitBucket | None,
 ) -> WaitBucket:
-    bounds = () if memory.of == NO_RANK else lookup.level(memory.of).bounds
+    bounds = () if memory.of == schema.NO_RANK else lookup.level(memory.of).bounds
     want = _decode_want(memory.want, lookup) if outer is None else outer.want
     shelf = WaitBucket(want, memory.rank, bounds=bounds, outer=outer, of=memory.of)
     shelf.vain_at = memory.vain_at
     for rank, place in memory.applications:
         application = lookup.applications[rank]
-        shelf.applications.put(application, decode_sort_key(place))
+        shelf.applications.put(application, schema.decode_sort_key(place))
         aside.found_on.setdefault(rank, []).append(shelf)
     for one in memory.inner:
         shelf.inner[one.of] = _decode_shelf(one, aside, closed, lookup, outer=shelf)
-    if memory.closed_by == NO_RANK:
+    if memory.closed_by == schema.NO_RANK:
         shelf.settle()
     else:
         closed.close(shelf, lookup.level(memory.closed_by))
     return shelf
 
 
-def _fill_order(order: Order[_Item], placed: EncodedOrder, things: Mapping[int, _Item]) -> None:
+def _fill_order(order: Order[_Item], placed: schema.EncodedOrder, things: Mapping[int, _Item]) -> None:
     for rank, place in placed:
-        order.put(things[rank], decode_sort_key(place))
+        order.put(things[rank], schema.decode_sort_key(place))
 
 
 # Reservations and swaps ---------------------------------------------------------------------------------------------
 
 
-def encode_reservations(state: PartitionState) -> ReservedSnapshot:
+def encode_reservations(state: PartitionState) -> schema.ReservedSnapshot:
     """Encode all reservations."""
     reserved, applications = state.reservation_index, state.applications
-    return ReservedSnapshot(
+    return schema.ReservedSnapshot(
         reservations=[
-            ReservationSnapshot(
+            schema.ReservationSnapshot(
                 applications[one.ask.application_id].rank, one.ask.key, one.node.rank, one.created, one.rank, one.keeps
             )
             for one in reserved
@@ -209,7 +199,9 @@ def encode_reservations(state: PartitionState) -> ReservedSnapshot:
     )
 
 
-def restore_reservations(state: PartitionState, found: ReservedSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_reservations(
+    state: PartitionState, found: schema.ReservedSnapshot, lookup: schema.ReferenceDecoder
+) -> None:
     """Restore all reservations."""
     known: dict[int, Reservation] = {}
     for memory in found.reservations:
@@ -228,18 +220,20 @@ def restore_reservations(state: PartitionState, found: ReservedSnapshot, lookup:
     )
 
 
-def encode_swappable(swappable: SwapCandidates) -> SwappableSnapshot:
+def encode_swappable(swappable: SwapCandidates) -> schema.SwappableSnapshot:
     """Encode which applications may have a placeholder to swap."""
-    return SwappableSnapshot(
-        offered=[(one.rank, encode_sort_key(place)) for one, place in swappable.offered.entries()],
+    return schema.SwappableSnapshot(
+        offered=[(one.rank, schema.encode_sort_key(place)) for one, place in swappable.offered.entries()],
         stuck=list(swappable.stuck),
         seen=swappable.seen,
     )
 
 
-def restore_swappable(swappable: SwapCandidates, found: SwappableSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_swappable(
+    swappable: SwapCandidates, found: schema.SwappableSnapshot, lookup: schema.ReferenceDecoder
+) -> None:
     """Restore which applications may have a placeholder to swap."""
     for rank, place in found.offered:
-        swappable.offered.put(lookup.applications[rank], decode_sort_key(place))
+        swappable.offered.put(lookup.applications[rank], schema.decode_sort_key(place))
     swappable.stuck.update((rank, lookup.applications[rank]) for rank in found.stuck)
     swappable.seen = found.seen

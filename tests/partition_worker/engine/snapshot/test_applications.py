@@ -9,7 +9,7 @@ from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
-from partition_worker.engine.snapshot.references import ReferenceDecoder, ReferenceEncoder
+from partition_worker.engine.snapshot.schema import ReferenceDecoder, ReferenceEncoder
 from partition_worker.engine.state import LogLine
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, foreign, gone, nodes, released
 from tests.trial import Trial

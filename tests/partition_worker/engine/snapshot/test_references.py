@@ -1,7 +1,7 @@
 import math
 
 from common.messages import INT64_MAX, INT64_MIN
-from partition_worker.engine.snapshot.references import decode_amounts, decode_sort_key, encode_amounts, encode_sort_key
+from partition_worker.engine.snapshot.schema import decode_amounts, decode_sort_key, encode_amounts, encode_sort_key
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember

@@ -1,9 +1,12 @@
-"""The snapshot format: the structs that a partition is encoded as, in MessagePack.
+"""The snapshot format: the structs that a partition is encoded as, in MessagePack, and the references between them.
 
 Every struct is encoded as an array, so the order of its fields is the format, and the names are not. Queues, nodes and
 applications are referenced by rank. Allocations are referenced by their position among all encoded allocations:
 application by application, and within each the requests, then the allocations, then the swaps. Where order matters, it
 is the order of the list.
+
+Sums of amounts, and sort keys made of sums, may have more than 64 bits. MessagePack has no such integers, so they are
+encoded as text.
 
 If you add, remove or change a field, or change what it means, increase FORMAT. A worker reads only its own format.
 """
@@ -13,12 +16,18 @@ from typing import Final
 
 import msgspec
 
+from common import rm_messages
 from common.config.model import PartitionConfig
-from common.messages import Resources
-from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
-from partition_worker.engine.application import AppState
+from common.messages import INT64_MAX, INT64_MIN, Resources
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.ask_shapes import AskShape, Constraint
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.order import Key
 from partition_worker.engine.preemption_log import Kind, Victim
-from partition_worker.engine.queues.queue import QueueState
+from partition_worker.engine.queues.queue import Queue, QueueState
+from partition_worker.engine.usage_trackers import QueueUsage
+from partition_worker.engine.user_resolution import User
 
 FORMAT: Final = 2
 
@@ -380,8 +389,8 @@ class WaitingSnapshot(SnapshotStruct):
     """Submissions that wait for the group lookup of their user."""
 
     users: list[str]
-    submissions: list[AddApplicationRequest]
-    held: list[tuple[str, list[tuple[Allocation | None, AllocationRelease | None]]]]
+    submissions: list[rm_messages.AddApplicationRequest]
+    held: list[tuple[str, list[tuple[rm_messages.Allocation | None, rm_messages.AllocationRelease | None]]]]
 
 
 class CountersSnapshot(SnapshotStruct):
@@ -442,3 +451,91 @@ class PartitionSnapshot(SnapshotStruct):
     learned: list[Learned]
     waiting: WaitingSnapshot
     report: ReportSnapshot | None
+
+
+# Amounts, sort keys and references ------------------------------------------------------------------------------------
+
+
+def encode_amounts(amounts: Mapping[str, int]) -> EncodedAmounts:
+    """Encode summed amounts."""
+    for n in amounts.values():
+        if not INT64_MIN <= n <= INT64_MAX:
+            return {kind: n if INT64_MIN <= n <= INT64_MAX else str(n) for kind, n in amounts.items()}
+    return amounts
+
+
+def decode_amounts(written: EncodedAmounts) -> Resources:
+    """Decode summed amounts."""
+    return {kind: int(n) for kind, n in written.items()}
+
+
+def encode_sort_key(place: Key) -> EncodedSortKey:
+    """Encode a sort key."""
+    return tuple(str(part) if isinstance(part, int) and not INT64_MIN <= part <= INT64_MAX else part for part in place)
+
+
+def decode_sort_key(written: EncodedSortKey) -> Key:
+    """Decode a sort key. A text is an integer: no encoded sort key holds text of its own."""
+    return tuple(int(part) if isinstance(part, str) else part for part in written)
+
+
+class ReferenceEncoder:
+    """Numbers the objects of a partition while it is encoded."""
+
+    def __init__(self, nodes: Mapping[str, int]) -> None:
+        self.nodes = nodes
+        """Node ranks by node ID."""
+        self.places: dict[Allocation, int] = {}
+        self.amounts: dict[tuple[tuple[str, int], ...], int] = {}
+        self.submitters: dict[User, int] = {}
+        self._known: dict[int, int] = {}  # by id() of shared amounts, which outlive this encoder
+        self._sources: dict[Constraint, int] = {}
+
+    def place(self, one: Allocation) -> None:
+        """Assign the next position to an allocation (foreign allocations have none)."""
+        at = self.places[one] = len(self.places)
+        if one.constraint is not None:
+            self._sources.setdefault(one.constraint, at)
+
+    def amount(self, resources: Resources) -> int:
+        """The index of these amounts, whose order of types matters, among all encoded amounts."""
+        at = self._known.get(id(resources))
+        if at is None:
+            at = self.amounts.setdefault(tuple(resources.items()), len(self.amounts))
+            self._known[id(resources)] = at
+        return at
+
+    def submitter(self, user: User) -> int:
+        return self.submitters.setdefault(user, len(self.submitters))
+
+    def shape(self, shape: AskShape) -> NeedSnapshot | None:
+        """Encode an ask shape; None if no encoded allocation has its constraint any more."""
+        source = NO_RANK if shape.constraint is None else self._sources.get(shape.constraint)
+        return None if source is None else (shape.amounts, shape.required_node, source)
+
+
+class ReferenceDecoder:
+    """Resolves references while a partition is decoded."""
+
+    def __init__(self) -> None:
+        self.amounts: list[Resources] = []
+        self.submitters: list[User] = []
+        self.queues: dict[int, Queue] = {}
+        self.nodes: dict[int, Node] = {}
+        self.applications: dict[int, Application] = {}
+        self.allocations: list[Allocation] = []
+        self.levels: dict[int, QueueUsage] = {}
+        self._needs: dict[NeedSnapshot, AskShape] = {}
+
+    def shape(self, memory: NeedSnapshot) -> AskShape:
+        """Decode an ask shape; equal ones share one object."""
+        known = self._needs.get(memory)
+        if known is None:
+            amounts, required_node, source = memory
+            constraint = None if source == NO_RANK else self.allocations[source].constraint
+            known = self._needs[memory] = AskShape(amounts, required_node, constraint)
+        return known
+
+    def level(self, rank: int) -> QueueUsage:
+        """The usage level of this rank, or an empty one if it was removed: nothing reads that again."""
+        return self.levels.get(rank) or QueueUsage("", rank, None)
