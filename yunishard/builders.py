@@ -70,7 +70,7 @@ def _find_check(annotation: object) -> Check:
     if origin is Literal:
         return partial(_check_choice, choices=parts)
     if origin is Sequence:
-        return partial(_check_items, kind=parts[0])
+        return partial(_check_list, kind=parts[0])
     if parts and get_origin(parts[0]) is Callable:
         return check_callable
     assert isinstance(annotation, type | UnionType), annotation
@@ -96,11 +96,6 @@ def _check_whole(place: str, value: object, bounds: Bounds) -> None:
         raise ValueError(f"{place} must be {what} from {bounds.low} to {bounds.high}, got {_shown(value)}")
 
 
-def _check_flag(place: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise wrong_type(place, value, "True or False")
-
-
 def _check_seconds(place: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(place, value, "a number of seconds")
@@ -116,8 +111,9 @@ def _check_choice(place: str, value: object, choices: Sequence[str]) -> None:
 
 def _check_instance(place: str, value: object, kind: type | UnionType) -> None:
     if not isinstance(value, kind):
-        names = ["None" if one is NoneType else one.__name__ for one in get_args(kind) or (kind,)]
-        raise wrong_type(place, value, " or ".join(names))
+        names = {bool: "True or False", NoneType: "None"}
+        wanted = " or ".join(names.get(one, one.__name__) for one in get_args(kind) or (kind,))
+        raise wrong_type(place, value, wanted)
 
 
 def check_callable(place: str, value: object) -> None:
@@ -126,53 +122,46 @@ def check_callable(place: str, value: object) -> None:
         raise wrong_type(place, value, "a function or None")
 
 
-def _check_texts(place: str, value: object) -> None:
+def _check_list(place: str, value: object, kind: type) -> None:
+    wanted = "text (str)" if kind is str else f"{kind.__name__} (`{_BUILDERS[kind]}` makes one)"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        hint = f": write [{_shown(value)}] for a single one" if isinstance(value, str) else ""
-        raise wrong_type(place, value, "a list or tuple of texts", hint)
+        hint = ": put it into a list" if isinstance(value, kind) else ""
+        raise wrong_type(place, value, f"a list of {wanted}", hint)
     for number, item in enumerate(value):
-        _check_text(f"{place}[{number}]", item)
-
-
-def _check_text_map(place: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        raise wrong_type(place, value, "a dict of text to text, or None")
-    for key, item in value.items():
-        _check_text(place.replace(": ", ": a key of "), key)
-        _check_text(f"{place}[{key!r}]", item)
-
-
-def _check_amounts(place: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise wrong_type(place, value, 'a dict such as {"vcore": "500m", "memory": "2Gi"}')
-    for kind, amount in value.items():
-        _check_text(place.replace(": ", ": a key of "), kind)
-        if not isinstance(amount, str | int) or isinstance(amount, bool):
-            wanted = 'a whole number in base units (int), or text such as "1500m" or "2Gi"'
-            raise wrong_type(f"{place}[{kind!r}]", amount, wanted)
-        if isinstance(amount, int):
-            _check_whole(f"{place}[{kind!r}]", amount, Bounds())
-
-
-def _check_items(place: str, value: object, kind: type) -> None:
-    wanted = f"{kind.__name__} (`{_BUILDERS[kind]}` makes one)"
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        raise wrong_type(place, value, f"a list of {wanted}", ": put it into a list" if isinstance(value, kind) else "")
-    for number, item in enumerate(value):
-        if not isinstance(item, kind):
+        if kind is str:
+            _check_text(f"{place}[{number}]", item)
+        elif not isinstance(item, kind):
             raise wrong_type(f"{place}[{number}]", item, wanted)
 
 
+def _check_dict(place: str, value: object, check: Check, wanted: str) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong_type(place, value, wanted)
+    for key, item in value.items():
+        _check_text(place.replace(": ", ": a key of "), key)
+        check(f"{place}[{key!r}]", item)
+
+
+def _check_amount(place: str, value: object) -> None:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise wrong_type(place, value, 'a whole number in base units (int), or text such as "1500m" or "2Gi"')
+    if isinstance(value, int):
+        _check_whole(place, value, Bounds())
+
+
+def _optional(check: Check) -> Check:
+    return lambda place, value: None if value is None else check(place, value)
+
+
+_check_amounts = partial(_check_dict, check=_check_amount, wanted='a dict such as {"vcore": "500m", "memory": "2Gi"}')
+_check_texts = partial(_check_dict, check=_check_text, wanted="a dict of text to text, or None")
 _CHECKS: Final[dict[object, Check]] = {
     str: _check_text,
-    bool: _check_flag,
     float: _check_seconds,
-    Sequence[str]: _check_texts,
-    Mapping[str, str] | None: _check_text_map,
+    float | None: _optional(_check_seconds),
+    Mapping[str, str] | None: _optional(_check_texts),
     Mapping[str, int | str]: _check_amounts,
-    Mapping[str, int | str] | None: lambda place, value: None if value is None else _check_amounts(place, value),
+    Mapping[str, int | str] | None: _optional(_check_amounts),
 }
 _BUILDERS: Final[dict[type, str]] = {
     rm_messages.NodeInfo: "node",

@@ -62,7 +62,7 @@ WRONG: list[tuple[str, tuple[object, ...], dict[str, object], str]] = [
         "application",
         ("a",),
         {"user": "u", "groups": "abc"},
-        "groups must be a list or tuple of texts, got 'abc'",
+        "groups must be a list of text (str), got 'abc'",
     ),
     ("application", ("a",), {"user": "u", "groups": ["a", 7]}, "application(): groups[1] must be text (str), got 7"),
     ("application", ("a",), {"user": "u", "tags": {"x": 1}}, "application(): tags['x'] must be text (str), got 1"),

@@ -110,8 +110,8 @@ NO_RM: Final = (
 
 
 def _get(args: argparse.Namespace, rest: Rest, rm: str) -> int:
-    answer = _get_version(rest, rm, str(args.version)) if args.version else _get_current(rest, rm)
-    return _print_configuration(args, rm, answer)
+    path = ("version", str(args.version)) if args.version else ()
+    return _print_configuration(args, rm, _request(rest, rm, *path))
 
 
 def _print_configuration(args: argparse.Namespace, rm: str, answer: Answer) -> int:
@@ -139,7 +139,7 @@ def _get_default(args: argparse.Namespace, rest: Rest) -> int:
 
 def _put(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     text = read_configuration(args.file)
-    in_force = _get_current(rest, rm).tag
+    in_force = _request(rest, rm).tag
     if_match = choose_precondition(option=args.if_match, text=text, in_force=in_force)
     query = {"rm": rm, "force": "true" if args.force else ""}
     answer = rest.change("PUT", "config", body=text.encode(), if_match=if_match, query=query)
@@ -147,42 +147,32 @@ def _put(args: argparse.Namespace, rest: Rest, rm: str) -> int:
 
 
 def _rollback(args: argparse.Namespace, rest: Rest, rm: str) -> int:
-    in_force = _get_current(rest, rm).tag
+    in_force = _request(rest, rm).tag
     if_match = choose_precondition(option=args.if_match, text="", in_force=in_force)
     query = {"rm": rm, "force": "true" if args.force else "", "version": str(args.version)}
     try:
         answer = rest.change("POST", "config", "rollback", if_match=if_match, query=query)
     except RequestFailed as failed:
-        raise _explain_version(failed, rm) from None
+        raise _explain(failed, rest, rm, "rollback") from None
     return _print_change(args, rm, answer, before=in_force)
 
 
-def _get_current(rest: Rest, rm: str) -> Answer:
-    """Get the configuration in force. Its checksum becomes the precondition of a change."""
+def _request(rest: Rest, rm: str, *path: str) -> Answer:
+    """Request a configuration of an RM, the one in force by default; a failure explains unknown RMs and versions."""
     try:
-        return rest.get("config", rm=rm)
+        return rest.get("config", *path, rm=rm)
     except RequestFailed as failed:
-        raise _explain_rm(failed, rest, rm, f"; its earlier versions: `yunishard config history --rm {rm}`") from None
+        raise _explain(failed, rest, rm, *path) from None
 
 
-def _get_version(rest: Rest, rm: str, number: str) -> Answer:
-    try:
-        return rest.get("config", "version", number, rm=rm)
-    except RequestFailed as failed:
-        raise _explain_version(failed, rm) from None
-
-
-def _explain_version(failed: RequestFailed, rm: str) -> RequestFailed:
-    """Add where to find the versions to a failure that may come from an unknown version."""
-    hint = f": `yunishard config history --rm {rm}` lists those that are kept" if failed.code == NOT_FOUND else ""
-    return failed.with_hint(hint)
-
-
-def _explain_rm(failed: RequestFailed, rest: Rest, rm: str, more: str = "") -> RequestFailed:
-    """Add the registered RMs to a failure that may come from an unknown RM."""
+def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestFailed:
+    """Add where to find the right names to a failure that may come from an unknown version or RM."""
     if failed.code != NOT_FOUND:
         return failed
+    if path[:1] in (("version",), ("rollback",)):
+        return failed.with_hint(f": `yunishard config history --rm {rm}` lists those that are kept")
     ids = rest.rm_ids()
+    more = "" if path else f"; its earlier versions: `yunishard config history --rm {rm}`"
     return failed if rm in ids else failed.with_hint(f" (there are {', '.join(ids) or 'none'}){more}")
 
 
@@ -213,10 +203,7 @@ def _print_problems(args: argparse.Namespace, problems: object, label: str = "")
 
 
 def _history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
-    try:
-        answer = rest.get("config", "history", rm=rm)
-    except RequestFailed as failed:
-        raise _explain_rm(failed, rest, rm) from None
+    answer = _request(rest, rm, "history")
     if args.json:
         return answer.print()
     rows = [
@@ -259,15 +246,15 @@ def _diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
 def _get_side(rest: Rest, rm: str, name: str) -> tuple[str, str]:
     """Return the name and the text of one side of a comparison."""
     if name == CURRENT:
-        return f"{rm} {CURRENT}", _get_current(rest, rm).text
+        return f"{rm} {CURRENT}", _request(rest, rm).text
     if name.isascii() and name.isdecimal():
-        return f"{rm} version {name}", _get_version(rest, rm, name).text
+        return f"{rm} version {name}", _request(rest, rm, "version", name).text
     return name, read_configuration(name)
 
 
 def _find_version_before(rest: Rest, rm: str, name: str) -> str:
     """Return the version before the named one; the current one for a file."""
-    versions = rest.get("config", "history", rm=rm).as_list()
+    versions = _request(rest, rm, "history").as_list()
     for entry, before in pairwise(versions):
         if (name == CURRENT and entry.get("current")) or str(entry.get("version")) == name:
             return str(before.get("version"))

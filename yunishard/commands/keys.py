@@ -29,7 +29,6 @@ import fcntl
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -223,16 +222,16 @@ def _edit(file: Path) -> Iterator[list[str]]:
 
 def _replace(file: Path, text: str) -> None:
     mode = file.stat().st_mode & 0o777 if file.exists() else LIST_MODE
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}-", delete=False) as written:
-        try:
+    new = file.with_name(f".{file.name}.new")  # the lock of the directory makes it the only one
+    try:
+        with new.open("w") as written:
             os.fchmod(written.fileno(), mode)
             written.write(text)
             written.flush()
             os.fsync(written.fileno())
-            os.replace(written.name, file)
-        except OSError:
-            Path(written.name).unlink()
-            raise
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _parse_name(text: str) -> str:

@@ -132,14 +132,8 @@ def validate_file(file: str, mode: str) -> Verdict:
 
 
 def _entry(file: str, problem: Problem) -> dict[str, object]:
-    return {
-        "file": file,
-        "line": None if problem.line == UNKNOWN_LINE else problem.line,
-        "path": problem.path,
-        "message": problem.message,
-        "hint": problem.hint,
-        "kind": problem.kind,
-    }
+    fields = {name: getattr(problem, name) for name in ("line", "path", "message", "hint", "kind")}
+    return {"file": file, **fields, "line": None if problem.line == UNKNOWN_LINE else problem.line}
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -47,7 +47,11 @@ class MalformedLineError(ValueError):
     """A line that is no job; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+JOB_COLUMNS: Final = (0, 1, 3, 4, 6, 7, 9, 10, 11, 12, 15)
+"""Columns of the fields of `Job`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job line. Numbers are not negative, or `UNKNOWN`; number and submit time are always known."""
 
@@ -160,19 +164,7 @@ def parse_job(line: bytes) -> Job:
         values.append(value)
     if UNKNOWN in values[:2]:
         raise MalformedLineError("job number and submit time must be known")
-    return Job(
-        number=values[0],
-        submit_s=values[1],
-        run_s=values[3],
-        processors=values[4],
-        memory_kb=values[6],
-        processors_requested=values[7],
-        memory_requested_kb=values[9],
-        status=values[10],
-        user=values[11],
-        group=values[12],
-        partition=values[15],
-    )
+    return Job(*(values[column] for column in JOB_COLUMNS))
 
 
 def _unpack(file: BufferedIOBase) -> BufferedIOBase:
@@ -297,16 +289,8 @@ class Plan:
 
 _PARTITION: Final = """\
   - name: "{name}"
-    placementrules:
-      - name: user
-        create: true
-        parent:
-          name: tag
-          value: group
-          create: true
-    queues:
-      - name: root
-        submitacl: "*"
+    placementrules: [{{name: user, create: true, parent: {{name: tag, value: group, create: true}}}}]
+    queues: [{{name: root, submitacl: "*"}}]
 """
 
 
