@@ -2,7 +2,7 @@
 
 .venv/bin/python examples/minimal_rm.py tcp://127.0.0.1:9090
 """
-# ruff: noqa: T201 - an example talks to whoever runs it
+# ruff: noqa: T201 - an example prints its progress
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ partitions:
 
 
 async def report(rm: ResourceManager, tasks: list[str]) -> None:
-    """Everything that we have: two nodes, one application, and an ask for each task that is not over."""
+    """Report everything: two nodes, one application, and an ask for each task that has not ended."""
     size = {"vcore": "4", "memory": "8Gi"}
     await rm.update_nodes([node("node-1", size), node("node-2", size)])
     await rm.update_applications(new=[application("app-1", "root.batch", user="alice")])
@@ -43,7 +43,7 @@ async def report(rm: ResourceManager, tasks: list[str]) -> None:
 
 
 async def main(address: str) -> None:
-    """Each allocation is released, and when no task is left the application is removed."""
+    """Release each allocation; remove the application when no task is left."""
     async with connect(address, rm_id="minimal", config=QUEUES) as rm:
         print("connected, partitions:", *rm.partitions)
         tasks = [f"task-{number}" for number in range(10)]
@@ -61,7 +61,7 @@ async def main(address: str) -> None:
                         print(f"{one.allocation_key} runs on {one.node_id}")
                     for refused in news.rejected_allocations:
                         print(f"{refused.allocation_key} is rejected: {refused.reason}")
-                    ended = [release("app-1", one.allocation_key) for one in news.new]  # our tasks take no time
+                    ended = [release("app-1", one.allocation_key) for one in news.new]  # these tasks take no time
                     await rm.update_allocations(releases=ended)
                     over = {one.allocation_key for one in news.released}
                     over |= {one.allocation_key for one in news.rejected_allocations}
@@ -69,7 +69,7 @@ async def main(address: str) -> None:
                 case PartitionRestarted():
                     async with rm.resync(partition, reason=news.reason) as sync:
                         await report(rm, tasks)
-                    print("reported again; not ours:", sync.swept)
+                    print("reported again; removed by the core:", sync.swept)
                 case _:
                     print("not expected:", news)
             if not tasks:

@@ -3,9 +3,9 @@
     .venv/bin/python examples/plain_rm.py tcp://127.0.0.1:9090
 
 It leaves `partition` empty and `seq` 0 in what it sends: then the core splits its updates by partition and delivers
-them at most once. What it receives is numbered, and it acknowledges that. While nothing happens it sends heartbeats.
+them at most once. Messages of the core are numbered, and this program acknowledges them. It sends heartbeats when idle.
 """
-# ruff: noqa: T201 - an example talks to whoever runs it
+# ruff: noqa: T201 - an example prints its progress
 
 import sys
 import uuid
@@ -15,36 +15,36 @@ import msgpack
 import zmq
 
 RM_ID = "plain"
-SESSION = uuid.uuid4().hex  # a new one for each life of the program
+SESSION = uuid.uuid4().hex  # a new one for each start of the program
 QUEUES = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 
 HEARTBEAT_MS = 1000
-received: dict[str, int] = {}  # partition to the number of the last news that we have
+received: dict[str, int] = {}  # partition to the number of the last message received
 
 Map = Mapping[str, object]
 
 
 def send(socket: zmq.Socket[bytes], kind: str, body: Map, *, partition: str = "", ack: int = 0, life: int = 0) -> None:
-    """Three frames: the protocol, the header [kind, rm, partition, session, seq, ack, epoch, ref, life], the body."""
+    """Send the protocol, the header [kind, rm, partition, session, seq, ack, epoch, ref, life], and the body."""
     header = [kind, RM_ID, partition, SESSION, 0, ack, 0, "", life]
     socket.send_multipart([b"YSH1", msgpack.packb(header), msgpack.packb(body)])
 
 
 def receive(socket: zmq.Socket[bytes]) -> tuple[str, dict[str, list[dict[str, str]]]]:
-    """The kind and the body of the next news, which are acknowledged."""
+    """Return kind and body of the next message, and acknowledge it."""
     while True:
         silent_ms = 0
         while not socket.poll(HEARTBEAT_MS):
             silent_ms += HEARTBEAT_MS
             if silent_ms > 30_000:
-                sys.exit("the core says nothing")
+                sys.exit("the core does not answer")
             send(socket, "Heartbeat", {})
         _, header, body = socket.recv_multipart()
         kind, _, partition, _, seq, _, _, _, life, *_ = msgpack.unpackb(header)
-        if kind == "ResumeWanted":  # something in the core began anew: it sends again what we do not have
+        if kind == "ResumeWanted":  # a part of the core restarted: it retransmits everything that is not in `received`
             send(socket, "Resume", {"received": received})
         elif kind == "PartitionRestarted":
-            sys.exit("a partition lost what it knew: start again, which reports everything")
+            sys.exit("a partition lost its state: start this program again, which reports everything")
         elif seq == received.get(partition, 0) + 1:
             received[partition] = seq
             send(socket, "Ack", {}, partition=partition, ack=seq, life=life)

@@ -11,11 +11,10 @@ Not here: sending (`client.py`), what the core decides (ids that exist already, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
 from types import NoneType, UnionType
-from typing import Annotated, Final, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Annotated, Final, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
 
 from msgspec import Struct
 from msgspec.msgpack import encode
@@ -33,8 +32,7 @@ Check = Callable[[str, object], None]
 """Checks the value of an argument. The first parameter names the function and the argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Bounds of a whole number, for the annotation of an argument."""
 
     low: int = INT64_MIN
@@ -84,7 +82,8 @@ def _check_text(place: str, value: object) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{place} must be text that UTF-8 can write, got {_shown(value)}: {error.reason} at character {error.start}"
+            f"{place} must be text that UTF-8 can write, got {_shorten(value)}: {error.reason}"
+            f" at character {error.start}"
         ) from None
 
 
@@ -93,20 +92,20 @@ def _check_whole(place: str, value: object, bounds: Bounds) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong_type(place, value, what)
     if not bounds.low <= value <= bounds.high:
-        raise ValueError(f"{place} must be {what} from {bounds.low} to {bounds.high}, got {_shown(value)}")
+        raise ValueError(f"{place} must be {what} from {bounds.low} to {bounds.high}, got {_shorten(value)}")
 
 
 def _check_seconds(place: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(place, value, "a number of seconds")
     if not value >= 0:  # also for NaN
-        raise ValueError(f"{place} must be a number of seconds, 0 or more, got {_shown(value)}")
+        raise ValueError(f"{place} must be a number of seconds, 0 or more, got {_shorten(value)}")
 
 
 def _check_choice(place: str, value: object, choices: Sequence[str]) -> None:
     _check_text(place, value)
     if value not in choices:
-        raise ValueError(f"{place} must be one of {', '.join(map(repr, choices))}, got {_shown(value)}")
+        raise ValueError(f"{place} must be one of {', '.join(map(repr, choices))}, got {_shorten(value)}")
 
 
 def _check_instance(place: str, value: object, kind: type | UnionType) -> None:
@@ -210,10 +209,10 @@ def _unencodable_part(value: object, place: str) -> str:
 
 def wrong_type(place: str, value: object, wanted: str, hint: str = "") -> TypeError:
     """Build the error for an argument of a wrong type."""
-    return TypeError(f"{place} must be {wanted}, got {_shown(value)} ({type(value).__name__}){hint}")
+    return TypeError(f"{place} must be {wanted}, got {_shorten(value)} ({type(value).__name__}){hint}")
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """Return a value as Python code, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -118,12 +118,7 @@ COMMANDS: Final = {
     "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue", "app"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode", "schedule"),
     "keys": Command("yunishard.commands.keys", "create keys for the native port, and allow RMs to use them", "keys"),
-    "token": Command(
-        "yunishard.commands.token",
-        "create a token for REST, or show its claims",
-        "token",
-        needs=("cryptography", "jwt"),
-    ),
+    "token": Command("yunishard.commands.token", "create a token for REST, or show its claims", "token", _TOKENS),
     "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", "", _SERVER),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", "settings", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell", "completion"),
@@ -148,20 +143,17 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+_Formatter: Final = argparse.RawDescriptionHelpFormatter
+
+
 def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser of the command line, with the options of the subcommands in `described`."""
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=_Formatter, allow_abbrev=False)
     describe(parser, __doc__)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        own = commands.add_parser(
-            name, help=command.about, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        own = commands.add_parser(name, help=command.about, allow_abbrev=False, formatter_class=_Formatter)
         if name in described and not command.find_missing():
             command.add_arguments(own)
     return parser

@@ -164,7 +164,7 @@ class ResourceManager:
             KeyFileError: a key file cannot be used.
             RegistrationRefused: (when awaited) the core refuses the RM; the text gives the reason.
             KeyRefused: the core and the RM do not accept each other's keys.
-            ConnectFailed: nothing answers at this address; raised at once if the port speaks another protocol.
+            ConnectFailed: nothing answers at this address; raised at once if the port has another protocol.
             AnswerTimeout: the core is there, and did not answer in time.
         """
         wanted = {
@@ -372,7 +372,7 @@ class ResourceManager:
         return self
 
     async def _diagnose(self, after_s: float) -> None:
-        """Log early why there is no connection. If the port speaks another protocol, stop; otherwise the core may still
+        """Log early why there is no connection. If the port has another protocol, stop; otherwise the core may still
         start.
         """
         await asyncio.sleep(after_s)

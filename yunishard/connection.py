@@ -29,36 +29,6 @@ STATE_DUMPS_WAITING_MAX: Final = 16
 """Requests that wait for the same function; further ones are answered with an error."""
 
 
-class StateDumps:
-    """Answers requests for a state dump, one after the other, in the running event loop."""
-
-    def __init__(self, state_dump: StateDump, send: Callable[[str, StateDumpAnswered], None]) -> None:
-        self._state_dump = state_dump
-        self._send = send
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._lock = asyncio.Lock()
-
-    def request(self, partition: str, asked: StateDumpAsked) -> None:
-        """Answer this request later."""
-        if len(self._tasks) >= STATE_DUMPS_WAITING_MAX:
-            problem = "state_dump of the resource manager is busy with earlier questions"
-            self._send(partition, StateDumpAnswered(question=asked.question, problem=problem))
-            return
-        task = asyncio.get_running_loop().create_task(self._answer(partition, asked))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def close(self) -> None:
-        """Cancel all requests."""
-        for task in tuple(self._tasks):
-            task.cancel()
-
-    async def _answer(self, partition: str, asked: StateDumpAsked) -> None:
-        async with self._lock:
-            answer = await call_state_dump(asked, self._state_dump)
-        self._send(partition, answer)
-
-
 async def call_state_dump(asked: StateDumpAsked, state_dump: StateDump) -> StateDumpAnswered:
     """Call the function; return its text, or the reason why there is none."""
     try:
@@ -117,7 +87,9 @@ class SessionDriver:
         """Set and cleared at once when the state of the session may have changed, which wakes all waiting tasks."""
         self._session = session
         self._keys = keys
-        self._state_dumps = None if state_dump is None else StateDumps(state_dump, self._answer_state_dump)
+        self._state_dump = state_dump
+        self._state_dump_lock = asyncio.Lock()
+        self._state_dump_tasks: set[asyncio.Task[None]] = set()
         self._liveness = Liveness(random.random)
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = 0
@@ -196,8 +168,8 @@ class SessionDriver:
         """Close once the last messages have left, or after the linger time."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._state_dumps is not None:
-            self._state_dumps.close()
+        for task in tuple(self._state_dump_tasks):
+            task.cancel()
         if not self._socket.closed:
             self._stop_watching()
             self._close_sockets()
@@ -278,7 +250,7 @@ class SessionDriver:
         if event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and keys is not None:
             self._hang_ups += 1
             if self._hang_ups == HANG_UPS_MAX:
-                return f"it hangs up: its key is not {fingerprint(keys.server)}, as our file says, or it has none"
+                return f"it hangs up: its key is not {fingerprint(keys.server)}, as in our file, or it has none"
         return ""
 
     def _stop_watching(self) -> None:
@@ -305,10 +277,23 @@ class SessionDriver:
         self.flush()
         self._wake()
         for partition, asked in self._session.take_state_dump_requests():
-            if self._state_dumps is not None:
-                self._state_dumps.request(partition, asked)
+            if self._state_dump is not None:
+                is_busy = len(self._state_dump_tasks) >= STATE_DUMPS_WAITING_MAX
+                task = self._loop.create_task(
+                    self._answer_state_dump(partition, asked, self._state_dump, is_busy=is_busy)
+                )
+                self._state_dump_tasks.add(task)
+                task.add_done_callback(self._state_dump_tasks.discard)
 
-    def _answer_state_dump(self, partition: str, answer: StateDumpAnswered) -> None:
+    async def _answer_state_dump(
+        self, partition: str, asked: StateDumpAsked, state_dump: StateDump, *, is_busy: bool
+    ) -> None:
+        if is_busy:
+            problem = "state_dump of the resource manager is busy with earlier questions"
+            answer = StateDumpAnswered(question=asked.question, problem=problem)
+        else:
+            async with self._state_dump_lock:
+                answer = await call_state_dump(asked, state_dump)
         self._session.answer_state_dump(partition, answer)
         self.flush()
 

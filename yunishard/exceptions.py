@@ -9,7 +9,7 @@ class YunishardError(Exception):
 
 
 class ConnectFailed(YunishardError, ConnectionError):
-    """Nothing answers at the address, or the port there speaks another protocol."""
+    """Nothing answers at the address, or the port there has another protocol."""
 
 
 class AnswerTimeout(YunishardError, TimeoutError):

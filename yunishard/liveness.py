@@ -21,7 +21,7 @@ JITTER: Final = 0.25
 """Largest random extension of a pause, as a part of it."""
 
 Action = Literal["nothing", "heartbeat", "reconnect", "retry"]
-"""What to do now; `reconnect` is an attempt on a new connection, `retry` one on the present connection."""
+"""The next action: `reconnect` is an attempt on a new connection, `retry` one on the present connection."""
 
 
 class Liveness:

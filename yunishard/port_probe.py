@@ -30,23 +30,23 @@ class Finding(NamedTuple):
 
     text: str
     is_foreign: bool = False
-    """Whether the port speaks another protocol, so that waiting is of no use."""
+    """Whether the port has another protocol, so that waiting is of no use."""
 
 
 def describe_peer(start: bytes) -> str:
-    """Describe a peer of another protocol by its first bytes; names the port of yunishard that speaks it.
+    """Describe a peer of another protocol by its first bytes; names the port of yunishard that has this protocol.
 
     >>> describe_peer(b"HTTP/1.1 400")
-    "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
+    "the protocol is HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
     """
     if start.startswith(b"HTTP/"):
-        return "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
+        return "the protocol is HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
     if len(start) > 3 and start[0] == 0 and start[3] == _HTTP2_SETTINGS:
-        return "it speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"
+        return "the protocol is HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"
     if start[:1] == _SIGNATURE[:1]:
-        return "it speaks ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"
+        return "the protocol is ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"
     if start.startswith(TLS_ALERT):
-        return "it speaks TLS, as at yunishard's ports for REST and gRPC with certificates"
+        return "the protocol is TLS, as at yunishard's ports for REST and gRPC with certificates"
     return f"it answers with {start!r}"
 
 

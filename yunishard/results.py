@@ -47,7 +47,7 @@ def _verdict(asked: rm_messages.PredicatesArgs, predicate: Predicate) -> rm_mess
 
 
 class NodeAction(IntEnum):
-    """What to do with a node: the `action` of `node()`."""
+    """An operation on a node: the `action` of `node()`."""
 
     CREATE = rm_messages.NODE_CREATE
     UPDATE = rm_messages.NODE_UPDATE
@@ -112,7 +112,7 @@ Callback = Callable[[_T], Answer]
 
 
 class Result(NamedTuple):
-    """What the core sent about one partition."""
+    """A message of the core about one partition."""
 
     partition: str
     """Normalised name; "" if the news concern no single partition."""
@@ -146,17 +146,17 @@ class Callbacks:
     """`(AllocationRelease)`: a release that this RM sent had no effect; `message` gives the reason. Harmless if both
     sides ended the same allocation at the same time; otherwise the partition, the application or the key is wrong."""
     allocation_rejected: Callback[rm_messages.RejectedAllocation] | None = None
-    """`(RejectedAllocation)`: the core refused an ask or allocation; `reason` says why."""
+    """`(RejectedAllocation)`: the core refused an ask or allocation; `reason` tells why."""
     application_accepted: Callback[rm_messages.AcceptedApplication] | None = None
     """`(AcceptedApplication)`: the core accepted a new application."""
     application_rejected: Callback[rm_messages.RejectedApplication] | None = None
-    """`(RejectedApplication)`: the core refused a new application; `reason` says why."""
+    """`(RejectedApplication)`: the core refused a new application; `reason` tells why."""
     application_updated: Callback[rm_messages.UpdatedApplication] | None = None
     """`(UpdatedApplication)`: an application entered a state, an `ApplicationState`."""
     node_accepted: Callback[rm_messages.AcceptedNode] | None = None
     """`(AcceptedNode)`: the core accepted a new node."""
     node_rejected: Callback[rm_messages.RejectedNode] | None = None
-    """`(RejectedNode)`: the core refused a new node; `reason` says why."""
+    """`(RejectedNode)`: the core refused a new node; `reason` tells why."""
     partition_restarted: Callback[str] | None = None
     """`(str)`: the partition with this normalised name lost its state; report everything in it again."""
     configuration_changed: Callback[rm_messages.ConfigurationUpdated] | None = None
@@ -225,7 +225,7 @@ def complete_result(result: Result) -> Result:
     """Set the partition's name, which the core sends in the header, and the enums in the items of a result.
 
     Only this result refers to the decoded items, so they are changed in place: a tenth of the cost of copying them. A
-    value that this version does not know, from a newer core, stays as it is.
+    value that is unknown to this version, from a newer core, stays as it is.
     """
     for _, item in _items(result.news):
         force_setattr(item, "partition_name", result.partition)

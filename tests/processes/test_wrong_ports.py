@@ -11,7 +11,7 @@ from yunishard.client import ResourceManager
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.parametrize(("port", "protocol"), [("grpc", "speaks HTTP/2"), ("rest", "speaks HTTP,")])
+@pytest.mark.parametrize(("port", "protocol"), [("grpc", "protocol is HTTP/2"), ("rest", "protocol is HTTP,")])
 def test_the_sdk_names_the_protocol_of_a_wrong_port(system: System, port: str, protocol: str) -> None:
     address = f"tcp://{getattr(system, port)}"
     with pytest.raises(ConnectionError, match="not yunishard's native port") as caught:
@@ -20,7 +20,7 @@ def test_the_sdk_names_the_protocol_of_a_wrong_port(system: System, port: str, p
 
 
 @pytest.mark.parametrize("words", [("config", "get"), ("schedule", "1"), ("settings",), ("app", "kill", "a")])
-@pytest.mark.parametrize(("port", "protocol"), [("grpc", "speaks HTTP/2"), ("native", "speaks ZeroMQ")])
+@pytest.mark.parametrize(("port", "protocol"), [("grpc", "protocol is HTTP/2"), ("native", "protocol is ZeroMQ")])
 def test_a_command_names_the_protocol_of_a_wrong_port(
     system: System, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], port: str, protocol: str
 ) -> None:

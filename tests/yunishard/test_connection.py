@@ -27,7 +27,7 @@ from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken
 from yunishard.builders import node
 from yunishard.client import KEYS_VARIABLE, ResourceManager
-from yunishard.connection import STATE_DUMPS_WAITING_MAX, SessionDriver, StateDump, StateDumps, call_state_dump
+from yunishard.connection import STATE_DUMPS_WAITING_MAX, SessionDriver, StateDump, call_state_dump
 from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
 from yunishard.results import Result
 from yunishard.session import READ_AHEAD_MESSAGES, ClientSession
@@ -63,7 +63,7 @@ def test_a_key_that_is_not_listed_hears_so_at_once(tmp_path: Path) -> None:
 def test_another_server_than_the_one_we_know_is_found_out(tmp_path: Path) -> None:
     async def story(port: Port) -> None:
         keys = pair_of(tmp_path, server=ONE.public)
-        told = f"it hangs up: its key is not {fingerprint(ONE.public)}, as our file says, or it has none"
+        told = f"it hangs up: its key is not {fingerprint(ONE.public)}, as in our file, or it has none"
         assert await refusal(port.router.address, keys) == told
 
     play_with_keys(tmp_path, story)
@@ -83,7 +83,7 @@ def test_nothing_is_said_in_clear_to_a_port_that_has_no_keys(tmp_path: Path) -> 
         async with FakeCore() as core:
             assert await refusal(core.address, keys) in (
                 "it has no keys, and we want it to",
-                f"it hangs up: its key is not {fingerprint(ONE.public)}, as our file says, or it has none",
+                f"it hangs up: its key is not {fingerprint(ONE.public)}, as in our file, or it has none",
             )
 
     play(story)
@@ -316,26 +316,25 @@ def test_without_a_function_it_says_that_it_has_none_and_answers_nothing() -> No
 
 
 def test_beyond_so_many_questions_the_answer_is_that_it_is_busy_and_a_close_ends_all() -> None:
-    async def story() -> None:
-        told: list[StateDumpAnswered] = []
-        never = asyncio.Event()
+    never = asyncio.Event()
 
-        async def hangs() -> str:
-            await never.wait()
-            return ""
+    async def hangs() -> str:
+        await never.wait()
+        return ""
 
-        dumps = StateDumps(hangs, lambda partition, answered: told.append(answered))
+    async def story(core: FakeCore, rm: Kept) -> None:
+        before = asyncio.all_tasks()
         for number in range(STATE_DUMPS_WAITING_MAX + 1):
-            dumps.request(PARTITION, StateDumpAsked(question=number, deadline_milli_seconds=2000))
-        [busy] = told
-        assert (busy.question, busy.problem) == (
-            STATE_DUMPS_WAITING_MAX,
-            "state_dump of the resource manager is busy with earlier questions",
+            await core.says(StateDumpAsked(question=number, deadline_milli_seconds=2000))
+        _, busy = await core.hears(StateDumpAnswered)
+        assert busy == StateDumpAnswered(
+            question=STATE_DUMPS_WAITING_MAX,
+            problem="state_dump of the resource manager is busy with earlier questions",
         )
-        dumps.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert len(others) == STATE_DUMPS_WAITING_MAX
-        await asyncio.gather(*others, return_exceptions=True)
-        assert told == [busy]
+        waiting = {task for task in asyncio.all_tasks() - before if not task.done()}
+        assert len(waiting) == STATE_DUMPS_WAITING_MAX
+        await rm.close()
+        await asyncio.wait(waiting)
+        assert all(task.cancelled() for task in waiting)
 
-    asyncio.run(story())
+    connected(story, hangs)

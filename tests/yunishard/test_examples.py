@@ -112,7 +112,7 @@ def test_the_minimal_resource_manager_reports_again_what_its_partition_lost(caps
             await running
 
     play(story)
-    assert "reported again; not ours: SyncDone(nodes=['node-3']" in capsys.readouterr().out
+    assert "reported again; removed by the core: SyncDone(nodes=['node-3']" in capsys.readouterr().out
 
 
 def test_the_plain_resource_manager_speaks_the_protocol_without_our_code(capsys: pytest.CaptureFixture[str]) -> None:

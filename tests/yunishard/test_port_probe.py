@@ -50,10 +50,10 @@ class Warned(logging.Handler):
 @pytest.mark.parametrize(
     ("start", "protocol"),
     [
-        (HTTP, "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
-        (HTTP2, "it speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
-        (b"\xff\0\0\0", "it speaks ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"),
-        (b"\x15\x03\x01", "it speaks TLS, as at yunishard's ports for REST and gRPC with certificates"),
+        (HTTP, "the protocol is HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
+        (HTTP2, "the protocol is HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
+        (b"\xff\0\0\0", "the protocol is ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"),
+        (b"\x15\x03\x01", "the protocol is TLS, as at yunishard's ports for REST and gRPC with certificates"),
         (b"SSH-2.0", "it answers with b'SSH-2.0'"),
     ],
 )
@@ -64,8 +64,8 @@ def test_a_protocol_is_known_by_its_first_bytes(start: bytes, protocol: str) -> 
 @pytest.mark.parametrize(
     ("greeting", "after", "words"),
     [
-        (HTTP2, b"", "speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
-        (HTTP, b"\r\n\r\n", "speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
+        (HTTP2, b"", "protocol is HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
+        (HTTP, b"\r\n\r\n", "protocol is HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
         (b"SSH-2.0-OpenSSH", b"", "answers with b'SSH-2.0-OpenSSH'"),
     ],
 )

@@ -46,7 +46,7 @@ from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_
 
 CURRENT: Final = "current"
 SIDE: Final = f"{CURRENT}|N|FILE"
-"""What `diff` can compare."""
+"""A side of a comparison by `diff`."""
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
