@@ -71,7 +71,7 @@ class Rollout:
         return self._build(registry, partition, message)
 
     def build_outcome(self, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
-        """Tell all workers to commit or to abort."""
+        """Request all workers to commit or to abort."""
         return [self._build(registry, partition, outcome(rollout=self.number)) for partition in self.configs]
 
     def _build(self, registry: Registry, partition: str, message: Control) -> Outgoing:
@@ -142,7 +142,7 @@ class ConfigChanges:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
         rollout, registry = change.rollout, self._state.registry
         self._in_progress[rollout.rm] = change
-        present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).present]
+        present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).is_present]
         return [rollout.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
     def count_vote(self, partition: str, vote: ConfigVote, now: float) -> list[Outgoing]:

@@ -4,22 +4,22 @@ A silent worker loses its lease, the RMs of a silent proxy are away, and an RM t
 are checked once in CHECK_INTERVAL_S. A check that is late by more than LATE_CHECK_S means that the broker itself did
 not run: all timeouts are extended by that time.
 
-A worker that sends Hello is compared with what its RM has registered, and brought to that state:
+The broker compares a worker that sends Hello with what its RM has registered, and brings it to that state:
 
-    goes on    its journal has this session, this generation and the latest roll-out
-    behind     the same, except that a committed roll-out has not reached it: it receives that, and goes on
+    current    its journal has this session, this generation and the latest roll-out: it continues
+    behind     the same, except that a committed roll-out has not reached it: it receives that, and continues
     unbegun    it has another session or generation, or none, and this broker has forwarded nothing of the present one
-               since it began; or it lived through a broker restart between its vote and the commit. It starts empty,
-               and the RM repeats its commands
-    lost       the RM may know of something that the worker does not have: the worker detected that itself, or it has
-               another session or generation and something of the present one was, or before a broker restart may have
-               been, forwarded. The partition starts empty in a new generation, and the RM reports everything again
+               since it started; or it ran during a broker restart between its vote and the commit. It starts empty, and
+               the RM repeats its commands
+    lost       the RM may have received something that the worker does not have: the worker detected that itself, or it
+               has another session or generation and something of the present one was, or before a broker restart may
+               have been, forwarded. The partition starts empty in a new generation, and the RM reports everything again
 
-The content of a journal does not prove that a partition has not begun: an operator may have restored an older one. The
-worker compares its state with the RM's when the RM resumes. Not here: starting processes (the supervisor).
+The content of a journal does not prove that a partition has sent nothing: an operator may have restored an older one.
+The worker compares its state with the RM's when the RM resumes. Not here: starting processes (the supervisor).
 """
 
-from enum import Enum, auto
+from enum import Enum
 from typing import Final
 
 from msgspec.structs import replace
@@ -40,8 +40,8 @@ LATE_CHECK_S: Final = 1.0
 """A check may be late by this much under load."""
 
 OVERDUE_S: Final = 30.0
-"""A worker that has not connected for so long is logged; the supervisor goes on starting it. A configuration change
-that waits for the worker has its own timeout.
+"""A worker that has not connected for so long is logged; the supervisor continues to start it. A configuration
+change that waits for the worker has its own timeout.
 """
 
 
@@ -88,7 +88,7 @@ class Liveness:
     def _check_workers(self, now: float) -> None:
         registry, settings = self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
-            if slot.present:
+            if slot.is_present:
                 if now - slot.last_seen >= settings.lease_timeout_s:
                     self._state.warnings.append(
                         f"worker {slot.worker} was silent for {now - slot.last_seen:.0f} s: another one takes over"
@@ -122,12 +122,12 @@ class Liveness:
 
 
 class RecoveryState(Enum):
-    """What a worker that sends Hello has of its partition."""
+    """The state of a worker that sends Hello, compared with its RM's; the values are labels of a metric."""
 
-    GOES_ON = auto()
-    BEHIND = auto()
-    UNBEGUN = auto()
-    LOST = auto()
+    CURRENT = "goes_on"
+    BEHIND = "behind"
+    UNBEGUN = "unbegun"
+    LOST = "lost"
 
 
 def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
@@ -135,11 +135,11 @@ def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: H
     if (header.rm, header.session, header.life) == (owner.rm, owner.session, owner.generation(header.partition)):
         if hello.problem:
             return RecoveryState.LOST
-        return RecoveryState.GOES_ON if hello.rollout == owner.rollout else RecoveryState.BEHIND
-    if slot.begun or (hello.problem and slot.inherited):
+        return RecoveryState.CURRENT if hello.rollout == owner.rollout else RecoveryState.BEHIND
+    if slot.has_sent or (hello.problem and slot.is_inherited):
         return RecoveryState.LOST
     in_doubt = hello.prepared == owner.rollout and not hello.recovered
-    return RecoveryState.LOST if slot.inherited and not in_doubt else RecoveryState.UNBEGUN
+    return RecoveryState.LOST if slot.is_inherited and not in_doubt else RecoveryState.UNBEGUN
 
 
 def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
@@ -147,15 +147,15 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
     registry, partition = state.registry, header.partition
     slot = registry.slots[partition]
     recovery = classify_worker(owner, slot, header, hello)
-    state.counters.recoveries[recovery.name.lower()] += 1
-    slot.inherited, slot.begun = False, recovery in (RecoveryState.GOES_ON, RecoveryState.BEHIND)
+    state.counters.recoveries[recovery.value] += 1
+    slot.is_inherited, slot.has_sent = False, recovery in (RecoveryState.CURRENT, RecoveryState.BEHIND)
     reason = hello.problem or _explain_mismatch(header)
     if recovery is RecoveryState.LOST:
         owner = _start_generation(state, owner, header)
         state.warnings.append(
-            f"partition {partition} starts empty, its RM is told to report everything again: {reason}"
+            f"partition {partition} starts empty, and its RM has to report everything again: {reason}"
         )
-    if recovery is RecoveryState.GOES_ON:
+    if recovery is RecoveryState.CURRENT:
         sends = registry.build_settings(owner, [partition])
         if hello.prepared:  # for a change that has ended; one in progress is prepared again
             sends.insert(0, registry.build_worker_message(owner, partition, AbortConfig(rollout=hello.prepared)))
@@ -182,7 +182,7 @@ def request_resume_after_restart(state: BrokerState, owner: RmSession, partition
 
 
 def _explain_mismatch(header: Header) -> str:
-    """Why the session cannot go on with the state of a worker that detected nothing itself."""
+    """Explain why the state of a worker that detected nothing itself does not fit the session."""
     if not header.session:
         return "what its worker kept is gone"
     return "what its worker has is from another time than the record of this resource manager's session"

@@ -129,7 +129,7 @@ def _managers(state: BrokerState) -> Iterator[Family]:
 def _workers(state: BrokerState) -> Iterator[Family]:
     registry, counters = state.registry, state.counters
     slots = [(name, slot) for name, slot in registry.slots.items() if name not in registry.leaving]
-    running = sum(slot.present for _, slot in slots)
+    running = sum(slot.is_present for _, slot in slots)
     states = {"running": running, "starting": len(slots) - running, "leaving": len(registry.leaving)}
     yield gauge(
         "yunishard_broker_partitions",
@@ -146,8 +146,8 @@ def _workers(state: BrokerState) -> Iterator[Family]:
     yield counter(
         "yunishard_broker_recoveries_total",
         "Workers that rejoined, by what their journal had: everything (goes_on), all but the latest configuration "
-        "(behind), nothing, as nothing had begun (unbegun), or less than the resource manager has seen (lost); then it "
-        "reports everything again. Investigate any that is lost.",
+        "(behind), nothing, as the partition had sent nothing (unbegun), or less than the resource "
+        "manager has seen (lost); then it reports everything again. Investigate any that is lost.",
         ("found",),
-        [((one.name.lower(),), counters.recoveries[one.name.lower()]) for one in RecoveryState],
+        [((one.value,), counters.recoveries[one.value]) for one in RecoveryState],
     )

@@ -47,7 +47,7 @@ class PendingQueries:
         if registry.owner(partition) is None:
             return [build_answer(incoming.source, header.ref, 404, b"Partition not found")]
         slot = registry.slots[partition]
-        if not slot.present:
+        if not slot.is_present:
             return [build_answer(incoming.source, header.ref, 503, b"the partition is starting")]
         pending = self._pending.setdefault(partition, {})
         pending[incoming.source, header.ref] = None

@@ -146,7 +146,7 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
         return [make_outgoing(self.proxy, ResumeWanted(reason=reason), header)] if self.proxy else []
 
     def build_partition_restarted(self, partition: str, reason: str) -> Outgoing:
-        """Tell the RM that a partition starts empty in a new generation."""
+        """Notify the RM that a partition starts empty in a new generation."""
         header = Header(
             kind="PartitionRestarted",
             rm=self.rm,
@@ -166,14 +166,12 @@ class WorkerSlot:
     """Epoch of the lease. A worker with another epoch has another name and is ignored."""
     worker: str
     """The worker's peer name."""
-    inherited: bool = False
-    """Whether an earlier broker granted the lease, so that this broker does not know whether the partition has
-    begun.
-    """
-    present: bool = False
+    is_inherited: bool = False
+    """Whether an earlier broker granted the lease, and may have forwarded messages of the partition."""
+    is_present: bool = False
     """Whether a worker with this lease has sent Hello."""
-    begun: bool = False
-    """Whether the partition has sent anything in its generation, so that the RM may know about it."""
+    has_sent: bool = False
+    """Whether the partition has sent anything in its generation to the RM."""
     last_seen: float = 0.0
     """When the worker last sent anything, once it is present."""
     problem: str = ""
@@ -258,7 +256,7 @@ class Registry:
             epoch = leases.get(partition)
             if epoch is not None:
                 name = worker_name(partition, epoch)
-                self.slots[partition] = WorkerSlot(session.rm, epoch, name, inherited=True)
+                self.slots[partition] = WorkerSlot(session.rm, epoch, name, is_inherited=True)
         self.set_session(session, leave_by=leave_by)
 
     def assign_slot(self, rm: str, partition: str) -> WorkerSlot:
@@ -272,7 +270,7 @@ class Registry:
         before = self.slots[partition]
         self._grant_lease(before.rm, partition)
         after = self.slots[partition]
-        after.begun, after.inherited, after.problem = before.begun, before.inherited, before.problem
+        after.has_sent, after.is_inherited, after.problem = before.has_sent, before.is_inherited, before.problem
         self.changed_rms[before.rm] = None
 
     def renew_restored_lease(self, partition: str) -> bool:
@@ -370,7 +368,7 @@ class Registry:
         return self.build_settings(session, partitions) if session.extra or session.capabilities else []
 
     def build_retirement(self, session: RmSession, partition: str) -> Outgoing:
-        """Tell a worker that its partition is no longer configured."""
+        """Notify a worker that its partition is no longer configured."""
         return self.build_worker_message(session, partition, RetirePartition())
 
 

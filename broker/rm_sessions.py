@@ -47,7 +47,7 @@ class RmRegistration(ConfigChange):
         state.counters.registrations["granted"] += 1
         registry.away.pop(new.rm, None)
         for partition in new.configs:
-            registry.slots[partition].begun = registry.slots[partition].inherited = False
+            registry.slots[partition].has_sent = registry.slots[partition].is_inherited = False
         state.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
         if ":" in new.rm:
             state.warnings.append(

@@ -57,8 +57,8 @@ class BrokerMachine:
         records: Iterable[RmRecord] = (),
         record_problem: str = "",
     ) -> None:
-        """`incarnation` is above that of every earlier broker; `records` are those in the file; `record_problem` says
-        why the file cannot be written at present, if it cannot.
+        """`incarnation` is above that of every earlier broker; `records` are those in the file; `record_problem` is the
+        reason why the file cannot be written at present, if it cannot.
         """
         self.state = BrokerState(
             default_text=default_config,
@@ -207,7 +207,7 @@ class BrokerMachine:
         if session is None or slot is None:
             return []
         slot.last_seen = now
-        slot.begun = slot.begun or header.life == session.generation(header.partition)
+        slot.has_sent = slot.has_sent or header.life == session.generation(header.partition)
         to = replace(header, partition=usual_name(header.partition)) if DISTINCT in header.partition else header
         return [Outgoing(session.proxy, to, incoming.body)] if session.proxy else []
 
@@ -224,7 +224,7 @@ class BrokerMachine:
         sends: list[Outgoing] = []
         if slot is not None:
             slot.last_seen = now
-            if not slot.present:
+            if not slot.is_present:
                 return [make_outgoing(incoming.source, rm_messages.Heartbeat(), _HEARTBEAT)]
         elif not incoming.header.partition:
             sends = self._finish(self._liveness.mark_seen(incoming.source, now), now)
@@ -320,7 +320,7 @@ class BrokerMachine:
         if hello.role != "worker" or slot is None:
             return []
         partition = incoming.header.partition
-        slot.present, slot.last_seen, slot.problem = True, now, ""
+        slot.is_present, slot.last_seen, slot.problem = True, now, ""
         session = self.registry.sessions.get(slot.rm)
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)

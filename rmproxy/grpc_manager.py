@@ -115,7 +115,7 @@ class GrpcRm:
         return await self._answer(ref, self.session.update_configuration(request, ref=ref))
 
     async def leave(self, reason: str) -> Message:
-        """Leave for good; return the core's answer. If the core refuses, the RM stays."""
+        """Leave permanently; return the core's answer. If the core refuses, the RM stays."""
         ref = self._reference()
         answer = await self._answer(ref, self.session.leave(reason, ref=ref))
         if isinstance(answer, rm_messages.Refused):
@@ -228,7 +228,7 @@ class GrpcRm:
         """Complete a registration or resumption."""
         self.answered.set()
         self._send(*self.session.retransmissions())
-        if self._away:  # a restarted broker does not know
+        if self._away:  # a restarted broker has no record of that
             self._send_away()
         elif self._streamless:
             self._start_absence_timer()
@@ -326,7 +326,7 @@ class GrpcRm:
     def end(self, status: Status) -> None:
         """End this registration and its streams, and discard queued responses. The first status holds.
 
-        The core is told that the RM is away, which it ignores if another registration has replaced this one.
+        The core is notified that the RM is away, and ignores that if another registration has replaced this one.
         """
         core_holds_state = self.session.state in ("open", "resuming", "away")
         if self.status is None and self.answered.is_set() and core_holds_state:

@@ -56,9 +56,9 @@ RETRY_AFTER_MS: Final = 1000
 
 _CALLS: Final = frozenset({"RegisterResourceManager", "Resume", "UpdateConfiguration", "Leave"})
 _SESSION_KINDS: Final = frozenset({*rm_messages.NUMBERED, *rm_messages.UNNUMBERED, "Heartbeat"})
-"""What the peer of a session sends besides calls."""
+"""Messages of a session's peer besides calls."""
 _GRPC_ONLY: Final = frozenset({"ManagerAway", "Query"})
-"""What only the gRPC port sends, about an RM of its own."""
+"""Messages about one of its RMs that only the gRPC port sends."""
 
 
 class Proxy:

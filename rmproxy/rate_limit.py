@@ -56,7 +56,7 @@ class ReplyTo(Enum):
     REASON = "reason"
     """With a refusal that gives the reason."""
     FLOOD = "flood"
-    """With a last refusal, which says that there are too many."""
+    """With a last refusal, because there are too many."""
     NONE = "none"
 
 

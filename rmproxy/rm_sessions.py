@@ -36,7 +36,7 @@ _DIGITS_MAX: Final = 9
 
 
 class PartitionWindow:
-    """What is in flight between one session and one partition."""
+    """The messages in flight between one session and one partition."""
 
     __slots__ = ("_acknowledged", "_highest_seq", "_in_flight", "_questions", "_size", "_unnumbered", "born", "life")
 
@@ -121,9 +121,9 @@ class RmSession:
     leaving: dict[str, PartitionWindow] = field(default_factory=dict)
     """Partitions that were removed from the configuration and may still send last messages."""
     is_away: bool = False
-    """Whether the broker was told that the RM is silent; until the session is resumed."""
+    """Whether the RM was reported to the broker as silent; until the session is resumed."""
     resume_requested: bool = False
-    """Whether the RM was told to resume since it is away."""
+    """Whether the RM was requested to resume since it is away."""
     heartbeat_answered_at: float = 0.0
 
     def make_header(self, kind: str, ref: str = "") -> Header:

@@ -200,7 +200,7 @@ class House:
         """Everything up to the answer, with workers that are willing; what is sent at the last vote."""
         asked = [one for one in self.call(config, rm=rm, session=session, proxy=proxy) if is_prepare(one)]
         for partition, seat in tuple(self.switch.registry.slots.items()):
-            if not seat.present:
+            if not seat.is_present:
                 asked += [one for one in self.hello(partition) if is_prepare(one)]
         last: list[Outgoing] = []
         for one in asked:

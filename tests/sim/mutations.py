@@ -196,7 +196,7 @@ def trust_the_journal() -> Iterator[None]:
     def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
         other = (header.session, header.life) != (owner.session, owner.generation(header.partition))
-        trusted = other and header.session and not hello.problem and not seat.begun
+        trusted = other and header.session and not hello.problem and not seat.has_sent
         return RecoveryState.UNBEGUN if state is RecoveryState.LOST and trusted else state
 
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
