@@ -96,11 +96,6 @@ _AUTH_STATUSES: Final[Mapping[int, str]] = {
 
 _ERROR_STATUSES: Final[Mapping[int, str]] = {**_STATUSES, **_AUTH_STATUSES}
 
-_UNCHANGED: Final = "The client has the current answer already."
-_TOO_LARGE: Final = "The body is too large."
-_NEXT_PAGE: Final = "The address of the next page; absent on the last one."
-_REQUEST_ID: Final = "The ID of the request in the audit log."
-
 _SECURITY: Final[Mapping[str, Json]] = {
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     "mutualTLS": {"type": "mutualTLS", "description": "A client certificate, or a proxy that is trusted to check it."},
@@ -207,13 +202,13 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     found: dict[int, Json] = {
         status: {"$ref": f"#/components/responses/{_response_name(status)}"} for status in general
     }
-    errors = {**route.statuses, **({413: _TOO_LARGE} if route.method != "GET" else {})}
+    errors = {**route.statuses, **({413: "The body is too large."} if route.method != "GET" else {})}
     found |= {status: schemas.error(text) for status, text in errors.items()}
     if IF_NONE_MATCH in route.parameters:
-        found[304] = {"description": _UNCHANGED}
-    own = {**route.headers, **({"X-Request-Id": _REQUEST_ID} if route.changes else {})}
+        found[304] = {"description": "The client has the current answer already."}
+    own = {**route.headers, **({"X-Request-Id": "The ID of the request in the audit log."} if route.changes else {})}
     if any(one.name == "after" for one in route.parameters):
-        own["Link"] = _NEXT_PAGE
+        own["Link"] = "The address of the next page; absent on the last one."
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}
     status, text = (301, "The new address.") if route.redirects else (200, route.summary)
     found[status] = {"description": text, "content": schemas.bodies(_answers(route)), "headers": headers}

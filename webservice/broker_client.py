@@ -13,6 +13,7 @@ import secrets
 import time
 from typing import Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from common.driver import Transport
@@ -49,6 +50,7 @@ Change = ChangeConfig | KillApplication | MoveApplication | Schedule
 """Messages that change something. Without an answer, the change may have been made all the same."""
 
 _M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
 _log = logging.getLogger("core.rest")
 
 
@@ -194,3 +196,26 @@ class BrokerClient:
             _log.debug("%s for request %s, which has ended", incoming.header.kind, incoming.header.ref)
         else:
             request.set_result(incoming)
+
+
+def read_document(answer: Answer) -> bytes:
+    """The document in an answer, with one line break at its end.
+
+    Raises:
+        RequestError: the answer has another status than 200; its body is the error text.
+    """
+    if answer.status != 200:
+        raise RequestError(answer.status, answer.body.decode(errors="replace"))
+    return answer.body
+
+
+def decode_answer(answer: Answer, kind: type[_T], peer: str) -> _T:
+    """Decode the JSON document in an answer of this peer.
+
+    Raises:
+        RequestError: the answer has another status than 200, or is malformed.
+    """
+    try:
+        return msgspec.json.decode(read_document(answer), type=kind)
+    except msgspec.MsgspecError as error:
+        raise RequestError(503, f"{peer} answered what cannot be read: {error}") from None

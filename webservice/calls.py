@@ -12,10 +12,10 @@ from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
-from common.query_messages import NOT_MODIFIED, Actor, Answer, PartitionEntry, PartitionList, Query
+from common.query_messages import NOT_MODIFIED, Actor, PartitionEntry, PartitionList, Query
 from common.settings import Settings
 from webservice.audit import AuditLog
-from webservice.broker_client import BrokerClient
+from webservice.broker_client import BrokerClient, read_document
 from webservice.event_streams import EventStreams
 from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
@@ -226,17 +226,6 @@ async def find_partition(call: Call) -> NamedPartition:
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
-
-
-def read_document(answer: Answer) -> bytes:
-    """The document in an answer, with one line break at its end.
-
-    Raises:
-        RequestError: the answer has another status than 200; its body is the error text.
-    """
-    if answer.status != 200:
-        raise RequestError(answer.status, answer.body.decode(errors="replace"))
-    return answer.body
 
 
 async def ask_partition(call: Call, partition: NamedPartition, what: str, **args: str) -> Reply:

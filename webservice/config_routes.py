@@ -10,7 +10,7 @@ import os
 import re
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -19,11 +19,12 @@ from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.names import QUEUE, RM_ID
-from common.query_messages import Answer, ChangeConfig, ReadConfig
+from common.query_messages import ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView
 from webservice import parameters
-from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm, read_document, require_requester
-from webservice.config_view import config_json, config_yaml, deadlock_of
+from webservice.broker_client import decode_answer, read_document
+from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm, require_requester
+from webservice.config_view import config_json, config_yaml
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
 from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, Route, RouteGroup
 from webservice.router import YAML as YAML_MEDIA
@@ -40,8 +41,6 @@ JSON_ONLY: Final = "application/json"
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PARSED_MAX: Final = 4
 """Parsed configurations in the cache: parsing a large one takes seconds, and it changes seldom."""
-
-_S = TypeVar("_S", bound=Struct)
 
 _QUEUE_SCHEMA: Final[Schema] = {
     "type": ["object", "null"],
@@ -193,7 +192,7 @@ async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersi
     Raises:
         RequestError: there is none.
     """
-    return _parse_answer(await call.services.broker.read(rm, question), ConfigVersion)
+    return decode_answer(await call.services.broker.read(rm, question), ConfigVersion, "The broker")
 
 
 def _as_written(call: Call, found: ConfigVersion) -> Reply:
@@ -206,7 +205,7 @@ def _as_written(call: Call, found: ConfigVersion) -> Reply:
 async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
     def render() -> bytes:
         parsed = None if text is None else _parse_config(text)
-        return (config_json if in_json else config_yaml)(parsed, extra, deadlock_of(os.environ))
+        return (config_json if in_json else config_yaml)(parsed, extra, os.environ)
 
     try:
         return Reply(await asyncio.to_thread(render), content_type=JSON if in_json else YAML)
@@ -295,7 +294,7 @@ async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
     if answer.status == 400:
         with suppress(msgspec.MsgspecError):  # it is another problem, in plain text
             raise _invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
-    changed = _parse_answer(answer, ChangedView)
+    changed = decode_answer(answer, ChangedView, "The broker")
     return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
 
 
@@ -342,10 +341,3 @@ def _version_number(text: str) -> int:
     if not _VERSION.fullmatch(text):
         raise RequestError(400, f"Version {text!r} is not a number from 1, as GET /ws/v1/config/history lists them")
     return int(text)
-
-
-def _parse_answer(answer: Answer, kind: type[_S]) -> _S:
-    try:
-        return msgspec.json.decode(read_document(answer), type=kind)
-    except msgspec.MsgspecError as error:
-        raise RequestError(503, f"The broker answered what cannot be read: {error}") from None

@@ -9,7 +9,6 @@ numbers, such as `1e3`.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from common.config import model
 from webservice.views import RequestError
 
+_Texts = Mapping[str, str]
 Document = dict[str, "Document"] | list["Document"] | str | int | float | bool
 
 _STEP: Final = 4
@@ -114,28 +114,8 @@ def _escape(character: str) -> str:
     return f"\\U{number:08X}" if number > 0xFFFF else f"\\u{number:04X}"
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlock:
-    """Two keys of YuniKorn that are always shown; nothing here detects deadlocks."""
-
-    enabled: bool = False
-    timeout_s: int = 60
-
-
-NO_DEADLOCKS: Final = Deadlock()
-
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _SECONDS: Final = re.compile(r"[-+]?[0-9]{1,18}")
-
-
-def deadlock_of(environment: Mapping[str, str]) -> Deadlock:
-    """Read both from the environment; a malformed value counts as unset."""
-    seconds = environment.get("DEADLOCK_TIMEOUT_SECONDS", "")
-    return Deadlock(
-        enabled=environment.get("DEADLOCK_DETECTION_ENABLED", "") in _TRUE,
-        timeout_s=int(seconds) if _SECONDS.fullmatch(seconds) else NO_DEADLOCKS.timeout_s,
-    )
-
 
 _ATTRIBUTES: Final[Mapping[type[msgspec.Struct], str]] = {
     model.PartitionConfig: "*name *queues placement_rules limits preemption node_sort_policy user_group_resolver",
@@ -153,8 +133,8 @@ _ATTRIBUTES: Final[Mapping[type[msgspec.Struct], str]] = {
 """The attributes of each part, in the order of their keys; those with an asterisk are shown even if they are empty."""
 
 
-def config_json(configuration: model.Configuration | None, extra: Mapping[str, str], deadlock: Deadlock) -> bytes:
-    """The configuration in JSON; None before there is one.
+def config_json(configuration: model.Configuration | None, extra: _Texts, environment: _Texts) -> bytes:
+    """The configuration in JSON; None before there is one. Two keys come from the environment.
 
     Raises:
         RequestError: a weight is a number that JSON does not have.
@@ -165,16 +145,20 @@ def config_json(configuration: model.Configuration | None, extra: Mapping[str, s
                 number = "NaN" if math.isnan(weight) else f"{'+' if weight > 0 else '-'}Inf"
                 text = f"JSON has no number for the weight {number} of {kind} in nodesortpolicy: ask for YAML"
                 raise RequestError(500, text)
-    return msgspec.json.encode(dict(_top(configuration, extra, deadlock, in_json=True)))
+    return msgspec.json.encode(dict(_top(configuration, extra, environment, in_json=True)))
 
 
-def config_yaml(configuration: model.Configuration | None, extra: Mapping[str, str], deadlock: Deadlock) -> bytes:
+def config_yaml(configuration: model.Configuration | None, extra: _Texts, environment: _Texts) -> bytes:
     """The configuration as YAML; None before there is one."""
-    return format_yaml(dict(_top(configuration, extra, deadlock, in_json=False))).encode()
+    return format_yaml(dict(_top(configuration, extra, environment, in_json=False))).encode()
 
 
 def _top(
-    configuration: model.Configuration | None, extra: Mapping[str, str], deadlock: Deadlock, *, in_json: bool
+    configuration: model.Configuration | None,
+    extra: _Texts,
+    environment: _Texts,
+    *,
+    in_json: bool,
 ) -> Iterator[tuple[str, Document]]:
     def key(name: str) -> str:
         return name if in_json else name.lower()
@@ -185,8 +169,10 @@ def _top(
             yield key("Checksum"), configuration.checksum
         if extra:
             yield key("Extra"), _document(extra, in_json=in_json)
-    yield key("DeadlockDetectionEnabled"), deadlock.enabled
-    yield key("DeadlockTimeoutSeconds"), deadlock.timeout_s
+    # YuniKorn always shows these two; nothing here detects deadlocks
+    seconds = environment.get("DEADLOCK_TIMEOUT_SECONDS", "")
+    yield key("DeadlockDetectionEnabled"), environment.get("DEADLOCK_DETECTION_ENABLED", "") in _TRUE
+    yield key("DeadlockTimeoutSeconds"), int(seconds) if _SECONDS.fullmatch(seconds) else 60
 
 
 def _part(part: msgspec.Struct, *, in_json: bool) -> dict[str, Document]:

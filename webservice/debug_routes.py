@@ -22,7 +22,8 @@ from msgspec import Raw, json
 from common.extra_config import ROOT_LEVEL, effective
 from common.query_messages import PartitionList, Query, ReadConfig
 from webservice import cluster_routes, config_routes, history_routes
-from webservice.calls import Call, NamedPartition, Reply, Respond, partition_names, read_document, read_registry
+from webservice.broker_client import read_document
+from webservice.calls import Call, NamedPartition, Reply, Respond, partition_names, read_registry
 from webservice.parameters import ANY_TEXT, RM, Parameter
 from webservice.router import ANY_OBJECT, BINARY, HTML, TEXT, Access, Content, Route, RouteGroup
 from webservice.views import RequestError

@@ -13,9 +13,11 @@ SILENT_MAX_S.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -24,6 +26,7 @@ from common.history_records import COUNT_MAX, EVENT_LINES, EventLines
 from common.metrics import Family, counter, gauge
 from common.query_messages import Answer, Query
 from common.text_formats import UnsignedError, parse_unsigned
+from webservice.broker_client import decode_answer
 from webservice.views import ErrorView, RequestError, encode
 
 PIECE_BYTES: Final = 64 << 10
@@ -36,7 +39,7 @@ class EventBuffer:
     def __init__(self, first: int, *, bytes_max: int) -> None:
         self.first = first
         self._bytes_max = bytes_max
-        self._lines: list[bytes] = []
+        self._lines: deque[bytes] = deque()
         self._bytes = 0
         """Bytes of all lines."""
 
@@ -48,29 +51,25 @@ class EventBuffer:
         """Append lines. Beyond the bound the oldest are dropped; the newest line always stays."""
         self._lines.extend(lines)
         self._bytes += sum(map(len, lines))
-        surplus, count = self._bytes - self._bytes_max, 0
-        while surplus > 0 and count < len(self._lines) - 1:
-            surplus -= len(self._lines[count])
-            count += 1
-        self.drop_before(self.first + count)
+        while self._bytes > self._bytes_max and len(self._lines) > 1:
+            self.drop_before(self.first + 1)
 
     def drop_before(self, before: int) -> None:
         """Drop the lines before this number."""
-        dropped = self._lines[: max(0, before - self.first)]
-        del self._lines[: len(dropped)]
-        self._bytes -= sum(map(len, dropped))
-        self.first += len(dropped)
+        while self._lines and self.first < before:
+            self._bytes -= len(self._lines.popleft())
+            self.first += 1
 
     def read(self, position: int) -> tuple[bytes, int]:
         """A piece: lines from this number on, and the number to continue with."""
         assert position >= self.first, (position, self.first)
         found: list[bytes] = []
         size = 0
-        for index in range(position - self.first, len(self._lines)):
+        for line in islice(self._lines, position - self.first, None):
             if size >= PIECE_BYTES:
                 break
-            found.append(self._lines[index])
-            size += len(self._lines[index])
+            found.append(line)
+            size += len(line)
         return b"".join(found), position + len(found)
 
 
@@ -158,7 +157,6 @@ Ask = Callable[[str, Query], Awaitable[Answer]]
 """Sends a query to a partition and returns its answer (`broker_client.py`)."""
 
 Lines = EventLines[msgspec.Raw]
-_decoder: Final = msgspec.json.Decoder(Lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,13 +303,7 @@ async def read_events(ask: Ask, partition: str, **args: int) -> Lines:
         RequestError: it does not answer, with an error, or with a malformed answer.
     """
     query = Query(what=EVENT_LINES, args={name: str(number) for name, number in args.items()})
-    answer = await ask(partition, query)
-    if answer.status != 200:
-        raise RequestError(answer.status, answer.body.decode(errors="replace"))
-    try:
-        return _decoder.decode(answer.body)
-    except msgspec.MsgspecError as error:
-        raise RequestError(503, f"the partition's answer about its events cannot be read: {error}") from None
+    return decode_answer(await ask(partition, query), Lines, f"Partition {partition}")
 
 
 STREAMS_MAX: Final = 500

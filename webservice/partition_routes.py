@@ -13,7 +13,7 @@ from common.rest_records import BatchView, KilledView, MovedView, StepsView
 from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
 from common.text_formats import UINT_MAX, UnsignedError, parse_unsigned
 from webservice import calls, parameters
-from webservice.broker_client import Change
+from webservice.broker_client import Change, read_document
 from webservice.calls import Call, NamedPartition, Reply, ask_partition, find_partition
 from webservice.parameters import RM, Parameter, Schema
 from webservice.router import ANY_OBJECT, Access, Route, RouteGroup
@@ -256,7 +256,7 @@ async def event_batch(call: Call) -> Reply:
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
         return Reply(encode(NoEventsView(InstanceUUID=str(instance))))
     query = Query(what="events", name=found.shown, args=args)
-    return Reply(calls.read_document(await call.services.cache.uncached(found.entry.full_name, query)))
+    return Reply(read_document(await call.services.cache.uncached(found.entry.full_name, query)))
 
 
 @Route(
@@ -378,4 +378,4 @@ async def schedule(call: Call) -> Reply:
 
 async def _send_change(call: Call, partition: NamedPartition, wanted: Change) -> Reply:
     answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
-    return Reply(calls.read_document(answer).strip() + b"\n")
+    return Reply(read_document(answer).strip() + b"\n")

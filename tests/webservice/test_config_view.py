@@ -23,11 +23,8 @@ from common.config.model import (
 from common.config.parse import Mapping, Scalar, compose
 from common.config.validation import load
 from webservice.config_view import (
-    NO_DEADLOCKS,
-    Deadlock,
     config_json,
     config_yaml,
-    deadlock_of,
     format_scalar,
     format_yaml,
 )
@@ -60,7 +57,7 @@ def captured(name: str) -> str:
 )
 def test_json_is_the_reference_s_to_the_byte(queues: str, extra: dict[str, str], capture: str) -> None:
     configuration = load(captured(queues)) if queues else None
-    assert config_json(configuration, extra, NO_DEADLOCKS).decode() == captured(capture)
+    assert config_json(configuration, extra, {}).decode() == captured(capture)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +70,15 @@ def test_json_is_the_reference_s_to_the_byte(queues: str, extra: dict[str, str],
 )
 def test_yaml_is_the_reference_s_to_the_byte(queues: str, extra: dict[str, str], capture: str) -> None:
     configuration = load(captured(queues)) if queues else None
-    assert config_yaml(configuration, extra, NO_DEADLOCKS).decode() == captured(capture)
+    assert config_yaml(configuration, extra, {}).decode() == captured(capture)
 
 
 def shown(**keys: object) -> tuple[dict[str, object], dict[str, object]]:
     """How a partition with these keys is shown, in JSON and as YAML."""
     partition = PartitionConfig(**{"name": "p", "queues": (QueueConfig(name="root"),), **keys})  # type: ignore[arg-type]
     configuration = Configuration(partitions=(partition,))
-    in_json = json.loads(config_json(configuration, {}, NO_DEADLOCKS))
-    in_yaml = yaml.safe_load(config_yaml(configuration, {}, NO_DEADLOCKS))
+    in_json = json.loads(config_json(configuration, {}, {}))
+    in_yaml = yaml.safe_load(config_yaml(configuration, {}, {}))
     return in_json["Partitions"][0], in_yaml["partitions"][0]
 
 
@@ -135,25 +132,24 @@ def test_json_has_no_such_number(weight: float, text: str) -> None:
 
 def test_what_is_shown_as_yaml_means_the_same_configuration() -> None:
     before = load(captured("main-queues.yaml"))
-    text = config_yaml(before, {}, NO_DEADLOCKS).decode()
+    text = config_yaml(before, {}, {}).decode()
     after = load(text[: text.index("deadlockdetectionenabled")])
     assert after.partitions == before.partitions
 
 
 @pytest.mark.parametrize(
-    ("environment", "deadlock"),
+    ("environment", "enabled", "timeout_s"),
     [
-        ({}, NO_DEADLOCKS),
-        ({"DEADLOCK_DETECTION_ENABLED": "True", "DEADLOCK_TIMEOUT_SECONDS": "5"}, Deadlock(enabled=True, timeout_s=5)),
-        ({"DEADLOCK_DETECTION_ENABLED": "yes", "DEADLOCK_TIMEOUT_SECONDS": "5s"}, NO_DEADLOCKS),
+        ({}, False, 60),
+        ({"DEADLOCK_DETECTION_ENABLED": "True", "DEADLOCK_TIMEOUT_SECONDS": "5"}, True, 5),
+        ({"DEADLOCK_DETECTION_ENABLED": "yes", "DEADLOCK_TIMEOUT_SECONDS": "5s"}, False, 60),
     ],
 )
-def test_the_environment_says_what_it_always_said(environment: dict[str, str], deadlock: Deadlock) -> None:
-    assert deadlock_of(environment) == deadlock
-    assert json.loads(config_json(None, {}, deadlock)) == {
-        "DeadlockDetectionEnabled": deadlock.enabled,
-        "DeadlockTimeoutSeconds": deadlock.timeout_s,
-    }
+def test_the_deadlock_keys_come_from_the_environment(
+    environment: dict[str, str], enabled: bool, timeout_s: int
+) -> None:
+    shown = {"DeadlockDetectionEnabled": enabled, "DeadlockTimeoutSeconds": timeout_s}
+    assert json.loads(config_json(None, {}, environment)) == shown
 
 
 def test_lists_stand_right_of_their_key_and_maps_at_every_fourth_column() -> None:
