@@ -1,4 +1,4 @@
-"""What another configuration does to a partition that runs."""
+"""Reconfiguration: the plan of queue changes, applying it, and draining queues."""
 
 from pathlib import Path
 
@@ -6,11 +6,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from common import event_codes
 from common.acl import Acl
 from common.config.model import LimitConfig, PartitionConfig, PlacementRuleConfig, PreemptionConfig, ResolverConfig
 from common.config.validation import find_build_problems, load
+from common.rm_messages import EventRecord
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING
+from partition_worker.engine.queues.tree import Tree, read_all_settings
+from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S, QueueChangePlan, compare_configs
+from partition_worker.engine.user_resolution import User
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 
@@ -393,3 +398,182 @@ def test_queues_that_placement_makes_after_the_vote_become_configured_ones() -> 
     trial.partition.reconfigure(wanted, START_S)
     queue = trial.queue("root.p.new")
     assert (queue.managed, queue.maximum) == (True, {"memory": 5})
+
+
+# Changes --------------------------------------------------------------------------------------------------------------
+
+
+BOB = User("bob")
+
+
+def plan(before: str, after: str, queues: Tree | None = None) -> QueueChangePlan:
+    return compare_configs(queues or Tree(config(before)), config(before).root, config(after).root)
+
+
+def test_the_same_configuration_is_no_change() -> None:
+    text = "root.p template.maxapps=2 priority.offset=1; root.p.q parent; root.a max=memory:3"
+    queues = Tree(config(text))
+    queues.create("root.p.q.new.leaf", BOB)
+    found = plan(text, text, queues)
+    assert (found.wanted, found.unwanted) == ({}, set())
+
+
+def test_only_what_differs_is_planned() -> None:
+    before, after = "root.a; root.b max=memory:3; root.c", "root.a; root.b max=memory:4; root.d.e"
+    found, settings = plan(before, after), read_all_settings(config(after).root)
+    assert list(found.wanted.items()) == [(path, settings[path]) for path in ("root.b", "root.d", "root.d.e")]
+    assert found.unwanted == {"root.c"}
+
+
+def test_what_is_inherited_differs_too() -> None:
+    assert list(plan("root.p; root.p.a", "root.p colour.of=red; root.p.a").wanted) == ["root.p", "root.p.a"]
+
+
+def test_a_dynamic_queue_in_the_configuration_is_set_even_if_its_settings_are_the_same() -> None:
+    queues = Tree(config("root.p parent"))
+    queues.create("root.p.new", BOB)
+    settings = read_all_settings(config("root.p.new").root)["root.p.new"]
+    assert plan("root.p parent", "root.p.new", queues).wanted["root.p.new"] == settings
+
+
+def test_a_queue_that_drains_is_set_if_it_is_wanted_and_else_left_draining() -> None:
+    trial = Trial("root.a; root.b").does(apps("app-1 root.b")).reconfigures("root.a")
+    since = trial.queue("root.b").draining_since_ns
+    assert trial.waits(1).reconfigures("root.a").queue("root.b").draining_since_ns == since > 0
+    assert trial.reconfigures("root.a; root.b").queue("root.b").state == "Active"
+
+
+def test_dynamic_parents_pass_on_what_is_above_them() -> None:
+    trial = Trial("root.p parent template.maxapps=2", rules=(PROVIDED_CREATE,)).does(apps("app-1 root.p.x.y.leaf"))
+    trial.reconfigures("root.p parent template.maxapps=3")
+    template = read_all_settings(trial.partition.config.root)["root.p"].template
+    assert template is not None
+    assert template.max_applications == 3
+    assert [trial.queue(path).template for path in ("root.p", "root.p.x", "root.p.x.y")] == [template] * 3
+
+
+def test_a_plan_changes_nothing() -> None:
+    queues = Tree(config("root.a; root.b"))
+    plan("root.a; root.b", "root.c", queues)
+    assert [(queue.path, queue.state) for queue in queues] == [
+        (path, "Active") for path in ("root", "root.a", "root.b")
+    ]
+
+
+def test_what_is_said_in_other_words_is_no_change() -> None:
+    assert plan("root.a submitacl=bob", "root.a submitacl=bob,").wanted == {}
+
+
+def test_only_what_two_configurations_say_differently_is_planned() -> None:
+    before, after = "root.p.a; root.p.b; root.q.a", "root.p.a; root.p.b max=memory:1; root.q.a; root.r"
+    assert list(plan(before, after).wanted) == ["root.p.b", "root.r"]
+
+
+def test_a_queue_that_goes_takes_those_below_it_along() -> None:
+    found = plan("root.a; root.p.b; root.p.c", "root.a")
+    assert (found.wanted, found.unwanted) == ({}, {"root.p", "root.p.b", "root.p.c"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differ"),
+    [
+        ("root.a", "root.a limit.user.bob=apps:1", True),
+        ("root.a limit.user.bob=apps:1", "root.a", True),
+        ("root.a; root.b limit.user.bob=apps:1", "root.a", True),
+        ("root.a", "root.a; root.b limit.user.bob=apps:1", True),
+        ("root.a limit.user.bob=apps:1; root.b", "root.a limit.user.bob=apps:1; root.c max=memory:1", False),
+    ],
+)
+def test_a_plan_says_whether_limits_may_be_others(before: str, after: str, *, differ: bool) -> None:
+    assert plan(before, after).limits is differ
+
+
+# Draining -------------------------------------------------------------------------------------------------------------
+
+
+TREE = "root adminacl=boss; root.a; root.p adminacl=ann,kim; root.p.b; root.p.c"
+
+
+def events(trial: Trial) -> list[EventRecord]:
+    return [effect.part for effect in trial.effects if isinstance(effect.part, EventRecord)]
+
+
+def test_administrators_and_the_rm_of_each_application_are_told_when_draining_starts() -> None:
+    trial = Trial(TREE).takes(apps("app-1 root.p.b", "app-2 root.p.b", "app-3 root.a"))
+    trial.reconfigures("root adminacl=chief; root.a; root.p adminacl=ann,kim; root.p.c")
+    told = (
+        "queue root.p.b left the configuration and drains: 2 applications in it, "
+        "administrators: 'ann,kim' of root.p, 'chief' of root"
+    )
+    found = events(trial)
+    assert [(one.type, one.object_id, one.reference_id) for one in found] == [
+        (event_codes.QUEUE, "root.p.b", ""),
+        (event_codes.APP, "app-1", "root.p.b"),
+        (event_codes.APP, "app-2", "root.p.b"),
+    ]
+    assert found[0].message == told
+    assert all(told in one.message for one in found)
+    assert {(one.event_change_type, one.event_change_detail) for one in found} == {
+        (event_codes.SET, event_codes.DETAILS_NONE)
+    }
+    assert all(one.timestamp_nano == trial.queue("root.p.b").draining_since_ns >= START_S * 1e9 for one in found)
+    assert f"note: {told}" in trial.told()
+
+
+def test_a_parent_counts_the_applications_below_it_and_each_application_is_told_of_once() -> None:
+    trial = Trial(TREE).takes(apps("app-1 root.p.b", "app-2 root.p.c")).reconfigures("root.a")
+    found = events(trial)
+    assert [one.object_id for one in found] == ["root.p", "root.p.b", "app-1", "root.p.c", "app-2"]
+    assert "2 applications in it" in found[0].message
+    assert "1 application in it" in found[1].message
+
+
+def test_without_administrators_it_says_so() -> None:
+    (event,) = events(Trial("root.a; root.b").reconfigures("root.a"))
+    assert event.message.endswith("0 applications in it, administrators: none")
+
+
+def test_a_queue_that_drains_already_is_not_told_of_again() -> None:
+    trial = Trial("root.a; root.b").takes(apps("app-1 root.b")).reconfigures("root.a")
+    since = trial.queue("root.b").draining_since_ns
+    before = len(trial.effects)
+    trial.waits(5).reconfigures("root.a; root.c")
+    assert trial.effects[before:] == []
+    assert trial.queue("root.b").draining_since_ns == since
+
+
+def test_the_log_is_told_again_while_it_lasts() -> None:
+    trial = Trial("root.a; root.b").takes(apps("app-1 root.b")).reconfigures("root.a")
+    trial.told()
+    assert trial.waits(DRAINING_TOLD_EVERY_S - 60).told() == []
+    reminder = "note: queue root.b has been draining for {} hours: 1 application in it, administrators: none"
+    assert trial.waits(120).told() == [reminder.format("1.0")]
+    assert trial.waits(DRAINING_TOLD_EVERY_S).told() == [reminder.format("2.0")]
+    assert len(events(trial)) == 2
+
+
+def test_draining_queues_that_are_empty_go_within_ten_seconds_children_first() -> None:
+    trial = Trial("root.a; root.p.b; root.p.q.c").reconfigures("root.a")
+    assert trial.partition.tree.find("root.p.q.c") is not None
+    trial.waits(10)
+    assert [queue.path for queue in trial.partition.tree] == ["root", "root.a"]
+    assert trial.queue("root").children.keys() == {"a"}
+
+
+def test_a_draining_queue_stays_until_its_last_application_left() -> None:
+    trial = Trial("root.a; root.b").does(nodes("n1 memory=9"), apps("app-1 root.b"), asks("app-1 b1 memory=1"))
+    trial.reconfigures("root.a").waits(600)
+    assert trial.running == ["b1 on n1"]
+    trial.does(gone("app-1")).waits(10)
+    assert trial.partition.tree.find("root.b") is None
+
+
+def test_a_dynamic_queue_below_a_draining_one_keeps_it_until_both_are_empty() -> None:
+    trial = Trial("root.p parent", rules=(PROVIDED_CREATE,)).takes(apps("app-1 root.p.new")).reconfigures("root.a")
+    assert [queue.path for queue in trial.waits(60).partition.tree] == ["root", "root.p", "root.p.new", "root.a"]
+    trial.takes(gone("app-1")).waits(10)
+    assert [queue.path for queue in trial.partition.tree] == ["root", "root.a"]
+
+
+def test_nothing_is_cleaned_while_nothing_may_go() -> None:
+    assert Trial("root.a").reconfigures("root.a; root.b").partition.next_timer > START_S * 1e9
