@@ -1,15 +1,82 @@
-"""A change of configuration whose workers end before they are ready; the votes are in `test_rollout.py`."""
+"""Votes on a configuration, and changes in progress."""
 
 import re
 
-from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S
-from common.control_messages import WorkerEnded
+import pytest
+
+from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S, Rollout
+from broker.registry import Registry
+from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
 from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
-from common.wire import Outgoing, decode_body
-from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered, wanted
-from tests.machines import PARTITION, said, two_partitions
+from common.wire import NEVER, Outgoing, decode_body
+from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, kinds, registered, wanted
+from tests.machines import PARTITION, RM, SESSION, config_of, said, sent, two_partitions
+
+FIRST, SECOND = "rm-1_default", "rm-1_gpu"
+CONFIG = config_of()
+
+
+def rollout() -> Rollout:
+    return Rollout(number=7, rm=RM, session=SESSION, configs={FIRST: CONFIG, SECOND: CONFIG}, deadline=NEVER)
+
+
+def two_seats() -> Registry:
+    registry = Registry()
+    for name in (FIRST, SECOND):
+        registry.assign_slot(RM, name)
+    return registry
+
+
+SEATS = two_seats()
+WORKERS = {FIRST: f"{FIRST}#1", SECOND: f"{SECOND}#2"}
+
+
+def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
+    assert rollout().build_prepare(SEATS, SECOND) == sent(
+        WORKERS[SECOND], PrepareConfig(rollout=7, config=CONFIG), partition=SECOND
+    )
+
+
+def test_the_last_vote_of_yes_decides() -> None:
+    house = House()
+    house.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
+    assert house.vote(second) == []
+    assert house.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in house.vote(first)}
+
+
+def test_a_worker_that_was_restarted_has_not_voted() -> None:
+    house = House()
+    house.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
+    house.vote(first)
+    [again] = [one for one in house.hello(PARTITION) if is_prepare(one)]
+    assert house.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in house.vote(again)}
+
+
+@pytest.mark.parametrize("outcome", [CommitConfig, AbortConfig])
+def test_every_worker_hears_the_outcome(outcome: type[CommitConfig | AbortConfig]) -> None:
+    assert rollout().build_outcome(SEATS, outcome) == [
+        sent(worker, outcome(rollout=7), partition=name) for name, worker in WORKERS.items()
+    ]
+
+
+def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:
+    vote = rollout()
+    vote.generations = {FIRST: 3}
+    assert [vote.build_prepare(SEATS, name).header.life for name in (FIRST, SECOND)] == [3, 0]
+
+
+def test_a_partition_that_runs_is_asked_whether_it_could_change() -> None:
+    vote = rollout()
+    vote.live = frozenset({SECOND})
+    asked = PrepareConfig(rollout=7, config=CONFIG, live=True)
+    assert vote.build_prepare(SEATS, SECOND) == sent(WORKERS[SECOND], asked, partition=SECOND)
+
 
 NONE = {"rm": "", "session": ""}
 FULL = "rm-1_default.sqlite: the journal cannot be used: database or disk is full"
