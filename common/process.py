@@ -143,7 +143,7 @@ def write_line(lifeline: int | None, line: dict[str, object]) -> None:
     """Write one line to the supervisor, if there is one."""
     if lifeline is None:
         return
-    with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the lifeline's reader notices
+    with suppress(BrokenPipeError, ConnectionResetError):  # it is gone: the lifeline's reader stops the process
         os.write(lifeline, _encode(line))
 
 

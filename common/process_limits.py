@@ -8,7 +8,7 @@ and the reserve is left for the process's own files.
 
 gRPC's library cannot be paused. It tries again once a second and needs no help.
 
-Not here: how many connections a port may have (`webservice/http1.py`), what a system needs (`deploy/premises.py`).
+Not here: how many connections a port may have (`webservice/http1.py`), what a system needs (`deploy/preflight.py`).
 """
 
 import asyncio

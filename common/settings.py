@@ -182,7 +182,7 @@ def _words(
     is_valid: Callable[[str], object],
     *,
     normalise: Callable[[str], str] = str,
-    alone: str = "",
+    alone: str | None = None,
 ) -> Kind[tuple[str, ...]]:
     """Words separated by commas, with blanks around them ignored; `alone` is valid as the only word. An `is_valid` that
     raises ValueError means no.
@@ -191,7 +191,7 @@ def _words(
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(normalise(word.strip()) for word in text.split(",")) if text else ()
         try:
-            if found == (alone,) or all(map(is_valid, found)):
+            if found in ((), (alone,)) or all(map(is_valid, found)):
                 return found
         except ValueError:
             pass

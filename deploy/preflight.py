@@ -336,8 +336,8 @@ def find_warnings(settings: Settings) -> list[str]:
     found = [*_find_rm_port_warnings(settings), *_find_rest_warnings(settings)]
     if settings.auth and not settings.scheduler_admins:
         found.append(
-            f"{settings.origin('auth')}: nobody is a scheduler administrator, so nobody may change configurations over "
-            "REST; name some by --scheduler-admins 'user,user group,group'"
+            f"{settings.origin('auth')}: no user is a scheduler administrator, so no user may change configurations "
+            "over REST; name some with --scheduler-admins 'user,user group,group'"
         )
     return found
 

@@ -183,7 +183,7 @@ class Processes:
         try:
             line = msgspec.json.decode(text, type=Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._report(Failed(name, f"its lifeline says {text[:100]!r}"))
+            self._report(Failed(name, f"it sent an invalid line: {text[:100]!r}"))
             self.signal(name, signal.SIGKILL)
             return
         if line.alive is not None:

@@ -36,8 +36,8 @@ STARTS_MOST: Final = 16
 neglect everything else for long."""
 
 TERMINAL_CLOSED: Final = (
-    "SIGHUP: the terminal was closed, so the system stops; start it with `nohup` or `setsid`, or as a service, if it "
-    "is to go on without one"
+    "SIGHUP: the terminal was closed, so the system stops; start it with `nohup` or `setsid`, or as a service, to "
+    "run it without a terminal"
 )
 NOTHING_TO_RELOAD: Final = (
     "SIGHUP: there is nothing to reload; the files of `config`, `native-allowed`, `auth-keys` and the gRPC certificate "

@@ -240,7 +240,7 @@ def _check_tls(settings: Settings) -> None:
 
 
 def _check_auth(settings: Settings) -> None:
-    """Check that each method of authentication has its settings, and that none of them is given in vain."""
+    """Check that each method of authentication has its settings, and each such setting its method."""
     if settings.auth and ANY in settings.cors:
         raise SettingsError(
             f"{settings.origin('cors')}: * would let every page use what {settings.origin('auth')} protects; "

@@ -13,7 +13,7 @@ and its successor starts at once. A ready spare worker replaces a worker that wo
 worker starts. Only a few workers start at the same time, and RMs take turns.
 
 The broker replaces a worker that hangs by another lease. This machine kills each other process that sends no heartbeat
-for too long, and such a worker, too, in case the broker has restarted and does not know it yet.
+for too long, and such a worker, too, in case the broker has restarted and the worker has not registered yet.
 
 Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` carry out the instructions).
 """

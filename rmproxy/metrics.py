@@ -3,7 +3,7 @@
 The proxy does not open the bodies of messages that it routes, so it counts messages, not their items. Only registered
 RMs have counters, because any client can name any RM; the counters go when the RM goes.
 
-Not here: metrics that every process has (`common/process_figures.py`).
+Not here: metrics that every process has (`common/process_metrics.py`).
 """
 
 from collections import Counter

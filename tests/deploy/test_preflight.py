@@ -1,16 +1,27 @@
-"""What must hold before anything is started, tried on real files and ports."""
+"""Checks before anything starts, with real files and ports."""
 
+import json
 import socket
-from collections.abc import Iterator
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
+from common.curve_keys import read_public, write_pair
 from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, read_settings
 from common.token_keys import write_secret
 from deploy import preflight
-from deploy.preflight import prepare
+from deploy.preflight import check_exposure, check_native_keys, find_warnings, prepare
 from deploy.settings import resolve_settings
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from tests.deploy.certificates import self_signed
+from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli import main
 
 FREE = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
 
@@ -163,3 +174,271 @@ def test_more_partitions_than_there_are_descriptors_for_are_refused(
     assert "or choose at most 246 partitions" in refusal(asked(**{"partitions-max": "500", "spare-workers": "10"}))
     monkeypatch.setattr(preflight, "raise_descriptor_limit", lambda: 200)
     assert refusal(asked(**{"partitions-max": "1"})).endswith("`--ulimit nofile=` of a container)")
+
+
+FREE_TLS = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0", "ephemeral": "true"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two pairs of certificate and key."""
+    folder = tmp_path_factory.mktemp("tls")
+    self_signed(folder)
+    self_signed(folder, "client")
+    return folder
+
+
+def refused_tls(**flags: str | Path) -> str:
+    given = {name.replace("_", "-"): str(value) for name, value in flags.items()}
+    with pytest.raises(SettingsError) as refused, prepare(resolve_settings({**FREE_TLS, **given}, {})):
+        pass
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_files_that_belong_together_are_taken(files: Path) -> None:
+    flags = {
+        "grpc-tls-cert": files / "server.pem",
+        "grpc-tls-key": files / "server.key",
+        "grpc-tls-client-ca": files / "client.pem",
+    }
+    with prepare(resolve_settings({**FREE_TLS, **{name: str(path) for name, path in flags.items()}}, {})):
+        pass
+
+
+def test_a_file_that_is_not_there_is_named(files: Path) -> None:
+    told = refused_tls(rest_tls_cert=files / "server.pem", rest_tls_key=files / "none")
+    assert told == f"--rest-tls-key: {files / 'none'}: cannot be read: no such file or directory"
+
+
+def test_a_key_of_another_certificate_is_refused(files: Path) -> None:
+    told = refused_tls(rest_tls_cert=files / "server.pem", rest_tls_key=files / "client.key")
+    cert, key = files / "server.pem", files / "client.key"
+    assert told == f"--rest-tls-cert: {cert}: does not belong to the key {key} (--rest-tls-key)"
+
+
+def test_files_that_are_no_certificates_are_refused(files: Path, tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense"
+    nonsense.write_text("hello")
+    told = refused_tls(grpc_tls_cert=nonsense, grpc_tls_key=files / "server.key")
+    assert told.endswith("are no certificate and key in PEM form")
+    pair = {"grpc_tls_cert": files / "server.pem", "grpc_tls_key": files / "server.key"}
+    assert refused_tls(**pair, grpc_tls_client_ca=nonsense).endswith("holds no certificate in PEM form")
+
+
+def test_a_key_with_a_password_is_refused(files: Path, tmp_path: Path) -> None:
+    key = tmp_path / "secret.key"
+    command = f"openssl ec -in {files / 'server.key'} -aes256 -passout pass:secret -out {key}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    told = refused_tls(rest_tls_cert=files / "server.pem", rest_tls_key=key)
+    assert told == f"--rest-tls-key: {key}: has a password; give a key without one"
+
+
+@pytest.mark.processes
+def test_rest_speaks_tls_and_the_commands_trust_the_authority_that_is_named(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, key = files / "server.pem", files / "server.key"
+    with up(
+        "--ephemeral", *FREE_PORTS, "--rest-tls-cert", str(cert), "--rest-tls-key", str(key), folder=tmp_path
+    ) as system:
+        rest = system.announced()["rest"]
+        assert rest.startswith("https://127.0.0.1:")
+        with urllib.request.urlopen(
+            f"{rest}/ws/v1/partitions", context=ssl.create_default_context(cafile=cert), timeout=10
+        ) as answer:
+            assert answer.status == 200
+        with pytest.raises(OSError, match=r"[Ee]mpty|closed|reset|violation|disconnected|EOF"):
+            urllib.request.urlopen(f"{rest.replace('https', 'http')}/ws/v1/partitions", timeout=10)
+        assert main(["settings", "--rest", rest, "--ca", str(cert), "--json"]) == 0
+        shown = {entry["name"]: entry["value"] for entry in json.loads(capsys.readouterr().out)}
+        assert shown["rest-tls-cert"] == str(cert)
+        (tmp_path / "queues.yaml").write_text("partitions: [{queues: [{name: root}]}]")
+        put = ["config", "put", str(tmp_path / "queues.yaml"), "--rm", "rm-9", "--if-match", "*"]
+        assert main([*put, "--rest", rest, "--ca", str(cert)]) == 1
+        assert "RM rm-9" in capsys.readouterr().err, "who asks was found, and may change what is there"
+        assert main(["settings", "--rest", rest]) == 2
+        assert "is not trusted" in capsys.readouterr().err
+        assert system.stop() == 0
+
+
+@pytest.mark.processes
+def test_grpc_speaks_tls_and_lets_only_known_clients_in(files: Path, tmp_path: Path) -> None:
+    server, key, client = (files / name for name in ("server.pem", "server.key", "client.pem"))
+    tls = ("--grpc-tls-cert", str(server), "--grpc-tls-key", str(key), "--grpc-tls-client-ca", str(client))
+    known = grpc.ssl_channel_credentials(server.read_bytes(), (files / "client.key").read_bytes(), client.read_bytes())
+    request = pb.RegisterResourceManagerRequest(rmID="localhost")  # as the certificate says
+    with up("--ephemeral", *FREE_PORTS, *tls, folder=tmp_path) as system:
+        address = system.announced()["grpc"]
+        with grpc.secure_channel(address, known) as channel:
+            SchedulerStub(channel).RegisterResourceManager(request, timeout=30)
+        for credentials in (None, grpc.ssl_channel_credentials(server.read_bytes())):
+            with (
+                grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address) as channel,
+                pytest.raises(grpc.RpcError) as refused,
+            ):
+                SchedulerStub(channel).RegisterResourceManager(request, timeout=10)
+            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert system.stop() == 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Keys as `yunishard keys` makes them."""
+    public, _ = write_pair(tmp_path, "server")
+    (tmp_path / "allowed").write_text(f"{read_public(public)} rm-1\n")
+    return tmp_path
+
+
+def key_settings(**flags: Path) -> Settings:
+    given = {name.replace("_", "-"): str(value) for name, value in flags.items()}
+    return resolve_settings(given, {"XDG_STATE_HOME": "/xdg"})
+
+
+def test_without_them_nothing_is_checked() -> None:
+    check_native_keys(key_settings())
+
+
+def test_a_directory_or_the_file_in_it_names_the_keys(folder: Path) -> None:
+    check_native_keys(key_settings(native_keys=folder))
+    check_native_keys(key_settings(native_keys=folder / "server.key_secret"))
+
+
+def test_the_list_may_be_elsewhere(folder: Path) -> None:
+    other = (folder / "allowed").rename(folder / "other")
+    check_native_keys(key_settings(native_keys=folder, native_allowed=other))
+
+
+def test_a_port_with_keys_may_be_open_to_all(folder: Path) -> None:
+    flags = {"native": "tcp://0.0.0.0:9090", "native-keys": str(folder)}
+    check_exposure(resolve_settings(flags, {"XDG_STATE_HOME": "/xdg"}))
+
+
+def _unlink(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (_unlink("server.key_secret"), "--native-keys: {folder}/server.key_secret: cannot be read: no such file"),
+        (
+            _unlink("allowed"),
+            "--native-allowed: {folder}/allowed: cannot be read: no such file or directory; `yunishard",
+        ),
+        (
+            lambda folder: (folder / "server.key_secret").chmod(0o644),
+            "--native-keys: {folder}/server.key_secret: others can read this secret key (mode 644): chmod 600",
+        ),
+        (
+            lambda folder: (folder / "server.key").rename(folder / "server.key_secret"),
+            "--native-keys: {folder}/server.key_secret: holds no secret key",
+        ),
+        (
+            lambda folder: (folder / "allowed").write_text("\nrm-1\n"),
+            "--native-allowed: {folder}/allowed: line 2: expected",
+        ),
+        (
+            lambda folder: (folder / "allowed").write_bytes(b"\xff"),
+            "--native-allowed: {folder}/allowed: cannot be read",
+        ),
+    ],
+    ids=["no key", "no list", "open key", "public key", "broken list", "binary list"],
+)
+def test_files_that_the_port_could_not_use_are_refused_before_anything_starts(
+    spoil: Callable[[Path], object], reason: str, folder: Path
+) -> None:
+    spoil(folder)
+    with pytest.raises(SettingsError) as refused:
+        check_native_keys(key_settings(native_keys=folder))
+    assert str(refused.value).startswith(reason.format(folder=folder))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_list_needs_keys(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="--native-allowed: needs --native-keys too"):
+        check_native_keys(key_settings(native_allowed=folder / "allowed"))
+
+
+HOME = {"XDG_STATE_HOME": "/xdg"}
+TLS = {"grpc-tls-cert": "c", "grpc-tls-key": "k", "rest-tls-cert": "c", "rest-tls-key": "k"}
+
+
+def refused_exposure(**flags: str) -> str:
+    """Why these settings are refused; empty if they are not."""
+    try:
+        check_exposure(resolve_settings({name.replace("_", "-"): text for name, text in flags.items()}, HOME))
+    except SettingsError as unusable:
+        return str(unusable)
+    return ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]", "no.such.host.invalid"])
+def test_on_loopback_every_port_may_be_open(host: str) -> None:
+    assert refused_exposure(native=f"tcp://{host}:1", grpc=f"{host}:2", rest=f"{host}:3") == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]", "[2001:db8::1]"])
+@pytest.mark.parametrize(("port", "scheme"), [("native", "tcp://"), ("grpc", ""), ("rest", "")])
+def test_elsewhere_a_port_that_is_not_secured_is_refused(host: str, port: str, scheme: str) -> None:
+    line = refused_exposure(**{port: f"{scheme}{host}:1"})
+    assert line.startswith(f"--{port}: {scheme}{host}:1: is not secured, and other machines can reach it; give ")
+    assert line.endswith(", or say --insecure if you trust the network")
+    assert refused_exposure(**{port: f"{scheme}{host}:1", "insecure": "true"}) == ""
+
+
+def test_a_port_with_tls_is_secured() -> None:
+    assert refused_exposure(grpc="0.0.0.0:1", rest="0.0.0.0:2", **TLS) == ""
+    assert refused_exposure(grpc="0.0.0.0:1", rest="0.0.0.0:2", rest_tls_cert="c", rest_tls_key="k").startswith(
+        "--grpc: "
+    )
+
+
+def warned(**flags: str) -> list[str]:
+    """The settings that a warning begins with."""
+    given = {name.replace("_", "-"): text for name, text in flags.items()}
+    return [line.partition(":")[0] for line in find_warnings(resolve_settings(given, HOME))]
+
+
+def test_a_rest_port_that_tells_everybody_everything_is_warned_about() -> None:
+    assert warned(rest="0.0.0.0:1", insecure="true") == ["--rest"]
+    assert warned(rest="127.0.0.1:1") == []
+    assert warned(rest="0.0.0.0:1", auth="token", auth_keys="k", scheduler_admins="ann") == []
+
+
+KEYS = {"native_keys": "k"}
+CERTIFICATES = {"grpc_tls_cert": "c", "grpc_tls_key": "k", "grpc_tls_client_ca": "a"}
+NETWORK = {"native": "tcp://0.0.0.0:1", "grpc": "0.0.0.0:2", "rest": "127.0.0.1:3"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "about"),
+    [
+        ({}, []),
+        (KEYS, ["--grpc", "--rest"]),
+        ({**KEYS, "grpc": "off"}, ["--rest"]),
+        ({**KEYS, "grpc": "off", "rest": "off"}, []),
+        ({**KEYS, **CERTIFICATES, "rest": "off"}, []),
+        ({**KEYS, **CERTIFICATES, "auth": "token", "auth_keys": "k", "scheduler_admins": "ann"}, []),
+        ({**CERTIFICATES, "rest": "off"}, ["--native"]),
+        ({**CERTIFICATES, "native": "off", "rest": "off"}, []),
+        ({**NETWORK, "insecure": "true"}, ["--native", "--grpc"]),
+        ({**NETWORK, "insecure": "true", "native": "off"}, ["--grpc"]),
+        ({**NETWORK, **KEYS, **CERTIFICATES, "rest": "off"}, []),
+        ({"native": "off", "grpc": "off"}, ["--native, --grpc"]),
+    ],
+)
+def test_ports_that_ask_for_less_than_others_are_warned_about(flags: dict[str, str], about: list[str]) -> None:
+    assert warned(**flags) == about
+
+
+def test_a_warning_says_what_can_happen_and_what_to_do() -> None:
+    [grpc, _] = find_warnings(resolve_settings({"native-keys": "k"}, HOME))
+    assert grpc == (
+        "--grpc: 127.0.0.1:3333: a client without a certificate can take any RM id that has no native key; ask for "
+        "certificates (--grpc-tls-client-ca) or close the port (--grpc off)"
+    )
+
+
+def test_a_system_that_nobody_may_administer_is_warned_about() -> None:
+    assert warned(auth="token", auth_keys="k") == ["--auth"]

@@ -16,6 +16,7 @@ import pytest
 from common.process import make_parser, parse_arguments
 from common.settings import EffectiveSetting
 from deploy import service
+from deploy.service import remove_journal
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, gone, up
 
 pytestmark = pytest.mark.processes
@@ -243,7 +244,7 @@ def test_one_whose_lifeline_says_nonsense_is_ended(folder: Path, nonsense: bytes
     (folder / "garbled.partition_worker").write_bytes(nonsense)
     with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
         system.announced()
-        system.until(lambda: system.says(f": SIGKILL (its lifeline says {nonsense[:100]!r})"))
+        system.until(lambda: system.says(f": SIGKILL (it sent an invalid line: {nonsense[:100]!r})"))
         (folder / "garbled.partition_worker").unlink()
         system.until(lambda: whole(system, folder))
         assert system.stop() == 0
@@ -364,3 +365,40 @@ def test_who_starts_a_system_that_tells_everybody_everything_is_warned(folder: P
         system.announced()
         assert "--rest: 0.0.0.0:0: any client that reaches this port may read all of it" in system.errors
         assert system.stop() == 0
+
+
+# Journals of partitions that have ended
+
+OURS = (
+    "rm_a.sqlite",
+    "rm_a.sqlite-wal",
+    "rm_a.sqlite-shm",
+    "rm_a.snapshot-12",
+    "rm_a.snapshot-9.tmp-77",
+    "rm_a.attempts",
+    "rm_a.poison-0a1b",
+)
+OTHERS = ("rm_a.b.sqlite", "rm_ab.sqlite", "rm_a.b.snapshot-1", "rm_a.snapshot-1.sqlite", "rm.sqlite", "rm_a.txt")
+
+
+def test_only_its_own_files_go(tmp_path: Path) -> None:
+    for name in (*OURS, *OTHERS):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "rm_a.damaged").mkdir()
+    (tmp_path / "rm_a.damaged" / "rm_a.sqlite").write_text("x")
+    remove_journal(tmp_path, "rm_a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(OTHERS)
+
+
+def test_what_cannot_be_removed_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "rm_a.damaged").symlink_to(tmp_path)
+    (tmp_path / "rm_a.sqlite").write_text("x")
+    remove_journal(tmp_path, "rm_a")
+    assert "rm_a.damaged: cannot be removed" in caplog.text
+    assert not (tmp_path / "rm_a.sqlite").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    remove_journal(tmp_path / "journals", "rm_a")
+    assert "the journal of rm_a in " in caplog.text
+    assert "cannot be removed: No such file or directory" in caplog.text

@@ -1,11 +1,17 @@
-"""What `yunishard up` was told, from four kinds of sources."""
+"""The settings of `yunishard up` from their sources, and checks of settings that depend on each other."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from common.settings import SETTINGS, SettingsError, TlsPaths
-from deploy.settings import resolve_settings
+from common.settings import SETTINGS, Settings, SettingsError, TlsPaths
+from deploy.settings import _KNOWN, find_unknown_variables, resolve_settings
+from tests.deploy.system import FREE_PORTS, up
+from yunishard.client import KEYS_VARIABLE
+from yunishard.commands.rest import TOKEN_FILE
 
 HOME = {"XDG_STATE_HOME": "/xdg"}
 
@@ -312,3 +318,179 @@ def test_names_of_plug_ins_have_commas_between(text: str) -> None:
 )
 def test_sizes_have_units(text: str, size: int) -> None:
     assert resolve_settings({"journal-max": text}, HOME).journal_max_bytes == size
+
+
+TLS = {"rest-tls-cert": "c", "rest-tls-key": "k", "rest-tls-client-ca": "ca"}
+
+
+def web(**flags: str) -> Settings:
+    return resolve_settings({name.replace("_", "-"): text for name, text in flags.items()}, HOME)
+
+
+def reject(**flags: str) -> str:
+    with pytest.raises(SettingsError) as refused:
+        web(**flags)
+    return str(refused.value)
+
+
+def test_without_anything_nobody_says_who_they_are_and_the_history_is_kept() -> None:
+    settings = web()
+    assert (settings.auth, settings.auth_keys, settings.auth_proxy, settings.cors) == ((), None, (), ())
+    assert (settings.history, settings.history_max_bytes, settings.history_age_s) == (True, 1024**3, 30 * 86400)
+    assert (settings.default_rm, settings.web_root, settings.debug) == ("", None, False)
+
+
+def test_every_setting_can_be_given() -> None:
+    settings = web(
+        auth="proxy, certificate,token",
+        auth_keys="/keys",
+        auth_issuer="us",
+        auth_audience="yunishard",
+        auth_proxy="127.0.0.1, 10.0.0.0/8,::1",
+        cors="https://UI.example, http://localhost:8080,https://[::1]",
+        rest_hosts="Core.example., yunishard",
+        history="no",
+        history_max="64MiB",
+        history_age="48h",
+        default_rm="rm-1",
+        web_root="/ui",
+        debug="yes",
+        **TLS,
+    )
+    expected = {
+        "auth": ("token", "certificate", "proxy"),
+        "auth_keys": Path("/keys"),
+        "auth_issuer": "us",
+        "auth_audience": "yunishard",
+        "auth_proxy": ("127.0.0.1", "10.0.0.0/8", "::1"),
+        "cors": ("https://ui.example", "http://localhost:8080", "https://[::1]"),
+        "rest_hosts": ("core.example", "yunishard"),
+        "history": False,
+        "history_max_bytes": 64 << 20,
+        "history_age_s": 48 * 3600,
+        "default_rm": "rm-1",
+        "web_root": Path("/ui"),
+        "debug": True,
+    }
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def test_without_auth_every_page_may_be_allowed() -> None:
+    assert web(cors="*").cors == ("*",)
+
+
+def test_every_name_may_be_one_of_the_rest_port() -> None:
+    assert web(rest_hosts="*").rest_hosts == ("*",)
+    assert web().rest_hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"auth": "password"}, "--auth: expected off, or some of token, certificate, proxy, got 'password'"),
+        ({"auth": "off,token"}, "--auth: expected off, or some of token, certificate, proxy, got 'off,token'"),
+        ({"auth": "token"}, "--auth: token needs --auth-keys too"),
+        ({"auth": "certificate"}, "--auth: certificate needs --rest-tls-client-ca too"),
+        ({"auth": "proxy"}, "--auth: proxy needs --auth-proxy too"),
+        ({"auth_keys": "k"}, "--auth-keys: needs --auth token too"),
+        ({"auth_issuer": "us"}, "--auth-issuer: needs --auth token too"),
+        ({"auth_audience": "us"}, "--auth-audience: needs --auth token too"),
+        ({"auth_proxy": "::1", "auth": "token", "auth_keys": "k"}, "--auth-proxy: needs --auth proxy too"),
+        (TLS, "--rest-tls-client-ca: needs --auth certificate too"),
+        (
+            {"auth": "proxy", "auth_proxy": "localhost"},
+            "--auth-proxy: expected addresses or networks, as in 127.0.0.1,10.1.0.0/16, got 'localhost'",
+        ),
+        (
+            {"auth": "proxy", "auth_proxy": "10.0.0.1/8"},
+            "--auth-proxy: expected addresses or networks, as in 127.0.0.1,10.1.0.0/16, got '10.0.0.1/8'",
+        ),
+        (
+            {"cors": "ui.example"},
+            "--cors: expected origins such as https://ui.example:8443, or *, got 'ui.example'",
+        ),
+        ({"cors": "https://a,*"}, "--cors: expected origins such as https://ui.example:8443, or *, got 'https://a,*'"),
+        (
+            {"cors": "https://a/"},
+            "--cors: expected origins such as https://ui.example:8443, or *, got 'https://a/'",
+        ),
+        (
+            {"cors": "*", "auth": "proxy", "auth_proxy": "::1"},
+            "--cors: * would let every page use what --auth protects; name the sites instead, as in https://ui.example",
+        ),
+        (
+            {"rest_hosts": "core.example:9080"},
+            "--rest-hosts: expected host names without a port such as core.example, or *, got 'core.example:9080'",
+        ),
+        (
+            {"rest_hosts": "*,a"},
+            "--rest-hosts: expected host names without a port such as core.example, or *, got '*,a'",
+        ),
+        ({"history_max": "1MiB"}, "--history-max: 1MiB is too little, 16 MiB is the least"),
+        ({"history_age": "59m"}, "--history-age: 59m is too short, 1h is the least"),
+        ({"default_rm": "rm 1"}, "--default-rm: expected the id of a resource manager, such as rm-1, got 'rm 1'"),
+        (
+            {"default_rm": "rm-1", "allowed_rms": "test-*"},
+            "--default-rm: 'rm-1' may not register: --allowed-rms does not name it",
+        ),
+        ({"history": "maybe"}, "--history: expected true or false, got 'maybe'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(flags: dict[str, str], line: str) -> None:
+    assert reject(**flags) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("YUNISHARD_LOGLEVEL", "did you mean YUNISHARD_LOG_LEVEL?"),
+        ("YUNISHARD_QUEUES_SAME_HIERARCHY", "did you mean YUNISHARD_SAME_HIERARCHY?"),
+        ("YUNISHARD_GRPC_TLS_KEYS", "did you mean YUNISHARD_GRPC_TLS_KEY?"),
+        ("YUNISHARD_COLOUR", "`yunishard up --help` lists the settings"),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_known_one(name: str, advice: str) -> None:
+    assert find_unknown_variables([name, "HOME", *_KNOWN]) == [
+        f"{name} in the environment is unknown and ignored; {advice}"
+    ]
+
+
+def test_variables_that_kubernetes_sets_for_services_are_no_mistakes() -> None:
+    names = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_REST", "PORT", "PORT_9080_TCP", "PORT_9080_TCP_ADDR")
+    assert find_unknown_variables([f"YUNISHARD{part}_{name}" for name in names for part in ("", "_REST")]) == []
+
+
+@pytest.mark.parametrize("name", ["YUNISHARD_GRPC_PORT", "YUNISHARD_PORT", "YUNISHARD_REST_SERVICE_PORT"])
+def test_a_name_that_kubernetes_could_have_set_is_a_mistake_where_it_has_set_none(name: str) -> None:
+    assert [line.split()[0] for line in find_unknown_variables([name, "YUNISHARD_WEB_SERVICE_HOST"])] == [name]
+
+
+def test_all_variables_of_clients_are_known() -> None:
+    assert {KEYS_VARIABLE, TOKEN_FILE} <= set(_KNOWN)
+
+
+@pytest.mark.processes
+def test_a_command_warns_and_runs(tmp_path: Path) -> None:
+    words = [sys.executable, "-P", "-c", "from yunishard.cli import main; raise SystemExit(main())", "settings"]
+    done = subprocess.run(
+        words,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "YUNISHARD_LOGLEVEL": "debug"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == (
+        "yunishard settings: YUNISHARD_LOGLEVEL in the environment is unknown and ignored; "
+        "did you mean YUNISHARD_LOG_LEVEL?\n"
+    )
+    assert "log-level" in done.stdout
+
+
+@pytest.mark.processes
+def test_the_system_warns_and_starts(tmp_path: Path) -> None:
+    prefix = ("env", "YUNISHARD_LOGLEVEL=debug")
+    with up("--ephemeral", *FREE_PORTS, folder=tmp_path, module="tests.deploy.fake_up", prefix=prefix) as system:
+        (tmp_path / "wanted.json").write_text("{}")
+        system.announced()
+        assert system.says("WARNING supervisor core.supervisor: YUNISHARD_LOGLEVEL in the environment is unknown and ")
+        assert system.stop() == 0

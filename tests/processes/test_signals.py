@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from common.signals import IGNORED
+from common.process import IGNORED
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.system import System
 from tests.processes.test_hostile_grpc import play, registered

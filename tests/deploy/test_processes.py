@@ -1,3 +1,5 @@
+"""Lifelines of child processes."""
+
 import asyncio
 import socket
 
