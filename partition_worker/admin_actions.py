@@ -23,7 +23,7 @@ from partition_worker.redaction import Visibility
 def kill_application(
     partition: Partition, rm: str, message: KillApplication, now: float
 ) -> tuple[Answer, list[Effect]]:
-    """Kill an application: what the asker is answered, and what follows for everybody else."""
+    """Kill an application; returns the answer and the effects."""
     application = partition.applications.get(message.application_id)
     try:
         _check_visible(partition, message)
@@ -39,7 +39,7 @@ def kill_application(
 def move_application(
     partition: Partition, rm: str, message: MoveApplication, now: float
 ) -> tuple[Answer, list[Effect]]:
-    """Move an application to another queue: what the asker is answered, and what follows for everybody else."""
+    """Move an application to another queue; returns the answer and the effects."""
     if not message.queue:
         return Answer(status=400, body=b"no queue to move the application to"), []
     try:
@@ -54,10 +54,10 @@ def move_application(
 
 
 def _check_visible(partition: Partition, message: KillApplication | MoveApplication) -> None:
-    """See that what the message names is there and, where that matters, that the actor may see it.
+    """Check that the application and the queue exist and, if `seen_only`, are visible to the actor.
 
     Raises:
-        NotDone: 404, also for what is there and may not be seen.
+        NotDone: 404, also if one exists and is not visible.
     """
     application = partition.applications.get(message.application_id)
     visible = Visibility(partition, message.actor) if message.seen_only else None
@@ -79,7 +79,7 @@ def _refused(refusal: NotDone) -> Answer:
 def make_decisions(
     partition: Partition, rm: str, wanted: Schedule, now: float, *, manual: bool
 ) -> tuple[Answer, list[Effect]]:
-    """Make the decisions: what the asker is answered, and what follows for everybody else."""
+    """Make up to so many decisions; returns the answer and the effects."""
     name = wanted.name or external_name(rm, partition.name)
     if not manual:
         reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
@@ -92,7 +92,7 @@ def make_decisions(
 
 
 def _describe(decision: Decision, effects: list[Effect]) -> DecisionView:
-    """A decision, and which releases the RM is told to make for it."""
+    """A decision, and the releases that the RM is asked for because of it."""
     return DecisionView(
         kind=type(decision).__name__.lower(),
         application_id=decision.application.application_id,

@@ -23,29 +23,29 @@ from common.wire import Incoming, Outgoing, decode_body, encode_body
 from partition_worker.partition_host import GROUPS
 
 LOOKUP_MAX_S: Final = 5.0
-"""How long a look-up may take, from the moment when it is asked for."""
+"""Time limit of a lookup, from its request."""
 
 THREADS: Final = 4
-"""Look-ups that are made at once."""
+"""Concurrent lookups."""
 
 WANTED_MAX: Final = 10_000
-"""Look-ups that are made or wait at once; the next one is answered with a problem."""
+"""Maximum of unanswered lookups; the next one fails."""
 
 NAME_LENGTH_MAX: Final = 256
-"""Characters of a name that is looked up: no system has a user with more."""
+"""Maximum length of a user name: no system has longer ones."""
 
 _log = logging.getLogger("core.scheduler.ugm")
 
 
 class LookupFailed(Exception):
-    """A user without groups; the text is the reason for the resource manager."""
+    """A lookup without result; the RM receives the text."""
 
 
 def look_up_groups(user: str) -> list[str]:
-    """The groups of a user, the primary one first; one without a name in UTF-8 is the text of its number.
+    """Return the groups of a user, the primary one first. A group without a name in UTF-8 is represented by its number.
 
     Raises:
-        LookupFailed: no such user, or the system cannot say.
+        LookupFailed: the user is unknown, or the system's lookup fails.
     """
     if len(user) > NAME_LENGTH_MAX:
         raise LookupFailed(f"user: a name has at most {NAME_LENGTH_MAX} characters, not {len(user)}")
@@ -66,7 +66,7 @@ def _name(gid: int) -> str:
 
 
 def name_of(gid: int, name: str) -> str:
-    """What a group is called here. Bytes that are no UTF-8 (halves of characters, to Python) fit into no message."""
+    """The name of a group, or its number if the name is not UTF-8 (surrogates in Python), which no message can hold."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -94,20 +94,20 @@ class GroupLookup:
         self._loop = asyncio.get_running_loop()
         self._answers: deque[Incoming] = deque()
         self._running: dict[str, asyncio.TimerHandle] = {}
-        """The users that have been asked for and not answered, with what ends their time."""
+        """The users whose lookup is not answered yet, with the timer of its time limit."""
         self._threads = 0
         self._changed = threading.Condition()
         self._waiting: dict[str, None] = {}
-        """Those of them that no thread has taken yet; shared with the threads, under `_changed`."""
+        """Those whose lookup no thread has started yet; shared with the threads, protected by `_changed`."""
 
     def send(self, message: Outgoing) -> None:
         user = decode_body(GroupsWanted, message.body).user
         if user in self._running:
-            return  # the answer will be for both
+            return  # one answer is enough
         if len(self._running) >= WANTED_MAX:
-            self._answer(_problem(user, f"looking up the groups of user {user}: {WANTED_MAX} look-ups wait already"))
+            self._answer(_problem(user, f"looking up the groups of user {user}: {WANTED_MAX} lookups wait already"))
             return
-        self._running[user] = self._loop.call_later(self._limit_s, self._too_late, user)
+        self._running[user] = self._loop.call_later(self._limit_s, self._expire, user)
         with self._changed:
             self._waiting[user] = None
             self._changed.notify()
@@ -115,9 +115,9 @@ class GroupLookup:
             self._start()
 
     def _start(self) -> None:
-        """Start one more thread; if the system has none left, those there are do the work, or the time runs out."""
+        """Start one more thread. If the system refuses, the other threads do the work, or the time limit expires."""
         try:
-            threading.Thread(target=self._work, name=f"groups-{self._threads + 1}", daemon=True).start()
+            threading.Thread(target=self._run_lookups, name=f"groups-{self._threads + 1}", daemon=True).start()
         except RuntimeError as error:
             _log.warning("no thread for looking up groups: %s", error)
         else:
@@ -126,14 +126,14 @@ class GroupLookup:
     def receive(self) -> Incoming | None:
         return self._answers.popleft() if self._answers else None
 
-    def _too_late(self, user: str) -> None:
+    def _expire(self, user: str) -> None:
         with self._changed:
             self._waiting.pop(user, None)
         problem = f"looking up the groups of user {user} took longer than {self._limit_s:g} s"
         self._finish(user, self._running.get(user), _problem(user, problem))
 
     def _finish(self, user: str, timer: asyncio.TimerHandle | None, body: bytes) -> None:
-        """Answer, unless this look-up has been answered: a user may have been asked for again since."""
+        """Answer, unless this lookup is answered already: the user may have been requested again since."""
         if timer is None or self._running.get(user) is not timer:
             return
         del self._running[user]
@@ -146,7 +146,7 @@ class GroupLookup:
 
     # In the threads -------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _run_lookups(self) -> None:
         while True:
             with self._changed:
                 while not self._waiting:
@@ -154,18 +154,18 @@ class GroupLookup:
                 user = next(iter(self._waiting))
                 del self._waiting[user]
             timer = self._running.get(user)
-            body = self._looked_up(user)
+            body = self._look_up_encoded(user)
             try:
                 self._loop.call_soon_threadsafe(self._finish, user, timer, body)
             except RuntimeError:
-                return  # the loop has ended, and the process will
+                return  # the event loop has ended, and the process ends
 
-    def _looked_up(self, user: str) -> bytes:
-        """The answer, whole: what cannot be sent is found out here, where it is a problem and nobody waits for ever."""
+    def _look_up_encoded(self, user: str) -> bytes:
+        """Look up and encode, so that a result that cannot be encoded is an error of the lookup."""
         try:
             return encode_body(GroupsFound(user=user, groups=self._lookup(user)))
         except LookupFailed as error:
             return _problem(user, str(error))
-        except Exception as error:  # whatever it is, somebody waits for an answer
+        except Exception as error:  # any error must be answered
             _log.warning("looking up the groups of user %s failed", ascii(user), exc_info=True)
             return _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")

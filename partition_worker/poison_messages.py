@@ -31,19 +31,19 @@ from common.wire import Incoming, WireError, decode_body, encode_body
 from partition_worker.partition_host import check_length
 
 ATTEMPTS_MAX: Final = 2
-"""Times that handling a message may end the worker. The next time the message is set aside."""
+"""Times that handling a message may end the worker. The next time the message is quarantined."""
 
 ANSWERED: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
-"""Kinds that are answered with the reason instead."""
+"""Kinds that are answered with the reason."""
 
 REFUSABLE: Final = frozenset({*NUMBERED, *ANSWERED, "PredicatesAnswered", "PrepareConfig"})
-"""Kinds that can be set aside. The others tell a worker what runs already; without them it could not go on."""
+"""Kinds that can be quarantined. The worker cannot continue without the others, which restore what runs already."""
 
 _IDENTITY: Final = struct.Struct("<IIQ")
 
 
 class Poison(NamedTuple):
-    """A message that was set aside, to be kept for inspection."""
+    """A quarantined message, to be stored for inspection."""
 
     at: float
     """Unix seconds."""
@@ -67,14 +67,12 @@ class Attempts:
 
 
 def identity(kind: str, body: bytes) -> bytes:
-    """What a message is known by: what it says, not when and in which session it came, so that it is recognised in a
-    new session, too.
-    """
+    """Identify a message by its content, and not by time or session, so that it is recognized in a new session, too."""
     return _IDENTITY.pack(zlib.crc32(kind.encode()), zlib.crc32(body), len(body))
 
 
 def reason(header: Header, body: bytes, partition: str) -> str:
-    """Why a message is set aside, for people, and for the RM: it names the partition as the RM does."""
+    """Describe why a message is quarantined, with the RM's name of the partition."""
     name = usual_name(partition)
     return (
         f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
@@ -83,8 +81,8 @@ def reason(header: Header, body: bytes, partition: str) -> str:
 
 
 def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
-    """The message that takes the place of a command of the RM. If `itemized`, it names what the command would have
-    added; for that the command has to be decoded.
+    """Build the message that replaces a quarantined command. If `itemized`, it lists the items that the command would
+    have added; for that the command is decoded.
     """
     header, body = incoming.header, incoming.body
     message = SetAside(kind=header.kind, reason=why)
@@ -93,7 +91,7 @@ def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
         try:
             command = decode_body(NUMBERED[header.kind], body)
             check_length(command)
-        except WireError:  # it is refused as a whole, as it would have been
+        except WireError:  # it is refused as a whole
             command = None
     match command:
         case NodeRequest(nodes=nodes):

@@ -31,7 +31,7 @@ from partition_worker.engine.user_resolution import User
 
 
 class Right(IntEnum):
-    """What somebody may do in a queue; each includes those before it."""
+    """A viewer's right in a queue; each includes those before it."""
 
     NOTHING = 0
     SUBMIT = 1
@@ -39,7 +39,7 @@ class Right(IntEnum):
 
 
 class Visibility:
-    """What a viewer may see at this moment; everything if there is none."""
+    """The visible parts of a partition for one viewer; everything without a viewer."""
 
     def __init__(self, books: PartitionState, viewer: Actor | None) -> None:
         self._books: Final = books
@@ -47,22 +47,22 @@ class Visibility:
         self._user: Final = User(viewer.user, tuple(viewer.groups))
         self._rights: dict[Queue, Right] = {}
         self._rights_at: dict[str, Right] = {}
-        self._leads: dict[Queue, bool] = {}
+        self._shown: dict[Queue, bool] = {}
         self.everything: Final = viewer.scheduler_admin or books.tree.root.admits_administration(self._user)
 
     # Queues ---------------------------------------------------------------------------------------------------------
 
     def right(self, queue: Queue) -> Right:
-        """What the viewer may do in a queue of the tree."""
+        """The viewer's right in a queue of the tree."""
         if self.everything:
             return Right.ADMINISTER
         found = self._rights.get(queue)
         if found is None:
-            found = self._rights[queue] = self._found(queue)
+            found = self._rights[queue] = self._compute_right(queue)
         return found
 
-    def _found(self, queue: Queue) -> Right:
-        """As `Queue.admits_administration` and `Queue.admits_submission` say: what holds above holds for all below."""
+    def _compute_right(self, queue: Queue) -> Right:
+        """Apply the rules of `Queue.admits_administration` and `Queue.admits_submission`: rights are inherited."""
         user, above = self._user, Right.NOTHING if queue.parent is None else self.right(queue.parent)
         if above is Right.ADMINISTER or queue.admin_acl.allows(user.name, user.groups):
             return Right.ADMINISTER
@@ -73,7 +73,7 @@ class Visibility:
         return Right.NOTHING
 
     def right_at(self, path: str) -> Right:
-        """What they may do at a path, at which there may be no queue, or none any more."""
+        """The viewer's right at a path, where a queue may be missing."""
         found = self._rights_at.get(path)
         if found is None:
             queue = self._nearest(path)
@@ -81,7 +81,7 @@ class Visibility:
         return found
 
     def _nearest(self, path: str) -> Queue | None:
-        """The lowest queue on the way to the path; None if it does not even begin at the root."""
+        """The lowest existing queue on the path; None if the path does not start at the root."""
         first, *names = path.lower().split(".")
         queue = self._books.tree.root
         if first != queue.path:
@@ -94,18 +94,16 @@ class Visibility:
         return queue
 
     def shows(self, queue: Queue) -> bool:
-        """Whether the queue is there for the viewer, if only by its name. The root always is."""
-        return queue.parent is None or self.right(queue) is not Right.NOTHING or self._leads_on(queue)
-
-    def _leads_on(self, queue: Queue) -> bool:
-        """Whether something below it may be seen."""
-        found = self._leads.get(queue)
+        """Whether the queue is visible, if only its name. The root always is."""
+        if queue.parent is None or self.right(queue) is not Right.NOTHING:
+            return True
+        found = self._shown.get(queue)
         if found is None:
-            found = self._leads[queue] = any(self.shows(child) for child in queue.children.values())
+            found = self._shown[queue] = any(self.shows(child) for child in queue.children.values())
         return found
 
     def highest(self, wanted: Right) -> Iterator[str]:
-        """The paths where this right begins: it holds for all below each of them."""
+        """The paths of the highest queues with this right; it holds for all queues below them."""
         waiting = [self._books.tree.root]
         while waiting:
             queue = waiting.pop()
@@ -117,46 +115,44 @@ class Visibility:
     # Applications ---------------------------------------------------------------------------------------------------
 
     def application(self, application: Application) -> bool:
-        """Whether an application may be seen, also one that has ended."""
-        return self.everything or self._work(application.user.name, application.queue.path)
+        """Whether an application is visible, also one that has ended."""
+        return self.everything or self._shows_of(application.user.name, application.queue.path)
 
     def rejection(self, rejection: Rejection) -> bool:
-        """Whether an application that was refused may be seen."""
-        return self.everything or self._work(rejection.user, rejection.queue_name)
+        """Whether a rejected application is visible."""
+        return self.everything or self._shows_of(rejection.user, rejection.queue_name)
 
     def application_named(self, application_id: str) -> bool:
-        """Whether the application of this name that has not ended may be seen."""
+        """Whether the running application of this ID is visible."""
         found = self._books.applications.get(application_id)
         return self.everything or (found is not None and self.application(found))
 
-    def _work(self, user: str, path: str) -> bool:
+    def _shows_of(self, user: str, path: str) -> bool:
         return self.user(user) or self.right_at(path) is Right.ADMINISTER
 
     # Users and groups -----------------------------------------------------------------------------------------------
 
     def user(self, name: str) -> bool:
-        """Whether what a user has and may have may be seen: it is the viewer."""
+        """Whether the usage of a user is visible: only the viewer's own."""
         return self.everything or (bool(name) and name == self._user.name)
 
     def group(self, name: str) -> bool:
-        """Whether what a group has and may have may be seen: the viewer is in it."""
+        """Whether the usage of a group is visible: only of the viewer's groups."""
         return self.everything or name in self._user.groups
 
-
-# Redacted views -------------------------------------------------------------------------------------------------------
 
 # Queues -------------------------------------------------------------------------------------------------------------
 
 
 def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
-    """A queue that is there for the viewer: only its name and its place where it but leads to what they may see."""
+    """A visible queue; only its name and position if the viewer has no right in it but in a queue below."""
     return _redact_queue(one, headroom(one), visible, subtree=subtree, partition=partition)
 
 
 def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     right = visible.right(one)
     if right is Right.ADMINISTER:
-        return views.full_queue_view(one, room, subtree=subtree, partition=partition)
+        return views.queue_view(one, room, subtree=subtree, partition=partition)
     children = views.sort_by_path([child for child in one.children.values() if visible.shows(child)])
     below = [
         _redact_queue(child, views.child_headroom(child, room), visible, subtree=True, partition="")
@@ -169,7 +165,7 @@ def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtre
 
 
 def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:
-    """A queue above one that may be seen. What it has to show besides its place is nothing or off."""
+    """A queue above a visible one: its position, and defaults."""
     return QueueView(
         queuename=one.path,
         status=one.state,
@@ -194,7 +190,7 @@ def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partit
 
 
 def redact_node(one: Node, visible: Visibility) -> NodeView:
-    """A node: of what runs there, and of what it is kept for, only what may be seen; of others' pods no tags."""
+    """A node with its visible allocations and reservations, and foreign allocations without tags."""
     view = views.node_view(one)
     if visible.everything:
         return view
@@ -211,13 +207,13 @@ def redact_node(one: Node, visible: Visibility) -> NodeView:
 
 
 def redact_user(tracker: Tracker, visible: Visibility) -> UserView:
-    """What the viewer uses: without queues where they may do nothing and have nothing, whatever they are allowed."""
+    """The viewer's usage, without queues where the viewer has no right and no usage."""
     view = views.user_view(tracker)
     return view if visible.everything else replace(view, queues=_redact_usage(view.queues, tracker, visible))
 
 
 def redact_group(tracker: Tracker, visible: Visibility) -> GroupView:
-    """What a group of the viewer uses: of others' applications only the sums."""
+    """The usage of a group of the viewer; other users' applications only in the sums."""
     view = views.group_view(tracker)
     if visible.everything:
         return view
@@ -234,7 +230,7 @@ def _redact_usage(view: UsageView | None, tracker: Tracker, visible: Visibility)
 
 
 def _redact_level(view: UsageView, visible: Visibility, *, paths: set[str], names: set[str]) -> UsageView | None:
-    """A level, if it may be seen or leads to one that may."""
+    """The usage in one queue and below, if any of it is visible."""
     below = (_redact_level(child, visible, paths=paths, names=names) for child in view.children)
     children = [child for child in below if child is not None]
     if not (children or view.queue_path in paths or visible.right_at(view.queue_path) is not Right.NOTHING):
@@ -247,10 +243,10 @@ def _redact_level(view: UsageView, visible: Visibility, *, paths: set[str], name
 
 
 def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemption]:
-    """Those that touch applications that may be seen, the newest first, each without the names of others.
+    """Preemptions of visible applications, newest first, without the names of others.
 
-    One that may be seen as its user's is known by its id, and an id may be used again when its application has ended:
-    where not all that are known by it may be seen, none is. Administrators see what happened in their queues.
+    An application is identified by its ID, which may be used again after the application has ended: if not all
+    applications with an ID are visible, none is. Administrators see the preemptions in their queues.
     """
     if visible.everything:
         return list(partition.preemptions)

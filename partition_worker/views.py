@@ -4,53 +4,22 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Final
 
+from common import rest_views
 from common.messages import Resources
 from common.resources import Limit, drop_zeros, less, saturate, tighten
-from common.rest_views import (
-    NEVER_MS,
-    PRIORITY_NONE,
-    AllocationView,
-    ApplicationView,
-    AskView,
-    BucketView,
-    CapacityView,
-    FilterView,
-    ForeignAllocationView,
-    GroupView,
-    HistoryView,
-    LogEntryView,
-    NodeSortingView,
-    NodeView,
-    PartitionView,
-    PlaceholderView,
-    PreemptionView,
-    QueueView,
-    RuleView,
-    StateView,
-    TemplateView,
-    TypeUtilisationView,
-    UsageView,
-    UserView,
-    UtilisationView,
-    VictimView,
-    format_duration,
-    format_rfc3339,
-    percentages,
-)
 from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
 from partition_worker.engine.application import Application, AppState, History, TaskGroup, Use
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement_rules import FilterDescription, RuleDescription
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
-from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Rejection
 from partition_worker.engine.usage_trackers import QueueUsage, Tracker
@@ -58,14 +27,14 @@ from partition_worker.engine.usage_trackers import QueueUsage, Tracker
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How a partition is presented: its RM, and the name that the asker knows it by."""
+    """The names of a partition in its views: its RM, and the name in the query."""
 
     rm: str
     name: str
 
 
 DELAYS_MAX: Final = 256
-"""Delays whose texts are remembered: those of thousands of queues are mostly the same."""
+"""Cached texts of delays: most queues have the same."""
 
 _state: Callable[[Application], AppState] = attrgetter("state")
 _path: Callable[[Queue], str] = attrgetter("path")
@@ -77,21 +46,21 @@ def _nonzero(amounts: Resources) -> Resources:
     return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
 
 
-def partition_view(partition: Partition, shown: Shown) -> PartitionView:
+def partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionView:
     """An entry of the list of partitions."""
     root, fleet = partition.tree.root, partition.nodes
     states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
     states[AppState.REJECTED] += len(partition.rejections)
     counts = {str(state): number for state, number in sorted(states.items()) if number}
-    return PartitionView(
+    return rest_views.PartitionView(
         cluster_id=shown.rm,
         name=shown.name,
-        capacity=CapacityView(
+        capacity=rest_views.CapacityView(
             capacity=saturate(fleet.total),
             used_capacity=_nonzero(root.allocated),
-            utilization=percentages(drop_zeros(root.allocated), fleet.total),
+            utilization=rest_views.percentages(drop_zeros(root.allocated), fleet.total),
         ),
-        node_sorting_policy=NodeSortingView(
+        node_sorting_policy=rest_views.NodeSortingView(
             type=fleet.policy,
             resource_weights={kind: int(w) if w == w // 1 else w for kind, w in sorted(fleet.weights.items())},
         ),
@@ -105,16 +74,11 @@ def partition_view(partition: Partition, shown: Shown) -> PartitionView:
     )
 
 
-def queue_view(one: Queue, *, subtree: bool, partition: str) -> QueueView:
-    """A queue, with everything below it if `subtree`; `partition` is shown on this queue only."""
-    return full_queue_view(one, headroom(one), subtree=subtree, partition=partition)
-
-
-def full_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> QueueView:
-    """The same by somebody who has gone down to it and knows how much room there is in it."""
+def queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> rest_views.QueueView:
+    """A queue with this headroom, with everything below it if `subtree`; `partition` is shown on this queue only."""
     children = sort_by_path(one.children.values())
     below = (
-        [full_queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
+        [queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
         if subtree
         else []
     )
@@ -123,13 +87,13 @@ def full_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition:
 
 
 def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
-    """The headroom of a queue, whose parent has so much."""
+    """The headroom of a queue whose parent has the headroom `above`."""
     maximum = child.maximum
     return above if maximum is None else tighten(less(maximum, child.allocated), above)
 
 
 def sort_by_path(children: Collection[Queue]) -> list[Queue]:
-    """As they are shown."""
+    """Sort queues as they are listed."""
     return sorted(children, key=_path) if children else []
 
 
@@ -137,16 +101,16 @@ def queue_view_with_children(
     one: Queue,
     room: Limit | None,
     children: list[Queue],
-    below: list[QueueView],
+    below: list[rest_views.QueueView],
     *,
     allocating: list[str],
     partition: str,
-) -> QueueView:
-    """A queue with these of its children, of which this is shown. What of a queue never changes in place is not copied:
-    there are thousands, and the partition decides nothing meanwhile.
+) -> rest_views.QueueView:
+    """A queue with the names of `children` and the views `below`. Values that never change in place are not copied:
+    there are thousands of queues, and the partition does not schedule meanwhile.
     """
     policies, maximum, allocated = one.policies, one.maximum or {}, one.allocated
-    return QueueView(
+    return rest_views.QueueView(
         queuename=one.path,
         status=one.state,
         partition=partition,
@@ -163,7 +127,7 @@ def queue_view_with_children(
         template=_template(one.template),
         children=below,
         child_names=[child.path for child in children],
-        abs_used_capacity=percentages(drop_zeros(allocated), maximum) if maximum else {},
+        abs_used_capacity=rest_views.percentages(drop_zeros(allocated), maximum) if maximum else {},
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
@@ -183,13 +147,13 @@ def queue_view_with_children(
 
 @lru_cache(DELAYS_MAX)
 def _delay(seconds: float) -> str:
-    return format_duration(round(seconds * 1e9))
+    return rest_views.format_duration(round(seconds * 1e9))
 
 
-def _template(template: Template | None) -> TemplateView | None:
+def _template(template: Template | None) -> rest_views.TemplateView | None:
     if template is None:
         return None
-    return TemplateView(
+    return rest_views.TemplateView(
         max_applications=template.max_applications,
         max_resource=saturate(template.maximum or {}),
         guaranteed_resource=saturate(template.guaranteed or {}),
@@ -197,10 +161,10 @@ def _template(template: Template | None) -> TemplateView | None:
     )
 
 
-def application_view(application: Application, shown: Shown) -> ApplicationView:
+def application_view(application: Application, shown: Shown) -> rest_views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
     asks, allocations = application.requests, application.allocations
-    return ApplicationView(
+    return rest_views.ApplicationView(
         application_id=application.application_id,
         used_resource=_nonzero(application.allocated),
         max_used_resource=saturate(application.max_allocated),
@@ -214,25 +178,23 @@ def application_view(application: Application, shown: Shown) -> ApplicationView:
         application_state=application.state,
         user=application.user.name,
         groups=list(application.user.groups),
-        state_log=[StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
-        placeholder_data=_task_groups(application.task_groups) if application.task_groups else [],
+        state_log=[rest_views.StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
+        placeholder_data=[_task_group(group) for _, group in sorted(application.task_groups.items())],
         has_reserved=bool(application.reservations),
         reservations=sorted(application.reservations) if application.reservations else [],
         max_request_priority=application.priority,
-        start_time=application.started_ns // 1_000_000 if application.started_ns else NEVER_MS,
+        start_time=application.started_ns // 1_000_000 if application.started_ns else rest_views.NEVER_MS,
         resource_history=_history(application.history)
         if application.history and not application.finished_ns
-        else HistoryView(),
-        backoff_deadline=format_rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
+        else rest_views.HistoryView(),
+        backoff_deadline=rest_views.format_rfc3339(int(application.back_off_until * 1e9))
+        if application.back_off_until
+        else "",
     )
 
 
-def _task_groups(groups: Mapping[str, TaskGroup]) -> list[PlaceholderView]:
-    return [_task_group(groups[name]) for name in sorted(groups)]
-
-
-def _task_group(group: TaskGroup) -> PlaceholderView:
-    return PlaceholderView(
+def _task_group(group: TaskGroup) -> rest_views.PlaceholderView:
+    return rest_views.PlaceholderView(
         task_group_name=group.name,
         count=group.count,
         min_resource=saturate(group.minimum),
@@ -241,9 +203,9 @@ def _task_group(group: TaskGroup) -> PlaceholderView:
     )
 
 
-def _history(history: History) -> HistoryView:
-    """Of an application that has not ended: of others YuniKorn shows none."""
-    return HistoryView(
+def _history(history: History) -> rest_views.HistoryView:
+    """The resource history of an application that has not ended; YuniKorn has none for ended ones."""
+    return rest_views.HistoryView(
         resource_usage=used_resources(history, Use.REAL),
         preempted_resource=used_resources(history, Use.PREEMPTED),
         placeholder_resource=used_resources(history, Use.PLACEHOLDER),
@@ -251,13 +213,13 @@ def _history(history: History) -> HistoryView:
 
 
 def used_resources(history: History, use: Use) -> dict[str, Resources]:
-    """By instance type."""
+    """Amounts times seconds, by instance type."""
     return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
-def rejection_view(rejection: Rejection, shown: Shown) -> ApplicationView:
-    """An application that was refused."""
-    return ApplicationView(
+def rejection_view(rejection: Rejection, shown: Shown) -> rest_views.ApplicationView:
+    """An application that was rejected."""
+    return rest_views.ApplicationView(
         application_id=rejection.application_id,
         partition=shown.name,
         queue_name=rejection.queue_name,
@@ -267,15 +229,15 @@ def rejection_view(rejection: Rejection, shown: Shown) -> ApplicationView:
         user=rejection.user,
         groups=list(rejection.groups),
         rejected_message=rejection.reason,
-        state_log=[StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
-        max_request_priority=PRIORITY_NONE,
-        start_time=NEVER_MS,
-        resource_history=HistoryView(),
+        state_log=[rest_views.StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
+        max_request_priority=rest_views.PRIORITY_NONE,
+        start_time=rest_views.NEVER_MS,
+        resource_history=rest_views.HistoryView(),
     )
 
 
-def _ask(ask: Allocation) -> AskView:
-    return AskView(
+def _ask(ask: Allocation) -> rest_views.AskView:
+    return rest_views.AskView(
         allocation_key=ask.key,
         allocation_tags=ask.tags,
         request_time=ask.created_ns,
@@ -293,17 +255,17 @@ def _ask(ask: Allocation) -> AskView:
     )
 
 
-def _log(group: AskGroup) -> list[LogEntryView]:
-    """Why these asks were not placed, the reasons in the order in which they were first met."""
+def _log(group: AskGroup) -> list[rest_views.LogEntryView]:
+    """Why these asks were not placed; the reasons in the order of their first occurrence."""
     return [
-        LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+        rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
         for reason, failure in group.failures.items()
     ]
 
 
-def _allocation(allocation: Allocation) -> AllocationView:
+def _allocation(allocation: Allocation) -> rest_views.AllocationView:
     asked_ns = allocation.placeholder_created_ns if allocation.placeholder_used else allocation.created_ns
-    return AllocationView(
+    return rest_views.AllocationView(
         allocation_key=allocation.key,
         allocation_tags=allocation.tags,
         request_time=asked_ns,
@@ -321,8 +283,8 @@ def _allocation(allocation: Allocation) -> AllocationView:
     )
 
 
-def _foreign(allocation: Allocation) -> ForeignAllocationView:
-    return ForeignAllocationView(
+def _foreign(allocation: Allocation) -> rest_views.ForeignAllocationView:
+    return rest_views.ForeignAllocationView(
         allocation_key=allocation.key,
         allocation_tags=allocation.tags,
         allocation_time=allocation.created_ns,
@@ -333,9 +295,9 @@ def _foreign(allocation: Allocation) -> ForeignAllocationView:
     )
 
 
-def node_view(node: Node) -> NodeView:
-    """A node with all that runs on it."""
-    return NodeView(
+def node_view(node: Node) -> rest_views.NodeView:
+    """A node with its allocations."""
+    return rest_views.NodeView(
         node_id=node.node_id,
         host_name=node.attribute("hostname"),
         rack_name=node.attribute("rackname"),
@@ -344,7 +306,7 @@ def node_view(node: Node) -> NodeView:
         allocated=_nonzero(node.allocated),
         occupied=_nonzero(node.occupied),
         available=_nonzero(node.available),
-        utilized=percentages(drop_zeros(node.allocated), node.capacity),
+        utilized=rest_views.percentages(drop_zeros(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.schedulable,
@@ -353,27 +315,27 @@ def node_view(node: Node) -> NodeView:
     )
 
 
-def user_view(tracker: Tracker) -> UserView:
-    """What a user has and may have, as a tree of queues."""
+def user_view(tracker: Tracker) -> rest_views.UserView:
+    """The usage and limits of a user, as a tree of queues."""
     charged = (account for account in tracker.accounts.values() if account.group_name is not None)
     groups = {account.application.application_id: account.group_name or "" for account in charged}
-    return UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
+    return rest_views.UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
 
 
-def group_view(tracker: Tracker) -> GroupView:
-    """What a group has and may have, as a tree of queues, and the applications that count for it."""
+def group_view(tracker: Tracker) -> rest_views.GroupView:
+    """The usage and limits of a group, as a tree of queues, and the applications that are charged to it."""
     counted = [one.application.application_id for one in tracker.accounts.values() if one.counted]
-    return GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
+    return rest_views.GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
 
 
-def _usage(tracker: Tracker) -> UsageView | None:
+def _usage(tracker: Tracker) -> rest_views.UsageView | None:
     root = next((level for level in tracker.levels.values() if level.above is None), None)
     return None if root is None else _level(root)
 
 
-def _level(level: QueueUsage) -> UsageView:
+def _level(level: QueueUsage) -> rest_views.UsageView:
     allowance = level.allowance
-    return UsageView(
+    return rest_views.UsageView(
         queue_path=level.path,
         resource_usage=_nonzero(level.used),
         running_applications=sorted(level.applications),
@@ -387,13 +349,12 @@ def _level(level: QueueUsage) -> UsageView:
 
 _LAST_NS: Final = 2**63 - 1
 _LAST_NUMBER: Final = ENTRIES_MAX
-"""Of the entries of one moment."""
+"""The highest number of an entry with the same time."""
 
 
 def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
-    """The entries, the newest first, each by a key that sorts so: the newest have the smallest.
-
-    Those of one moment are numbered from the oldest, so that newer ones change no key.
+    """Index the entries by keys that sort the newest first. Entries of the same time are numbered from the oldest, so
+    that newer ones change no key.
     """
     numbers = Counter[int]()
     keyed: list[tuple[str, Preemption]] = []
@@ -404,9 +365,9 @@ def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     return dict(reversed(keyed))
 
 
-def preemption_view(entry: Preemption) -> PreemptionView:
+def preemption_view(entry: Preemption) -> rest_views.PreemptionView:
     """An entry with its victims."""
-    return PreemptionView(
+    return rest_views.PreemptionView(
         time=int(entry.at * 1e9),
         kind=entry.kind,
         queue_name=entry.queue,
@@ -420,8 +381,8 @@ def preemption_view(entry: Preemption) -> PreemptionView:
     )
 
 
-def _victim(victim: Victim) -> VictimView:
-    return VictimView(
+def _victim(victim: Victim) -> rest_views.VictimView:
+    return rest_views.VictimView(
         allocation_key=victim.key,
         application_id=victim.application_id,
         queue_name=victim.queue,
@@ -434,9 +395,9 @@ def _victim(victim: Victim) -> VictimView:
 # Placement rules ------------------------------------------------------------------------------------------------------
 
 
-def rule_view(described: RuleDescription) -> RuleView:
+def rule_view(described: RuleDescription) -> rest_views.RuleView:
     """A rule with its parents."""
-    return RuleView(
+    return rest_views.RuleView(
         name=described.name,
         parameters=described.parameters,
         filter=None if described.filter is None else _filter(described.filter),
@@ -444,8 +405,8 @@ def rule_view(described: RuleDescription) -> RuleView:
     )
 
 
-def _filter(described: FilterDescription) -> FilterView:
-    return FilterView(
+def _filter(described: FilterDescription) -> rest_views.FilterView:
+    return rest_views.FilterView(
         type="allow" if described.allows else "deny",
         user_list=list(described.users),
         group_list=list(described.groups),
@@ -460,25 +421,30 @@ BUCKETS: Final = 10
 _BUCKET_PERCENT: Final = 100 // BUCKETS
 
 
-def utilisation_view(nodes: Iterable[Node], *, rm: str, partition: str) -> UtilisationView:
-    """All nodes by how full they are; `partition` is the name to show."""
+def utilisation_view(nodes: Iterable[Node], *, rm: str, partition: str) -> rest_views.UtilisationView:
+    """All nodes by utilization, for each resource type; `partition` is the name to show."""
     found: dict[str, list[list[str]]] = {}
     for node in nodes:
-        used = percentages(node.allocated, node.capacity)
+        used = rest_views.percentages(node.allocated, node.capacity)
         for kind in node.capacity:
             if kind not in found:
                 found[kind] = [[] for _ in range(BUCKETS)]
             found[kind][bucket(used.get(kind, 0))].append(node.node_id)
-    return UtilisationView(
+    return rest_views.UtilisationView(
         cluster_id=rm,
         partition=partition,
-        utilizations=[TypeUtilisationView(type=kind, utilization=_bucket_views(found[kind])) for kind in sorted(found)],
+        utilizations=[
+            rest_views.TypeUtilisationView(
+                type=kind, utilization=[_bucket_view(*each) for each in enumerate(found[kind])]
+            )
+            for kind in sorted(found)
+        ],
     )
 
 
 def bucket(percent: int) -> int:
-    """The bucket of a node of which so much is used. A bucket includes its upper bound, the first its lower one too,
-    and a node that has more on it than it can hold is in the last.
+    """The index of the bucket for this utilization. A bucket includes its upper bound, the first one its lower bound,
+    too; a node with more than its capacity is in the last one.
 
     >>> [bucket(percent) for percent in (0, 10, 11, 100, 250)]
     [0, 0, 1, 9, 9]
@@ -486,12 +452,6 @@ def bucket(percent: int) -> int:
     return min(max(-(-percent // _BUCKET_PERCENT) - 1, 0), BUCKETS - 1)
 
 
-def _bucket_views(buckets: list[list[str]]) -> list[BucketView]:
-    return [
-        BucketView(bucket_name=_bucket_name(number), num_of_nodes=len(names), node_names=sorted(names))
-        for number, names in enumerate(buckets)
-    ]
-
-
-def _bucket_name(number: int) -> str:
-    return f"{number * _BUCKET_PERCENT}-{(number + 1) * _BUCKET_PERCENT}%"
+def _bucket_view(number: int, names: list[str]) -> rest_views.BucketView:
+    lower, upper = number * _BUCKET_PERCENT, (number + 1) * _BUCKET_PERCENT
+    return rest_views.BucketView(bucket_name=f"{lower}-{upper}%", num_of_nodes=len(names), node_names=sorted(names))

@@ -333,7 +333,7 @@ class Worker:
         elif channel.suspended:
             reason = "the partition was started again, and waits for the resource manager to resume its session"
         elif channel.backlog_full or (header.kind == "Schedule" and channel.outbox.is_full):
-            reason = f"the resource manager has {len(channel.outbox)} messages to acknowledge before it is told more"
+            reason = f"the resource manager has {len(channel.outbox)} messages to acknowledge before more is sent"
         else:
             return None
         return [self._make_answer(header, 503, reason)]

@@ -249,7 +249,7 @@ def test_when_too_many_wait_the_next_is_answered_at_once() -> None:
         desk = Desk(lookup)
         desk.asks(*(f"user-{number}" for number in range(WANTED_MAX + 1)))
         (found,) = await desk.answers()
-        assert (found.user, f"{WANTED_MAX} look-ups wait" in found.problem) == (f"user-{WANTED_MAX}", True)
+        assert (found.user, f"{WANTED_MAX} lookups wait" in found.problem) == (f"user-{WANTED_MAX}", True)
         go_on.set()
         assert len(await desk.answers(WANTED_MAX)) == WANTED_MAX
 
