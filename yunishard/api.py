@@ -37,19 +37,7 @@ from yunishard.client import Connecting as Connecting
 from yunishard.client import ResourceManager as ResourceManager
 from yunishard.client import connect as connect
 from yunishard.connection import StateDump as StateDump
-from yunishard.exceptions import AnswerTimeout as AnswerTimeout
-from yunishard.exceptions import Closed as Closed
-from yunishard.exceptions import ConfigurationRefused as ConfigurationRefused
-from yunishard.exceptions import ConnectFailed as ConnectFailed
-from yunishard.exceptions import KeyFileError as KeyFileError
-from yunishard.exceptions import KeyRefused as KeyRefused
-from yunishard.exceptions import OutcomeUnknown as OutcomeUnknown
-from yunishard.exceptions import RegistrationRefused as RegistrationRefused
-from yunishard.exceptions import ResyncFailed as ResyncFailed
-from yunishard.exceptions import SessionLost as SessionLost
-from yunishard.exceptions import UpdateTooLarge as UpdateTooLarge
-from yunishard.exceptions import UsageError as UsageError
-from yunishard.exceptions import YunishardError as YunishardError
+from yunishard.exceptions import *  # noqa: F403 - all exceptions are public
 from yunishard.results import ApplicationState as ApplicationState
 from yunishard.results import Callbacks as Callbacks
 from yunishard.results import NodeAction as NodeAction

@@ -205,7 +205,10 @@ class ResourceManager:
             Closed: `close` was called.
             UpdateTooLarge: a single item is larger than a message may be.
         """
-        return self._update("update_nodes()", lambda items, _: rm_messages.NodeRequest(nodes=items), nodes, ())
+        function = "update_nodes()"
+        return self._send(
+            split_by_size(lambda items, _: rm_messages.NodeRequest(nodes=items), nodes, function=function)
+        )
 
     @check_arguments
     def update_applications(
@@ -215,12 +218,7 @@ class ResourceManager:
         remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
     ) -> Coroutine[None, None, None]:
         """Submit applications and remove others; the core handles the new ones first."""
-        return self._update(
-            "update_applications()",
-            lambda items, gone: rm_messages.ApplicationRequest(new=items, remove=gone),
-            new,
-            remove,
-        )
+        return self._send(split_by_size(_build_application_request, new, remove, function="update_applications()"))
 
     @check_arguments
     def update_allocations(
@@ -230,7 +228,8 @@ class ResourceManager:
         releases: Sequence[rm_messages.AllocationRelease] = (),
     ) -> Coroutine[None, None, None]:
         """Send asks, allocations that already run, and releases; the core handles the releases last."""
-        return self._update("update_allocations()", _allocation_request, allocations, releases)
+        function = "update_allocations()"
+        return self._send(split_by_size(_build_allocation_request, allocations, releases, function=function))
 
     @check_arguments
     async def update_configuration(
@@ -402,14 +401,8 @@ class ResourceManager:
             " the core's log, then try again; hundreds of partitions take minutes, so give them a longer timeout_s"
         )
 
-    def _update(
-        self, function: str, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
-    ) -> Coroutine[None, None, None]:
-        return self._send(split_by_size(make, first, second, function=function))
-
     async def _send(self, commands: Sequence[tuple[Command, bytes]]) -> None:
         for command, body in commands:
-            self._driver.check()
             await self._driver.wait_until(lambda: self._session.protocol.has_room(command))  # noqa: B023 - awaited here
             self._driver.check()
             self._session.send_update(command, body)
@@ -462,7 +455,17 @@ def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
         raise KeyFileError(*error.args) from None
 
 
-def _allocation_request(
+def _build_node_request(nodes: list[rm_messages.NodeInfo], _: list[object]) -> rm_messages.NodeRequest:
+    return rm_messages.NodeRequest(nodes=nodes)
+
+
+def _build_application_request(
+    new: list[rm_messages.AddApplicationRequest], remove: list[rm_messages.RemoveApplicationRequest]
+) -> rm_messages.ApplicationRequest:
+    return rm_messages.ApplicationRequest(new=new, remove=remove)
+
+
+def _build_allocation_request(
     allocations: list[rm_messages.Allocation], releases: list[rm_messages.AllocationRelease]
 ) -> rm_messages.AllocationRequest:
     return rm_messages.AllocationRequest(

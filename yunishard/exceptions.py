@@ -1,7 +1,6 @@
 """The exceptions of the SDK. All but TypeError and ValueError, for wrong arguments, derive from `YunishardError`."""
 
 from common.rm_messages import Refused
-from common.wire import WireError
 
 
 class YunishardError(Exception):
@@ -59,5 +58,5 @@ class ResyncFailed(YunishardError, RuntimeError):
     """
 
 
-class UpdateTooLarge(YunishardError, WireError):
+class UpdateTooLarge(YunishardError, ValueError):
     """A single item of an update is larger than a message may be."""

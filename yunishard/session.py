@@ -68,11 +68,6 @@ class SyncTracker:
         self._partitions: dict[str, _PartitionSyncs] = {}
         """Partitions with a report in their present generation."""
 
-    @property
-    def has_open(self) -> bool:
-        """Whether a report is open, so that updates count."""
-        return any(syncs.open is not None for syncs in self._partitions.values())
-
     def partitions(self) -> list[str]:
         """Return the partitions with a report."""
         return list(self._partitions)
@@ -275,11 +270,9 @@ class ClientSession:
 
     def send_update(self, command: Command, body: bytes = b"") -> None:
         """Send an update: now, or once the session is resumed. `body` is the encoded command, if the caller has it."""
-        if self._syncs.has_open:
-            for partition, part in split_by_partition(self.protocol.rm_id, command).items():
-                self._syncs.count(partition, part)
-        outgoing = self.protocol.update(command, body)
-        self._outgoing += [one for one in outgoing if self.protocol.is_open(one.header.partition)]
+        for partition, part in split_by_partition(self.protocol.rm_id, command).items():
+            self._syncs.count(partition, part)
+            self._send_if_open(self.protocol.number(partition, part, body if part is command else b""))
 
     def begin_sync(self, partition: str, reason: str) -> Sync:
         """Begin a full report of a partition (its normalised name)."""
