@@ -125,7 +125,7 @@ COMMANDS: Final = {
 }
 
 
-def needs_server(missing: str) -> str:
+def format_missing(missing: str) -> str:
     """Return the message for a command that a client installation lacks."""
     return f"not part of a client installation (module {missing} is missing): pip install '{PROGRAM}[server]'"
 
@@ -195,11 +195,11 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return UNUSABLE
-    if misplaced := _misplaced_options(parser, words):
+    if misplaced := _find_misplaced_options(parser, words):
         sys.stderr.write(f"{misplaced}\n")
         return UNUSABLE
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
-        sys.stderr.write(f"{PROGRAM} {words[0]}: {needs_server(missing)}\n")
+        sys.stderr.write(f"{PROGRAM} {words[0]}: {format_missing(missing)}\n")
         return UNUSABLE
     args, unknown = _parse(parser, words)
     if unknown:
@@ -217,13 +217,13 @@ def _run(words: Sequence[str]) -> int:
     return status
 
 
-def _misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+def _find_misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """Return an error for options before the command, or before its action; empty if there are none."""
-    branch = _branch_of(parser)
+    branch = _find_branch(parser)
     if branch is None or not words:
         return ""
     if words[0] in branch.choices:
-        return _misplaced_options(branch.choices[words[0]], words[1:])
+        return _find_misplaced_options(branch.choices[words[0]], words[1:])
     if not words[0].startswith("-") or words[0] in parser._option_string_actions:
         return ""
     at = next((number for number, word in enumerate(words) if word in branch.choices), None)
@@ -231,7 +231,7 @@ def _misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) ->
     return f"{parser.prog}: {words[0]}: options come after the {str(branch.metavar).lower()}{own}"
 
 
-def _branch_of(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
+def _find_branch(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
     """Return the commands or actions of a parser; None if it has none."""
     return next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)
 
@@ -257,7 +257,7 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpa
     argparse supports that only in a parser without subcommands, so this calls the parser of the subcommand.
     """
     args = argparse.Namespace()
-    while branch := _branch_of(parser):
+    while branch := _find_branch(parser):
         if not words or words[0] not in branch.choices:
             return parser.parse_known_args(words, args)  # prints help or an error
         setattr(args, branch.dest, words[0])
@@ -294,7 +294,7 @@ def run_completion(args: argparse.Namespace) -> int:
 
 def _walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     yield parser
-    branch = _branch_of(parser)
+    branch = _find_branch(parser)
     for one in branch.choices.values() if branch else ():
         yield from _walk_parsers(one)
 

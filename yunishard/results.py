@@ -27,11 +27,11 @@ there; None or "" if it may. The thread of the connection calls it for many pair
 def answer_predicates(asked: rm_messages.PredicatesAsked, predicate: Predicate) -> rm_messages.PredicatesAnswered:
     """Return the verdicts on all pairs in a question."""
     return rm_messages.PredicatesAnswered(
-        question=asked.question, verdicts=[_verdict(one, predicate) for one in asked.asked]
+        question=asked.question, verdicts=[_call_predicate(one, predicate) for one in asked.asked]
     )
 
 
-def _verdict(asked: rm_messages.PredicatesArgs, predicate: Predicate) -> rm_messages.Verdict:
+def _call_predicate(asked: rm_messages.PredicatesArgs, predicate: Predicate) -> rm_messages.Verdict:
     try:
         refusal = predicate(asked.allocation_key, asked.node_id, asked.allocate) or ""
         if not isinstance(refusal, str):
@@ -184,7 +184,7 @@ class Callbacks:
         if isinstance(result.news, rm_messages.PartitionRestarted):
             items: Iterable[tuple[str, object]] = [("partition_restarted", result.partition)]
         else:
-            items = _items(result.news)
+            items = _iterate_items(result.news)
         for name, item in items:
             callback: Callback[object] | None = getattr(self, name)
             if callback is not None:
@@ -213,7 +213,7 @@ _CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
 """Kind of news to its callbacks, each with the field that holds the items; "" if the news are the item."""
 
 
-def _items(news: Update) -> Iterator[tuple[str, Struct]]:
+def _iterate_items(news: Update) -> Iterator[tuple[str, Struct]]:
     """Yield each item of the news with the name of its callback."""
     for name, field in _CALLBACKS.get(type(news), {}).items():
         items: list[Struct] = getattr(news, field) if field else [news]
@@ -227,7 +227,7 @@ def complete_result(result: Result) -> Result:
     Only this result refers to the decoded items, so they are changed in place: a tenth of the cost of copying them. A
     value that is unknown to this version, from a newer core, stays as it is.
     """
-    for _, item in _items(result.news):
+    for _, item in _iterate_items(result.news):
         force_setattr(item, "partition_name", result.partition)
         match item:
             case rm_messages.AllocationRelease(termination_type=kind) if kind in _TERMINATIONS:

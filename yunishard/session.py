@@ -424,7 +424,7 @@ class ClientSession:
             case rm_messages.PartitionRestarted():
                 self._fault_counts.pop(header.partition, None)
                 self._syncs.fail(header.partition, "the partition lost its state meanwhile, report everything again")
-                self._buffer = deque(item for item in self._buffer if _partition(item) != header.partition)
+                self._buffer = deque(item for item in self._buffer if _partition_of(item) != header.partition)
                 self._buffer.append(Result(header.partition, message))
             case _:
                 pass  # an acknowledgement, or a message to an earlier session
@@ -457,7 +457,7 @@ class ClientSession:
     def _drop_undecoded(self, partition: str = "") -> None:
         """Drop buffered messages of one partition or all, as the core sends them again after a resumption."""
         self._buffer = deque(
-            item for item in self._buffer if isinstance(item, Result) or partition not in ("", _partition(item))
+            item for item in self._buffer if isinstance(item, Result) or partition not in ("", _partition_of(item))
         )
 
     def _send_if_open(self, message: EncodedMessage) -> None:
@@ -491,5 +491,5 @@ class ClientSession:
         )
 
 
-def _partition(item: Result | tuple[Header, bytes]) -> str:
+def _partition_of(item: Result | tuple[Header, bytes]) -> str:
     return item.partition if isinstance(item, Result) else item[0].partition

@@ -133,13 +133,13 @@ def run_schedule(args: argparse.Namespace) -> int:
     found = answer.as_object().get("decisions", [])
     decisions = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     if decisions:
-        show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), [_decision_row(one) for one in decisions])
+        show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), [_format_decision(one) for one in decisions])
     else:
         write("nothing to decide")
     return 0
 
 
-def _decision_row(decision: dict[str, object]) -> list[str]:
+def _format_decision(decision: dict[str, object]) -> list[str]:
     released = decision.get("releases")
     keys = [str(key) for key in released] if isinstance(released, list) else []
     return [*(str(decision.get(name) or "-") for name in DECISION_FIELDS), ", ".join(keys) or "-"]

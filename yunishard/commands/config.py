@@ -183,16 +183,16 @@ def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: 
     _print_problems(args, change.get("warnings"), "warning: ")
     checksum, version = change.get("checksum"), change.get("version")
     outcome = f"already in force: version {version} of {rm}" if checksum == before else f"{rm} runs version {version}"
-    write(f"{outcome}, partitions: {', '.join(_texts(change.get('partitions')))}")
+    write(f"{outcome}, partitions: {', '.join(_list_texts(change.get('partitions')))}")
     if change.get("file"):
-        followers = _texts(change.get("followers"))
+        followers = _list_texts(change.get("followers"))
         more = f"; {', '.join(followers)} {'follows' if len(followers) == 1 else 'follow'} it" if followers else ""
         write(f"written back to the watched file{more}")
     write(str(checksum))
     return 0
 
 
-def _texts(found: object) -> list[str]:
+def _list_texts(found: object) -> list[str]:
     return [str(one) for one in found] if isinstance(found, list) else []
 
 

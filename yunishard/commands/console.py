@@ -77,7 +77,7 @@ class UnreadableFile(CommandFailed):
         self.reason = reason
 
 
-def file_name(file: str) -> str:
+def format_file_name(file: str) -> str:
     """Return a file name for messages."""
     return "<stdin>" if file == STDIN else file
 
@@ -96,17 +96,17 @@ def read_configuration(file: str) -> str:
                 data = opened.read(TEXT_BYTES_MAX + 1)
         if len(data) > TEXT_BYTES_MAX:
             reason = f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have"
-            raise UnreadableFile(file_name(file), reason, status=NOT_DONE)
+            raise UnreadableFile(format_file_name(file), reason, status=NOT_DONE)
         return data.decode()
     except OSError as error:
-        raise UnreadableFile(file_name(file), (error.strerror or str(error)).lower()) from None
+        raise UnreadableFile(format_file_name(file), (error.strerror or str(error)).lower()) from None
     except UnicodeDecodeError as error:
-        raise UnreadableFile(file_name(file), f"not UTF-8 text (byte {error.start})") from None
+        raise UnreadableFile(format_file_name(file), f"not UTF-8 text (byte {error.start})") from None
 
 
 def format_problem(file: str, problem: Problem, label: str = "") -> str:
     """Format a problem of a configuration in one line, place first, as compilers do."""
-    place = file_name(file) if problem.line == UNKNOWN_LINE else f"{file_name(file)}:{problem.line}"
+    place = format_file_name(file) if problem.line == UNKNOWN_LINE else f"{format_file_name(file)}:{problem.line}"
     path = f"{problem.path}: " if problem.path else ""
     hint = f" ({problem.hint})" if problem.hint else ""
     return " ".join(f"{place}: {label}{path}{problem.message}{hint}".splitlines())

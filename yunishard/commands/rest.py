@@ -223,7 +223,7 @@ class Rest:
                 return Answer(_read_body(response), (response.headers.get("ETag") or "").removeprefix("W/").strip('"'))
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, _read_body(error)) from None
+                raise _build_failure(error.code, _read_body(error)) from None
         except urllib.error.URLError as error:
             raise self._unreachable(error.reason, method) from None
         except (OSError, http.client.HTTPException) as error:
@@ -279,7 +279,7 @@ def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> b
     return body
 
 
-def _refusal(code: int, body: bytes) -> RequestFailed:
+def _build_failure(code: int, body: bytes) -> RequestFailed:
     """Build the failure from the system's message."""
     text, problems = body.decode("utf-8", errors="replace").strip(), []
     try:

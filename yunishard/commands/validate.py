@@ -39,7 +39,7 @@ from yunishard.cli import NOT_DONE, UNUSABLE, describe
 from yunishard.commands.console import (
     STDIN,
     UnreadableFile,
-    file_name,
+    format_file_name,
     format_problem,
     print_json,
     read_configuration,
@@ -93,8 +93,8 @@ def run_validate(args: argparse.Namespace) -> int:
     if args.json:
         document = {
             "valid": not any(verdict.problems for verdict in verdicts),
-            "problems": [_entry(verdict.file, one) for verdict in verdicts for one in verdict.problems],
-            "warnings": [_entry(verdict.file, one) for verdict in verdicts for one in verdict.warnings],
+            "problems": [_build_entry(verdict.file, one) for verdict in verdicts for one in verdict.problems],
+            "warnings": [_build_entry(verdict.file, one) for verdict in verdicts for one in verdict.warnings],
         }
         print_json(document)
     else:
@@ -105,7 +105,7 @@ def run_validate(args: argparse.Namespace) -> int:
 
 def validate_file(file: str, mode: str) -> Verdict:
     """Read and validate a file."""
-    name = file_name(file)
+    name = format_file_name(file)
     try:
         configuration, lines = validate(read_configuration(file))
     except UnreadableFile as error:
@@ -131,7 +131,7 @@ def validate_file(file: str, mode: str) -> Verdict:
     )
 
 
-def _entry(file: str, problem: Problem) -> dict[str, object]:
+def _build_entry(file: str, problem: Problem) -> dict[str, object]:
     fields = {name: getattr(problem, name) for name in ("line", "path", "message", "hint", "kind")}
     return {"file": file, **fields, "line": None if problem.line == UNKNOWN_LINE else problem.line}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.cli import COMMANDS, UNUSABLE, needs_server, parse_whole
+from yunishard.cli import COMMANDS, UNUSABLE, format_missing, parse_whole
 from yunishard.replay import workload
 
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
@@ -54,7 +54,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 def run_replay(args: argparse.Namespace) -> int:
     """Run the replay; return the exit status."""
     if not args.address and (missing := COMMANDS["up"].find_missing()):
-        sys.stderr.write(f"yunishard replay --local: {needs_server(missing)}\n")
+        sys.stderr.write(f"yunishard replay --local: {format_missing(missing)}\n")
         return UNUSABLE
     from yunishard.replay.run import Options, replay_file
 

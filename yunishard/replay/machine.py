@@ -85,7 +85,7 @@ class Tally:
     busy_since_s: float = 0.0
     """Sum over the busy processors of the time since when each is busy."""
 
-    def work_s(self, now: float) -> float:
+    def compute_work_s(self, now: float) -> float:
         """Return the processor seconds used until now."""
         return self.work_ended_s + self.busy_processors * now - self.busy_since_s
 
@@ -183,7 +183,7 @@ class Replay:
         done = sum(tally.jobs["done"] for tally in self.tallies.values())
         return self.phase == "over" and done == len(self.runs) and not self._tasks and not self.problems
 
-    def missing(self) -> Iterator[str]:
+    def find_missing(self) -> Iterator[str]:
         """Yield everything that prevents completion, by name: problems, jobs, partitions without an answer."""
         yield from self.problems
         for run in self.runs.values():
@@ -204,10 +204,10 @@ class Replay:
             self._submitted += 1
             self._move(run, "waiting")
             self._batch.applications.append(_build_application(run.job))
-            for key, processors in run.job.tasks().items():
+            for key, processors in run.job.split_tasks().items():
                 self._tasks[key] = _Task(run, processors)
                 self._batch.asks.append(_build_ask(run.job, key, processors))
-            run.left = run.unplaced = len(run.job.tasks())
+            run.left = run.unplaced = len(run.job.split_tasks())
 
     def _release_tasks(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
@@ -282,7 +282,7 @@ class Replay:
         run = self.runs.get(application_id)
         if run is not None and run.left:
             run.problem = f"refused: {reason}"
-            for key in run.job.tasks():
+            for key in run.job.split_tasks():
                 self._end_task(key, now)
 
     def _report_again(self, site: Site, now: float) -> None:

@@ -74,12 +74,12 @@ class Report:
     missing_count: int
 
 
-def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
+def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
     """Summarize a replay that has ended or was interrupted."""
     runs: dict[str, list[Run]] = {site.partition: [] for site in replay.plan.sites}
     for run in replay.runs.values():
         runs[run.job.partition].append(run)
-    missing = replay.missing()
+    missing = replay.find_missing()
     shown = tuple(islice(missing, MISSING_SHOWN_MAX))
     partitions = []
     for site in replay.plan.sites:
@@ -87,10 +87,10 @@ def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, mal
         queues: dict[str, list[Run]] = {}
         for run in runs[site.partition]:
             queues.setdefault(run.job.queue, []).append(run)
-        rows = [_row(name, part, capacity_s) for name, part in queues.items()]
+        rows = [_build_row(name, part, capacity_s) for name, part in queues.items()]
         partitions.append(
             PartitionReport(
-                total=_row(site.partition, runs[site.partition], capacity_s),
+                total=_build_row(site.partition, runs[site.partition], capacity_s),
                 nodes=site.nodes,
                 processors=site.processors,
                 queues=tuple(sorted(rows, key=lambda row: (-row.jobs, row.name))),
@@ -98,7 +98,7 @@ def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, mal
         )
     return Report(
         complete=replay.is_complete,
-        total=_row("all", replay.runs.values(), None),
+        total=_build_row("all", replay.runs.values(), None),
         partitions=tuple(partitions),
         allocations=sum(tally.allocations for tally in replay.tallies.values()),
         elapsed_s=round(elapsed_s, 3),
@@ -112,12 +112,12 @@ def report(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, mal
     )
 
 
-def as_json(summary: Report) -> str:
+def format_json(summary: Report) -> str:
     """Format the report as one JSON document; the field names are those of the classes above."""
     return json.dumps(asdict(summary), indent=2)
 
 
-def as_text(summary: Report) -> str:
+def format_text(summary: Report) -> str:
     """Format the report as text: a table, totals, and what is missing."""
     per_second = summary.allocations / max(summary.elapsed_s, 1e-9)
     totals = (
@@ -129,7 +129,7 @@ def as_text(summary: Report) -> str:
         f"Waiting times are seconds of the log; one tick of the replay is {summary.tick_log_s:,.0f} of them. "
         "Utilisation is of the partition's processors."
     )
-    lines = [*_table(summary), "", totals, units]
+    lines = [*_format_table(summary), "", totals, units]
     lines += [f"Left out: {count:,} jobs ({reason})." for reason, count in summary.left_out.items()]
     if summary.malformed:
         lines.append(f"Skipped: {summary.malformed:,} malformed lines.")
@@ -146,7 +146,7 @@ def as_text(summary: Report) -> str:
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _row(name: str, runs: Iterable[Run], capacity_s: float | None) -> Row:
+def _build_row(name: str, runs: Iterable[Run], capacity_s: float | None) -> Row:
     runs = list(runs)
     done = [run for run in runs if run.state == "done"]
     waits = sorted(run.wait_s for run in done)
@@ -162,16 +162,16 @@ def _row(name: str, runs: Iterable[Run], capacity_s: float | None) -> Row:
     )
 
 
-def _table(summary: Report) -> list[str]:
+def _format_table(summary: Report) -> list[str]:
     cells = [("partition, queue", "jobs", "done", "wait median", "wait 95 %", "utilisation")]
     for partition in summary.partitions:
-        cells.append(_cells(f"{partition.total.name} ({partition.processors:,} processors)", partition.total))
-        cells += [_cells(f"  {row.name}", row) for row in partition.queues[:QUEUES_SHOWN_MAX]]
+        cells.append(_format_row(f"{partition.total.name} ({partition.processors:,} processors)", partition.total))
+        cells += [_format_row(f"  {row.name}", row) for row in partition.queues[:QUEUES_SHOWN_MAX]]
         if rest := partition.queues[QUEUES_SHOWN_MAX:]:
             jobs, done = sum(row.jobs for row in rest), sum(row.done for row in rest)
             share = sum(row.utilisation or 0.0 for row in rest)
             cells.append((f"  {len(rest)} more queues", f"{jobs:,}", f"{done:,}", "", "", f"{share:.0%}"))
-    cells.append(_cells("all", summary.total))
+    cells.append(_format_row("all", summary.total))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for name, *numbers in cells:
@@ -181,12 +181,19 @@ def _table(summary: Report) -> list[str]:
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]
 
 
-def _cells(name: str, row: Row) -> tuple[str, str, str, str, str, str]:
+def _format_row(name: str, row: Row) -> tuple[str, str, str, str, str, str]:
     used = "" if row.utilisation is None else f"{row.utilisation:.0%}"
-    return name, f"{row.jobs:,}", f"{row.done:,}", _seconds(row.wait_median_s), _seconds(row.wait_p95_s), used
+    return (
+        name,
+        f"{row.jobs:,}",
+        f"{row.done:,}",
+        _format_seconds(row.wait_median_s),
+        _format_seconds(row.wait_p95_s),
+        used,
+    )
 
 
-def _seconds(seconds: float | None) -> str:
+def _format_seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:,.0f}"
 
 
@@ -222,7 +229,7 @@ class Progress:
         work = []
         for site in self.replay.plan.sites:
             tally = self.replay.tallies[site.partition]
-            work.append((tally.work_wanted_s - tally.work_s(self.log_s)) / site.processors)
+            work.append((tally.work_wanted_s - tally.compute_work_s(self.log_s)) / site.processors)
         return max(0.0, self.replay.plan.span_s - self.log_s, *work) * self.elapsed_s / self.log_s
 
     def __str__(self) -> str:
@@ -232,10 +239,10 @@ class Progress:
         return (
             f"{self.elapsed_s:5.1f} s  {self.replay.phase}: {jobs.total() - jobs['planned']:,} of {jobs.total():,}"
             f" jobs submitted, {jobs['running']:,} running, {jobs['done']:,} done{failed}; "
-            f"{self.allocations_per_s:,.0f} allocations/s{self._remaining()}"
+            f"{self.allocations_per_s:,.0f} allocations/s{self._format_remaining()}"
         )
 
-    def table(self) -> "Table":
+    def build_table(self) -> "Table":
         """Format it as a table of partitions."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -243,7 +250,7 @@ class Progress:
         table = Table(
             box=SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
-            title=f"{self.replay.phase}, {self.elapsed_s:.0f} s{self._remaining()}",
+            title=f"{self.replay.phase}, {self.elapsed_s:.0f} s{self._format_remaining()}",
             caption=f"{self.allocations_per_s:,.0f} allocations/s",
             show_footer=True,
         )
@@ -254,7 +261,7 @@ class Progress:
             table.add_row(name, *(f"{count:,}" for count in _count_columns(tally.jobs).values()))
         return table
 
-    def _remaining(self) -> str:
+    def _format_remaining(self) -> str:
         return "" if self.remaining_s is None else f", at least {self.remaining_s:.0f} s to go"
 
 
@@ -281,4 +288,4 @@ def open_view(*, in_json: bool, console: "Console | None" = None) -> Iterator[tu
         from rich.live import Live  # imported here, as it takes longer than everything else in the command
 
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            yield LIVE_EVERY_S, lambda progress: live.update(progress.table(), refresh=True)
+            yield LIVE_EVERY_S, lambda progress: live.update(progress.build_table(), refresh=True)

@@ -20,7 +20,7 @@ from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay.machine import NEVER, Batch, Replay
-from yunishard.replay.report import Progress, as_json, as_text, open_view, report
+from yunishard.replay.report import Progress, format_json, format_text, open_view, summarize
 from yunishard.replay.workload import PARTITIONS_MAX, Plan, SwfError, load, plan
 
 # A local system for one replay ----------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class ReplayDriver:
                 raise CommandFailed(str(error), status=UNUSABLE) from None
 
     async def _connect(self, address: str) -> ResourceManager:
-        options, config = self._options, self._replay.plan.configuration()
+        options, config = self._options, self._replay.plan.build_configuration()
         keys = options.keys if options.address else ""
         return await connect(address, rm_id=options.rm_id, config=config, keys=keys, timeout_s=CONNECT_S_MAX)
 
@@ -216,8 +216,10 @@ class ReplayDriver:
             print(self._describe_plan(), flush=True)  # noqa: T201 - this is the output
         await self._run_ticks(rm)
         elapsed_s = self._elapsed_s(monotonic())
-        summary = report(self._replay, elapsed_s=elapsed_s, speed=self._speed, tick_s=TICK_S, malformed=self._malformed)
-        print(as_json(summary) if in_json else as_text(summary), flush=True)  # noqa: T201 - this is the output
+        summary = summarize(
+            self._replay, elapsed_s=elapsed_s, speed=self._speed, tick_s=TICK_S, malformed=self._malformed
+        )
+        print(format_json(summary) if in_json else format_text(summary), flush=True)  # noqa: T201 - this is the output
         if self._signal is not None:
             return 128 + self._signal
         return 0 if summary.complete else NOT_DONE

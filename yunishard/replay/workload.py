@@ -231,7 +231,7 @@ class PlannedJob:
 
     @property
     def queue(self) -> str:
-        """The queue that the placement rules of `Plan.configuration` choose."""
+        """The queue that the placement rules of `Plan.build_configuration` choose."""
         return f"root.{self.group}.{self.user}"
 
     @property
@@ -239,7 +239,7 @@ class PlannedJob:
         """Processor seconds."""
         return self.run_s * self.processors
 
-    def tasks(self) -> dict[str, int]:
+    def split_tasks(self) -> dict[str, int]:
         """Return the processors of each task by its allocation key. They differ by one at most."""
         count = min(self.processors, TASKS_MAX)
         each, rest = divmod(self.processors, count)
@@ -282,7 +282,7 @@ class Plan:
         asks = sum(min(job.processors, TASKS_MAX) for job in self.jobs)
         return max(1.0, self.span_s / max(WATCHED_S, asks / ASKS_PER_SECOND_MAX))
 
-    def configuration(self) -> str:
+    def build_configuration(self) -> str:
         """Return the `queues.yaml` of the replay: all users may submit, to `root.<group>.<user>`, created on demand."""
         return "partitions:\n" + "".join(_PARTITION.format(name=site.partition) for site in self.sites)
 
@@ -311,7 +311,7 @@ def plan(
             left_out[reason] += 1
         else:
             kept.append(job)
-    names = _partition_names(Counter(job.partition for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
+    names = _name_partitions(Counter(job.partition for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
     start_s = kept[0].submit_s if kept else 0
     jobs = tuple(_plan_job(job, names[job.partition], start_s) for job in kept)
     span_s = max((job.submit_s + job.run_s for job in jobs), default=0)
@@ -330,11 +330,11 @@ def plan(
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _processors(job: Job) -> int:
+def _count_processors(job: Job) -> int:
     return job.processors if job.processors > 0 else job.processors_requested
 
 
-def _memory_kb(job: Job) -> int:
+def _find_memory_kb(job: Job) -> int:
     return max(job.memory_requested_kb, job.memory_kb, 0)
 
 
@@ -344,11 +344,11 @@ def _find_obstacle(job: Job) -> str:
         return "a part of a job that has a line of its own"
     if job.run_s < 0:
         return "run time unknown"
-    if _processors(job) <= 0:
+    if _count_processors(job) <= 0:
         return "number of processors unknown"
-    if _processors(job) > PROCESSORS_MAX:
+    if _count_processors(job) > PROCESSORS_MAX:
         return f"more than {PROCESSORS_MAX} processors"
-    if _memory_kb(job) > MEMORY_KB_MAX:
+    if _find_memory_kb(job) > MEMORY_KB_MAX:
         return f"more than {MEMORY_KB_MAX} KiB for each processor"
     return ""
 
@@ -361,12 +361,12 @@ def _plan_job(job: Job, partition: str, start_s: int) -> PlannedJob:
         user=f"u{job.user}" if job.user >= 0 else "unknown",
         submit_s=job.submit_s - start_s,
         run_s=job.run_s,
-        processors=_processors(job),
-        memory=_memory_kb(job) * 1024,
+        processors=_count_processors(job),
+        memory=_find_memory_kb(job) * 1024,
     )
 
 
-def _partition_names(jobs: Counter[int], sites: dict[int, str], *, rm_id: str, partitions: int) -> dict[int, str]:
+def _name_partitions(jobs: Counter[int], sites: dict[int, str], *, rm_id: str, partitions: int) -> dict[int, str]:
     """Return the partition of each site, busiest first. The names are valid and unique, except for `other`."""
     busiest = sorted(jobs, key=lambda site: (-jobs[site], site))
     taken: set[str] = set()

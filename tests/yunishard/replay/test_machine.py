@@ -46,7 +46,7 @@ def times(replay: Replay, core: SmallCore) -> Iterator[float]:
             return
         if replay.deadline != NEVER:
             now = max(now, replay.deadline)
-    pytest.fail(f"not over after {TURNS_MAX} turns: {list(replay.missing())[:5]}")
+    pytest.fail(f"not over after {TURNS_MAX} turns: {list(replay.find_missing())[:5]}")
 
 
 def play(replay: Replay, core: SmallCore) -> float:
@@ -119,15 +119,15 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     replay, core = replay_of(*lines), SmallCore()
     end_s = play(replay, core)
     assert replay.is_complete
-    assert list(replay.missing()) == []
+    assert list(replay.find_missing()) == []
     assert core.empty
     assert core.cut_off == 0
     assert sum(tally.jobs["done"] for tally in replay.tallies.values()) == 300
     assert sum(tally.allocations for tally in replay.tallies.values()) == sum(
-        len(job.tasks()) for job in replay.plan.jobs
+        len(job.split_tasks()) for job in replay.plan.jobs
     )
     for tally in replay.tallies.values():
-        assert tally.work_s(end_s) == tally.work_ended_s == tally.work_wanted_s
+        assert tally.compute_work_s(end_s) == tally.work_ended_s == tally.work_wanted_s
         assert (tally.busy_processors, tally.busy_since_s) == (0, 0)
     assert max(tally.end_s for tally in replay.tallies.values()) == end_s
     for site in replay.plan.sites:
@@ -150,7 +150,7 @@ def test_a_refused_application_fails_by_name_and_the_others_run() -> None:
     play(replay, core)
     assert core.empty
     assert not replay.is_complete
-    assert list(replay.missing()) == ["job-2 (site-1, root.g1.u9) failed: refused: not today"]
+    assert list(replay.find_missing()) == ["job-2 (site-1, root.g1.u9) failed: refused: not today"]
 
 
 def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
@@ -175,7 +175,7 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
     turn(replay, core, 0.0)
     gone = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
     replay.receive(SITE, AllocationResponse(released=[gone]), 5.0)
-    assert list(replay.missing()) == [
+    assert list(replay.find_missing()) == [
         "job-1 (site-1, root.g1.u1) failed: allocation job-1.1 ended by the core: a victim"
     ]
     assert not replay.due(60.0).releases
@@ -234,7 +234,7 @@ def test_what_is_open_is_missing_by_its_state() -> None:
     replay, core = replay_of(swf_line(1), swf_line(2), swf_line(3, submit=1000)), SmallCore()
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
-    assert [name.rsplit(" ", 1)[1] for name in replay.missing()] == ["running", "waiting", "planned"]
+    assert [name.rsplit(" ", 1)[1] for name in replay.find_missing()] == ["running", "waiting", "planned"]
     assert not replay.is_complete
 
 
@@ -249,4 +249,4 @@ def test_a_partition_that_forgets_twice_before_it_is_told_is_told_once() -> None
 
 def test_a_partition_that_does_not_answer_is_missing_by_name() -> None:
     replay = replay_of(swf_line(1, run=1))
-    assert list(replay.missing())[-1] == "site-1: no answer about 1 nodes"
+    assert list(replay.find_missing())[-1] == "site-1: no answer about 1 nodes"

@@ -15,10 +15,10 @@ from yunishard.replay.report import (
     QUEUES_SHOWN_MAX,
     Progress,
     Report,
-    as_json,
-    as_text,
+    format_json,
+    format_text,
     open_view,
-    report,
+    summarize,
 )
 from yunishard.replay.workload import plan
 
@@ -30,7 +30,7 @@ def replayed(*lines: str, nodes: int | None = None) -> Replay:
 
 
 def summary_of(replay: Replay, *, malformed: int = 0) -> Report:
-    return report(replay, elapsed_s=2.0, speed=1000.0, tick_s=0.02, malformed=malformed)
+    return summarize(replay, elapsed_s=2.0, speed=1000.0, tick_s=0.02, malformed=malformed)
 
 
 def test_waits_and_utilisation_of_a_partition_and_its_queues() -> None:
@@ -55,20 +55,20 @@ def test_a_complete_replay_says_so() -> None:
     assert (summary.total.jobs, summary.total.done, summary.allocations) == (2, 2, 2)
     assert summary.log_s == 60.0
     assert summary.tick_log_s == 20.0
-    text = as_text(summary)
+    text = format_text(summary)
     assert "2 of 2 jobs done, 2 allocations in 2.0 s (1 a second)" in text
     assert text.endswith("Every job ran, every allocation was released and confirmed, no application is left.")
 
 
 def test_the_document_has_all_that_the_report_has() -> None:
     summary = summary_of(replayed(swf_line(1), swf_line(2, run=-1)), malformed=3)
-    document = json.loads(as_json(summary))
+    document = json.loads(format_json(summary))
     assert document["complete"] is True
     assert document["malformed"] == 3
     assert document["left_out"] == {"run time unknown": 1}
     assert document["partitions"][0]["total"]["name"] == "site-1"
     assert document["partitions"][0]["queues"][0]["jobs"] == 1
-    text = as_text(summary)
+    text = format_text(summary)
     assert "Left out: 1 jobs (run time unknown)." in text
     assert "Skipped: 3 malformed lines." in text
 
@@ -77,7 +77,7 @@ def test_the_smaller_queues_of_a_partition_share_a_line_of_the_table() -> None:
     replay = replayed(*(swf_line(n, user=n % 8) for n in range(16)))
     summary = summary_of(replay)
     assert len(summary.partitions[0].queues) == 8
-    lines = as_text(summary).splitlines()
+    lines = format_text(summary).splitlines()
     (rest,) = [line for line in lines if "more queues" in line]
     assert rest.split()[:4] == [str(8 - QUEUES_SHOWN_MAX), "more", "queues", "6"]
     assert len({len(line) for line in lines[: lines.index("")]}) == 1
@@ -92,7 +92,7 @@ def test_what_is_missing_is_listed_up_to_a_bound() -> None:
     assert summary.missing[0] == "interrupted"
     assert (len(summary.missing), summary.missing_count) == (MISSING_SHOWN_MAX, 51)
     assert summary.total.wait_median_s is None
-    text = as_text(summary)
+    text = format_text(summary)
     assert "INCOMPLETE, 51 things are missing:" in text
     assert text.endswith(f"  and {51 - MISSING_SHOWN_MAX} more")
 
@@ -142,7 +142,7 @@ def test_nothing_is_left_to_guess_at_the_end() -> None:
 
 def test_the_table_has_a_row_for_each_partition() -> None:
     out = StringIO()
-    Console(file=out, width=100).print(moment(halfway()).table())
+    Console(file=out, width=100).print(moment(halfway()).build_table())
     rows = {words[0]: words[1:] for line in out.getvalue().splitlines() if (words := line.replace("│", " ").split())}
     assert rows["site-1"] == ["3", "3", "0", "1", "2", "0"]
     assert rows["site-2"] == ["1", "0", "0", "0", "0", "0"]

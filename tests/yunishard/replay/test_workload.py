@@ -221,7 +221,7 @@ def test_a_job_becomes_an_application_of_its_group_and_user() -> None:
         memory=102_400,
     )
     assert job.queue == "root.g12.u34"
-    assert job.tasks() == {"job-5.1": 1, "job-5.2": 1, "job-5.3": 1}
+    assert job.split_tasks() == {"job-5.1": 1, "job-5.2": 1, "job-5.3": 1}
 
 
 def test_unknown_users_and_groups_have_a_name() -> None:
@@ -267,7 +267,7 @@ def test_a_small_site_has_one_small_node() -> None:
 @given(st.integers(min_value=1, max_value=1_000_000))
 def test_tasks_are_even_bounded_and_together_the_job(processors: int) -> None:
     (job,) = planned(swf_line(1, processors=processors)).jobs
-    tasks = list(job.tasks().values())
+    tasks = list(job.split_tasks().values())
     assert sum(tasks) == processors
     assert len(tasks) <= TASKS_MAX
     assert max(tasks) - min(tasks) <= 1
@@ -285,8 +285,8 @@ def test_every_task_fits_a_node(jobs: list[tuple[int, int, int]], load: float, n
     (site,) = wanted.sites
     assert site.nodes <= NODES_MAX
     for job in wanted.jobs:
-        assert max(job.tasks().values()) <= site.node_processors
-        assert max(job.tasks().values()) * job.memory <= site.node_memory < 2**63
+        assert max(job.split_tasks().values()) <= site.node_processors
+        assert max(job.split_tasks().values()) * job.memory <= site.node_memory < 2**63
         if nodes is None:
             assert job.processors <= site.processors
 
@@ -300,7 +300,9 @@ def test_the_default_speed_is_about_a_minute_but_not_too_many_asks_a_second() ->
 
 
 def test_the_core_accepts_the_configuration() -> None:
-    configuration = load_configuration(planned("; Partition: 1 0", swf_line(1), swf_line(2, site=2)).configuration())
+    configuration = load_configuration(
+        planned("; Partition: 1 0", swf_line(1), swf_line(2, site=2)).build_configuration()
+    )
     assert [part.name for part in configuration.partitions] == ["0", "site-2"]
     assert not [problem for part in configuration.partitions for problem in find_build_problems(part)]
 
