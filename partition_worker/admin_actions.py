@@ -14,8 +14,8 @@ from common.query_messages import Answer, KillApplication, MoveApplication, Sche
 from common.rest_records import DecisionView, KilledView, MovedView, StepsView
 from common.rm_messages import AllocationRelease
 from partition_worker.engine.administration import NotDone, no_application, no_queue
-from partition_worker.engine.cycle.cycle import Decision
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.scheduling_cycle import Decision
 from partition_worker.engine.state import Effect, Release
 from partition_worker.redaction import Visibility
 

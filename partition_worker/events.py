@@ -36,7 +36,7 @@ from common.wire import NEVER
 from partition_worker.engine.application import ENDED, Application, AppState, Use
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Event, EventFields
-from partition_worker.engine.usage_trackers import Trackers
+from partition_worker.engine.user_limits import Trackers
 from partition_worker.views import used_resources
 
 MESSAGE_BYTES_MAX: Final = 1024

@@ -409,7 +409,7 @@ def worker_families(
             "releases_ignored_total": host.releases_ignored,
             "preemption_victims_total": preemptions.victims,
             "preemptions_held_back_total": preemptions.held_back,
-            "truces": preemptions.cooldowns.in_force(now),
+            "truces": preemptions.cooldowns.count_fresh(now),
             "audit_rounds_total": partition.auditor.rounds,
             "audit_drift_total": partition.auditor.drift,
             "syncing": int(partition.report is not None),

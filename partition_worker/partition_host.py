@@ -163,7 +163,7 @@ class PartitionHost:
             if isinstance(effect.part, LogLine | IgnoredRelease):
                 (self.announcements if effect.part.for_operators else self.notes).append(effect.part.text)
         if self.partition is not None:
-            self.warnings += self.partition.nodes.predicates.taken_complaints()
+            self.warnings += self.partition.nodes.predicates.take_complaints()
             if happenings := self.partition.drain_events():
                 self.events.add(happenings, self.partition.now)
         return effects

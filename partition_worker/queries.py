@@ -24,7 +24,7 @@ from partition_worker import events, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.usage_trackers import Tracker, Trackers
+from partition_worker.engine.user_limits import Tracker, Trackers
 from partition_worker.partition_host import PartitionHost
 from partition_worker.redaction import Right, Visibility
 

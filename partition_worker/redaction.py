@@ -26,7 +26,7 @@ from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState, Rejection
-from partition_worker.engine.usage_trackers import Tracker
+from partition_worker.engine.user_limits import Tracker
 from partition_worker.engine.user_resolution import User
 
 

@@ -18,11 +18,11 @@ from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
 from partition_worker.engine.application import Application, AppState, History, TaskGroup, Use
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement_rules import FilterDescription, RuleDescription
+from partition_worker.engine.placement import FilterDescription, RuleDescription
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Rejection
-from partition_worker.engine.usage_trackers import QueueUsage, Tracker
+from partition_worker.engine.user_limits import QueueUsage, Tracker
 
 
 @dataclass(frozen=True, slots=True)

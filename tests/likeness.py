@@ -13,25 +13,25 @@ from partition_worker.engine.allocation import SortedAsks
 from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.readiness.unschedulable_asks import ClosedBuckets
 from partition_worker.engine.state import Timers
+from partition_worker.engine.unschedulable_asks import ClosedBuckets
 from partition_worker.engine.user_resolution import User
 
 FORGOTTEN: Final = frozenset(
     {
         *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._events", "Twins.placement"),
-        *("Nodes._candidates", "Nodes._keepers", "Nodes._selections"),
-        *("Predicates._answers", "Predicates._remembered", "Predicates.in_vain", "Predicates._complaints"),
-        *("Verdicts.said", "Verdicts.wanted", "Verdicts.asked", "Verdicts.late", "Node.version"),
+        *("Nodes._by_waste", "Nodes._large_nodes", "Nodes._by_constraint"),
+        *("Predicates._cache", "Predicates._cached", "Predicates.in_vain", "Predicates._complaints"),
+        *("Verdicts.known", "Verdicts.requested", "Verdicts.question", "Verdicts.late", "Node.version"),
         *(
             "PendingAsks._last",
             "PendingAsks._group_ranks",
             "AskGroup.rank",
-            "UnschedulableAsks.found_on",
-            "WaitBucket.bounds",
+            "UnschedulableAsks.buckets_of",
+            "WaitBucket.limits",
         ),
-        "UnschedulableAsks.untried",
-        *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
+        "UnschedulableAsks.is_trying",
+        *("Usage._record", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
         *("Twins.removed", "Twins.plan", "Twins.ask_shapes"),
@@ -44,7 +44,7 @@ nodes as they were; what a process counts since it began; and what is kept for a
 UNORDERED: Final = frozenset(
     {
         *("Twins.allocations", "Twins.foreign", "Tally._counts", "PendingAsks._created", "Tracker.accounts"),
-        *("PreemptionCooldowns._winners", "Nodes.packs", "Readiness.ready", "Application.alarms", "PackIndex._counts"),
+        *("PreemptionCooldowns._by_loser", "Nodes.packs", "Readiness.ready", "Application.alarms", "PackIndex.counts"),
     }
 )
 """Nobody goes through these in their order."""
@@ -80,11 +80,11 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
         case SortedAsks():
             yield from enumerate(thing)
         case NodeIndex():
-            yield "places", dict(sorted(thing._places.items()))
+            yield "places", dict(sorted(thing._keys.items()))
             yield "order", list(thing)
         case ClosedBuckets():
             yield "ranks", thing.ranks
-            yield from ((rank, dict(sorted(shelves.items()))) for rank, shelves in sorted(thing.shelves.items()))
+            yield from ((rank, dict(sorted(shelves.items()))) for rank, shelves in sorted(thing.by_usage.items()))
         case Timers():
             yield "entries", thing.entries()
             yield "last", thing.last

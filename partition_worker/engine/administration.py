@@ -187,5 +187,5 @@ def retire(state: PartitionState) -> None:
     for node in tuple(state.nodes):
         remove_node(state, node)
     state.foreign.clear()
-    state.readiness.resized()
+    state.readiness.update_cluster_size()
     state.schedule_cleanup()

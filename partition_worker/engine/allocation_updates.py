@@ -14,7 +14,7 @@ from partition_worker.engine.application import ACTIVE, AppEvent, Application, A
 from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Pair, Woken
+from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.queues.headroom import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState
 from partition_worker.engine.user_resolution import HELD_MAX, Said
@@ -118,7 +118,7 @@ def _take_new(
         raise _Refusal(objection)
     constraint = None
     try:
-        constraint = state.nodes.predicates.read(message.allocation_tags, key)
+        constraint = state.nodes.predicates.read_constraint(message.allocation_tags, key)
     except ValueError as error:
         if node is None:  # an allocation with invalid tags is accepted without a constraint
             raise _Refusal(str(error)) from error
@@ -241,7 +241,7 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
     elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
         predicates = state.nodes.predicates
         if predicates.asks_manager:
-            predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, state.now)
+            predicates.verdicts.refuse(allocation.key, allocation.node_id, NOT_STARTED, state.now)
         ledger.roll_back(state, application, allocation)
 
 
@@ -262,8 +262,8 @@ def _take_foreign_away(state: PartitionState, node: Node, key: str) -> None:
 
 def _foreign_changed(state: PartitionState, node: Node) -> None:
     """The foreign usage of a node changed, which does not change the node order."""
-    state.nodes.freed(node)
-    state.reservation_index.nudge(node)
+    state.nodes.note_room(node)
+    state.reservation_index.recheck_node(node)
     state.readiness.retry_parked()
 
 
@@ -325,17 +325,18 @@ def ask_for_verdicts(state: PartitionState) -> None:
     """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
     verdicts = state.nodes.predicates.verdicts
     _wake(state, verdicts.elapse(state.now))
-    question = verdicts.question(state.now)
-    if question is not None:
-        number, pairs, woken = question
+    next_question = verdicts.next_question(state.now)
+    if next_question is not None:
+        question, retried = next_question
         asked = [
             rm_messages.PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate)
-            for key, node, allocate in pairs
+            for key, node, allocate in question.pairs
         ]
+        deadline_ms = int(DEADLINE_S * 1000)
         state.emit(
-            rm_messages.PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked)
+            rm_messages.PredicatesAsked(question=question.number, deadline_milli_seconds=deadline_ms, asked=asked)
         )
-        _wake(state, woken)
+        _wake(state, retried)
 
 
 def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswered) -> None:
@@ -344,13 +345,13 @@ def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswer
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
         for verdict in answered.verdicts
     }
-    _wake(state, state.nodes.predicates.verdicts.answer(answered.question, refusals, state.now))
+    _wake(state, state.nodes.predicates.verdicts.apply_answer(answered.question, refusals, state.now))
 
 
-def _wake(state: PartitionState, woken: Woken) -> None:
+def _wake(state: PartitionState, keys: Keys) -> None:
     """Try these asks again if they still wait."""
-    state.nodes.predicates.heard(woken.keys)
-    for key in woken.keys:
+    state.nodes.predicates.recheck_asks(keys)
+    for key in keys:
         ask = state.allocations.get(key)
         if ask is None or ask.group is None:
             continue
@@ -359,6 +360,6 @@ def _wake(state: PartitionState, woken: Woken) -> None:
         if ask.held:
             state.swap_candidates.offer(application)
         if ask.reserved:
-            state.reservation_index.nudge(application.reservations[key].node)
+            state.reservation_index.recheck_node(application.reservations[key].node)
         if ask.reserved or ask.task_group:
             state.readiness.retry_parked()  # these are not tried with the other asks of the application

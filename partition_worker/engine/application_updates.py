@@ -11,7 +11,7 @@ from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.bounds import Work, application_objection
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
-from partition_worker.engine.placement_rules import PlacementRejected
+from partition_worker.engine.placement import PlacementRejected
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
@@ -182,7 +182,7 @@ def _set_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicati
     if apply_namespace_quota(leaf, quota):
         events.record_quota(state, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
-        state.readiness.reordered(leaf)
+        state.readiness.reset_leaf(leaf)
         state.readiness.touch(leaf)
         state.readiness.retry_parked()
 

@@ -27,7 +27,7 @@ from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.state import PartitionState
-from partition_worker.engine.usage_trackers import Tracker
+from partition_worker.engine.user_limits import Tracker
 
 LISTED_MAX: Final = 100
 """Items listed for one check."""
@@ -315,7 +315,7 @@ def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
         yield f"{name} is kept for several asks of which one could run elsewhere"
     if any(_reservations_of(state, one).get(key) is not one for key, one in node.reservations.items()):
         yield f"{name} is kept for asks that do not know it"
-    if (state.nodes.index.place(node) is not None) != (node.schedulable and not node.reservations):
+    if (state.nodes.index.key(node) is not None) != (node.schedulable and not node.reservations):
         yield f"{name} is tried although nobody may get it, or the other way round"
     if any(state.foreign.get(key) is not node for key in node.foreign):
         yield "the index of foreign allocations is not that of the nodes"
@@ -405,7 +405,7 @@ def _account(state: PartitionState, application: Application) -> Iterator[str]:
     for owned in (application.requests, application.allocations, application.swapping):
         if any(state.allocations.get(key) is not one for key, one in owned.items()):
             yield f"the index of keys is not that of the applications: {name}"
-    account = state.usage.known(application)
+    account = state.usage.accounts.get(application.rank)
     if account is None:
         if application.allocations:
             yield f"{name} is charged to nobody"
@@ -429,7 +429,7 @@ def _check_tracker(state: PartitionState, kind: str, tracker: Tracker) -> Iterat
     accounts = tracker.accounts.values()
     for one in accounts:
         if state.applications.get(one.application.application_id) is not one.application or (
-            state.usage.known(one.application) is not one
+            state.usage.accounts.get(one.application.rank) is not one
         ):
             yield f"{what}: its accounts are not those of the applications"
     used: dict[str, Resources] = {}
@@ -447,7 +447,7 @@ def _check_tracker(state: PartitionState, kind: str, tracker: Tracker) -> Iterat
             yield f"{where}: {sorted(level.applications)} count as running, others should"
         if level.charged != charged[path]:
             yield f"{where}: {level.charged} applications are charged here, others should be"
-        if level.empty:
+        if level.is_empty:
             yield f"{where}: nothing is there, and it is kept"
     if used:
         yield f"{what} is charged at queues that are not tracked: {sorted(used)}"

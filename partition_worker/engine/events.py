@@ -19,7 +19,7 @@ from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
-from partition_worker.engine.usage_trackers import UsageAccount
+from partition_worker.engine.user_limits import UsageAccount
 
 ENTERED: Final[Mapping[AppState, int]] = {
     AppState.NEW: event_codes.APP_NEW,

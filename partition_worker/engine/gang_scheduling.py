@@ -40,7 +40,7 @@ def decide_swap(state: PartitionState) -> Replace | Release | None:
         if decision is not None:
             return decision
         if may_swap(application):
-            state.swap_candidates.set_aside(application)
+            state.swap_candidates.park(application)
         else:
             state.swap_candidates.drop(application)
     return None

@@ -69,7 +69,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     state.allocations[allocation.key] = allocation
     state.nodes.bind(application, allocation, node)
     if node.reservations:
-        state.reservation_index.nudge(node)  # a reserved ask may have to preempt now
+        state.reservation_index.recheck_node(node)  # a reserved ask may have to preempt now
     events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
@@ -200,7 +200,7 @@ def resize_ask(state: PartitionState, application: Application, ask: Allocation,
     application.resize_ask(ask, dict(resources))
     headroom.expect(application.queue, ask.resources)
     if ask.reserved:
-        reservations.resized(state, application.reservations[ask.key])
+        reservations.update_for_resized_ask(state, application.reservations[ask.key])
     if ask.held:
         offer_swap(state, application, ask)
     state.readiness.touch_application(application)
@@ -225,10 +225,10 @@ def resize_allocation(
     if allocation.placeholder:
         offer_swap(state, application, allocation)
     state.readiness.touch_application(application)
-    state.nodes.freed(node)
-    state.reservation_index.nudge(node)
+    state.nodes.note_room(node)
+    state.reservation_index.recheck_node(node)
     if any(amount < 0 for amount in delta.values()):
-        state.readiness.freed(state.usage.account(application))
+        state.readiness.reopen_limits(state.usage.account(application))
         state.readiness.retry_parked()
 
 
@@ -319,12 +319,12 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
 
 def _take_from_node(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
     state.nodes.unbind(application, allocation, node)
-    state.reservation_index.nudge(node)
+    state.reservation_index.recheck_node(node)
 
 
 def _freed(state: PartitionState, application: Application) -> None:
     """Let other asks use what the application no longer has. A resuming application stays counted (spec 2, rule 7)."""
-    state.readiness.freed(state.usage.account(application))
+    state.readiness.reopen_limits(state.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
         lifecycle.forget(state, application)
     state.readiness.retry_parked()

@@ -168,7 +168,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
 
 def forget(state: PartitionState, application: Application) -> None:
     """Stop counting an application that uses nothing for its user and group."""
-    account = state.usage.known(application)
+    account = state.usage.accounts.get(application.rank)
     if account is not None:
-        state.readiness.freed(account)
+        state.readiness.reopen_limits(account)
         state.usage.forget(application)

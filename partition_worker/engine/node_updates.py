@@ -33,7 +33,7 @@ def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
         else:
             state.log_debug(f"node {node.node_id}: unknown action {info.action} has no effect")
     if state.nodes.total != total:
-        state.readiness.resized()
+        state.readiness.update_cluster_size()
 
 
 def _create(state: PartitionState, info: rm_messages.NodeInfo) -> None:
@@ -91,15 +91,15 @@ def _resize(state: PartitionState, node: Node, capacity: Resources | None) -> No
     detail = event_codes.NODE_CAPACITY
     state.record_event(event_codes.NODE, node.node_id, event_codes.SET, detail, resource=node.capacity)
     events.record_cluster_size(state, total)
-    reservations.node_resized(state, node)
+    reservations.update_for_resized_node(state, node)
     state.readiness.retry_parked()
 
 
 def _decommission(state: PartitionState, node: Node) -> None:
     """Remove a node after ending everything on it; the RM receives all releases together."""
     events.record_schedulable(state, node.node_id, schedulable=False)
-    state.nodes.withdraw(node)
-    reservations.vacate(state, node)
+    state.nodes.set_schedulable(node, schedulable=False)
+    reservations.cancel_all(state, node)
     released: list[Allocation] = []
     replaced: list[Allocation] = []
     for allocation in tuple(node.allocations.values()):

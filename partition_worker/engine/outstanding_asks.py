@@ -28,7 +28,7 @@ from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.fair_share import queue_key
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness.readiness import application_key
+from partition_worker.engine.readiness import application_key
 from partition_worker.engine.state import PartitionState
 
 REPORT_EVERY_S: Final = 1.0

@@ -26,11 +26,11 @@ from partition_worker.engine import (
     reconfiguration,
     reservations,
     resync,
+    scheduling_cycle,
 )
 from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
-from partition_worker.engine.cycle import cycle
 from partition_worker.engine.gang_scheduling import placeholders_timed_out, state_timed_out
 from partition_worker.engine.outstanding_asks import OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
@@ -126,14 +126,14 @@ class Partition(PartitionState):
         self._fire_timers(now)
         if budget:
             self.step_number += 1
-            self._end_cycle(cycle.run(self, budget) if self._may_schedule else 0, budget)
+            self._end_cycle(scheduling_cycle.run(self, budget) if self._may_schedule else 0, budget)
         return self.drain_effects()
 
-    def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
+    def schedule_each(self, now: float, budget: int) -> list[tuple[scheduling_cycle.Decision, list[Effect]]]:
         """Make up to `budget` decisions, each a step of its own, returned with its effects."""
         self.begin_step(now)
-        made: list[tuple[cycle.Decision, list[Effect]]] = []
-        for decision in cycle.decisions(self, budget) if self._may_schedule else ():
+        made: list[tuple[scheduling_cycle.Decision, list[Effect]]] = []
+        for decision in scheduling_cycle.make_decisions(self, budget) if self._may_schedule else ():
             made.append((decision, self.drain_effects()))
             self.begin_step(now)
         self._end_cycle(len(made), budget)

@@ -1,36 +1,67 @@
-"""The log of preemptions: victims, the asks they were preempted for, and the work that was lost.
+"""The log of preemptions, the pause after each, the preemption cooldown and the guarantee deficit.
 
-The lost work of a victim is what it used, as amount times seconds. The latest entries are kept for queries. The log
-also holds the preemption cooldown (`preemption_cooldown.py`) and the pause after a preemption.
+The log holds victims, the asks they were preempted for, and the lost work: what a victim used, as amount times seconds.
+The latest entries are kept for queries.
+
+Preemption cooldown: a queue preempts nothing from a queue that preempted from it a short while ago. Without it,
+preemption can go in circles: the victims of A in B are submitted again, find victims in C, these find victims in A, and
+each round costs the lost work. So this module records for each pair of queues that a *winner* preempted from a *loser*.
+A queue preempts nothing from a queue that won over it, directly or through a chain of wins, while every win of the
+chain is fresh. The first cooldown of a pair lasts `COOL_DOWN_S`.
+
+Why preemption ends. Draw an arrow from winner to loser for each fresh win. A preemption that would close a circle is
+not made, so no circle exists, and while no win becomes stale the arrows are an order in which higher queues take from
+lower ones. The highest queue never loses, so it preempts once for each of its asks. The queues below lose only what
+higher queues take, and ask again only for that. So the number of preemptions is finite.
+
+Why there is no slow circle. Arrows become stale, so a circle can close later. A win that closes a circle of recorded
+arrows, fresh or not, gets a cooldown twice as long as the shortest on the chain that it closes (of several chains,
+the one whose shortest is longest). So the shortest cooldown of a circle at least doubles with every round. A round
+takes longer than the shortest cooldown: otherwise all its arrows would be fresh, and its last win would not have been
+made. So rounds take 5, 10, 20 minutes and so on, up to a day. A pair without wins for as long as its cooldown has
+lasted, and at least one hour, is dropped.
+
+Why no queue is kept from its guarantee. Two queues whose work comes and goes preempt from each other repeatedly, each
+what the other had borrowed. Such a win is no *quarrel*, because the queue is not below its guarantee on account of
+preemption. It doubles no cooldown and respects none for longer than `COOL_DOWN_S`. There is no endless circle of
+these wins: every push below a guarantee is counted in the guarantee deficit, so while no work ends by itself, what
+queues lack for other reasons never grows, and each such win reduces it. A queue that preempts repeatedly from the
+same loser closes no circle and doubles nothing.
+
+Guarantee deficit: for each queue with a guarantee, how far preemption pushed it below that guarantee. What the queue
+has won back, or had in excess, does not count. Only an ask that this deficit explains can be part of an endless
+circle.
+
+Pairs are kept by path, so a dynamic queue that is removed and created again keeps its cooldown. Preemption for a
+required node or for a quota starts no cooldown: asks with a required node cannot be victims, and a quota wins
+nothing.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
-from common.resources import total_of
-from partition_worker.engine import preemption_cooldown
+from common.resources import add_to, drop_zeros, total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.preemption_cooldown import PreemptionCooldowns
 from partition_worker.engine.queues.queue import Queue
 
 ENTRIES_MAX: Final = 1_000
-"""Entries that are kept; beyond it the oldest are forgotten, which changes no truce."""
+"""Entries that are kept; beyond it the oldest are dropped. Cooldowns stay."""
 
 VICTIMS_MAX: Final = 100
-"""Victims that an entry names. Of those beyond it only the sums are kept."""
+"""Victims that an entry lists; others only count in its sums."""
 
-CALLED_MAX: Final = 16
+TURNED_AWAY_MAX: Final = 16
 """Applications that look for victims at once when a pause ends early; others do when it would have ended."""
 
 Kind = Literal["guaranteed", "required-node", "quota"]
 
 
 class Victim(NamedTuple):
-    """An allocation that had to go."""
+    """A preempted allocation."""
 
     key: str
     application_id: str
@@ -38,35 +69,35 @@ class Victim(NamedTuple):
     node_id: str
     resources: Resources
     ran_s: int
-    """For how long it had its node, whole seconds."""
+    """Whole seconds since it got its node."""
 
 
 class Preemption(NamedTuple):
-    """Something that made allocations go, all at once."""
+    """The victims that were preempted together, and the reason."""
 
     at: float
     """Unix seconds."""
     kind: Kind
     queue: str
-    """Path of the queue of the ask for which it was done, or of the one whose quota was enforced."""
+    """Path of the queue of the ask, or of the queue whose quota was enforced."""
     application_id: str
-    """Whose ask it was; empty for a quota."""
+    """The application of the ask; empty for a quota."""
     ask_key: str
     """Empty for a quota."""
     node_id: str
-    """Where the ask is to run; empty for a quota."""
+    """The node that is reserved for the ask; empty for a quota."""
     victims: tuple[Victim, ...]
-    """The first of them."""
+    """The first victims."""
     victim_count: int
-    """All of them."""
+    """Number of all victims."""
     resources: Resources
-    """What all of them used."""
+    """What all victims used."""
     lost: Resources
-    """Amount times seconds, over all of them."""
+    """Amount times seconds, over all victims."""
 
 
 class Preemptions:
-    """The latest preemptions of a partition, and the truces that follow from them."""
+    """The latest preemptions of a partition, their cooldowns, and the pause after the last one."""
 
     def __init__(self, applications: Mapping[str, Application]) -> None:
         self._applications = applications
@@ -75,101 +106,223 @@ class Preemptions:
         self.pause_until = 0.0
         """No ask looks for victims before this Unix time."""
         self.paused_for = ""
-        """The ask that is waited for, or none."""
+        """The key of the ask that the pause waits for."""
         self.turned_away: dict[str, None] = {}
-        """Applications that would look for victims now."""
+        """Applications that would look for victims now, were it not for the pause."""
         self.made: Counter[Kind] = Counter()
-        """Of each kind, since this process began."""
+        """Number of preemptions by kind since the process started."""
         self.victims = 0
-        """Who had to go, in all of them."""
+        """Number of victims since the process started."""
         self.held_back = 0
-        """Attempts that came to nothing while a truce protected somebody."""
+        """Number of failed attempts while a cooldown protected a queue."""
         self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
 
     def __iter__(self) -> Iterator[Preemption]:
-        """Those that are kept, the newest first."""
+        """The entries, newest first."""
         return reversed(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def recall(self, entries: Iterable[Preemption]) -> None:
-        """Go on where one was that is remembered (`engine/memory`), with these entries, the oldest first."""
+    def restore(self, entries: Iterable[Preemption]) -> None:
+        """Restore entries from a snapshot, oldest first."""
         self._entries.extend(entries)
 
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
-        """These have to go so that the ask can run on the node. To be called before they are marked."""
+        """Record the victims of an ask. Call it before they are marked."""
         application = self._applications[ask.application_id]
+        leaf = application.queue
         kind: Kind = "required-node" if ask.shape.required_node else "guaranteed"
-        path = application.queue.path
-        self._add(now, kind, path, application.application_id, ask.key, node.node_id, victims)
+        self._append(now, kind, leaf, victims, (application.application_id, ask.key, node.node_id))
         if kind == "guaranteed":
-            quarrel = preemption_cooldown.explain(application.queue, ask.resources)
-            losers = [(self._queue(victim), victim.resources) for victim in victims]
-            for loser in dict.fromkeys(queue.path for queue, _ in losers):
-                self.cooldowns.took(path, loser, now, quarrel=quarrel)
-            preemption_cooldown.suffer(losers)
+            is_quarrel = explains_ask(leaf, ask.resources)
+            losses = [(self._queue(victim), victim.resources) for victim in victims]
+            for loser in dict.fromkeys(queue.path for queue, _ in losses):
+                self.cooldowns.record_win(leaf.path, loser, now, is_quarrel=is_quarrel)
+            add_deficits(losses)
 
     def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
-        """These have to go because their queue, or one above it, has more than its maximum by now."""
-        self._add(now, "quota", queue.path, "", "", "", victims)
+        """Record the victims of a queue whose quota is enforced. Call it before they are marked."""
+        self._append(now, "quota", queue, victims, ("", "", ""))
 
     def pause(self, ask: Allocation, until: float) -> None:
-        """Nobody else looks for victims until this ask runs, or for so long (Unix seconds)."""
-        self.pause_until, self.paused_for = until, ask.key
-        self.turned_away = {}
+        """Let no ask look for victims until this one is placed, or until this Unix time."""
+        self.pause_until, self.paused_for, self.turned_away = until, ask.key, {}
 
     def turn_away(self, application_id: str) -> None:
-        """An ask of the application would look for victims now, were it not for the pause."""
-        if len(self.turned_away) < CALLED_MAX:
+        """Note that an application would look for victims now, were it not for the pause."""
+        if len(self.turned_away) < TURNED_AWAY_MAX:
             self.turned_away[application_id] = None
 
-    def settled(self, ask: Allocation) -> tuple[str, ...]:
-        """Nothing has to be kept any more for an ask for which others had to go. If the pause was for it, that is over;
-        the applications that were turned away, the first one in front.
-        """
+    def end_pause(self, ask: Allocation) -> tuple[str, ...]:
+        """End the pause if it waits for this ask; return the applications that were turned away, in order."""
         if ask.key != self.paused_for:
             return ()
-        called = tuple(self.turned_away)
+        turned_away = tuple(self.turned_away)
         self.pause_until, self.paused_for, self.turned_away = 0.0, "", {}
-        return called
+        return turned_away
 
     def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:
-        """The paths of queues that lose nothing to an ask of this queue for so much, as it lost to them."""
-        quarrel = preemption_cooldown.explain(claimant, wanted)
-        return self.cooldowns.winners_over(claimant.path, now, quarrel=quarrel)
+        """Return the paths of the queues that a cooldown protects from an ask of this queue for these amounts."""
+        return self.cooldowns.winners_over(claimant.path, now, is_quarrel=explains_ask(claimant, wanted))
 
-    def _add(
-        self,
-        now: float,
-        kind: Kind,
-        queue: str,
-        application_id: str,
-        ask_key: str,
-        node_id: str,
-        victims: Sequence[Allocation],
+    def _append(
+        self, now: float, kind: Kind, queue: Queue, victims: Sequence[Allocation], ask: tuple[str, str, str]
     ) -> None:
+        """`ask` is the id of its application, its key, and its node."""
         self.made[kind] += 1
         self.victims += len(victims)
-        losses = [self._loss(victim, now) for victim in victims]
-        self._entries.append(
-            Preemption(
-                at=now,
-                kind=kind,
-                queue=queue,
-                application_id=application_id,
-                ask_key=ask_key,
-                node_id=node_id,
-                victims=tuple(losses[:VICTIMS_MAX]),
-                victim_count=len(losses),
-                resources=total_of(one.resources for one in losses),
-                lost=total_of({kind: n * one.ran_s for kind, n in one.resources.items()} for one in losses),
+        listed = [
+            Victim(
+                one.key,
+                one.application_id,
+                self._queue(one).path,
+                one.node_id,
+                dict(one.resources),
+                max(0, int(now - one.bound_ns / 1e9)),
             )
+            for one in victims
+        ]
+        resources = total_of(one.resources for one in listed)
+        lost = total_of({kind: value * one.ran_s for kind, value in one.resources.items()} for one in listed)
+        self._entries.append(
+            Preemption(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
         )
-
-    def _loss(self, one: Allocation, now: float) -> Victim:
-        ran_s, path = max(0, int(now - one.bound_ns / 1e9)), self._queue(one).path
-        return Victim(one.key, one.application_id, path, one.node_id, dict(one.resources), ran_s)
 
     def _queue(self, allocation: Allocation) -> Queue:
         return self._applications[allocation.application_id].queue
+
+
+# Preemption cooldown --------------------------------------------------------------------------------------------------
+
+COOL_DOWN_S: Final = 300.0
+"""First cooldown of a pair of queues."""
+
+COOL_DOWN_MAX_S: Final = 24 * 3600.0
+"""Maximum cooldown, for queues that push each other below their guarantees again and again."""
+
+QUIET_S: Final = 3600.0
+"""A pair whose cooldown has ended is kept for as long as it lasted, and at least this long."""
+
+PAIRS_MAX: Final = 10_000
+"""Pairs of queues that are kept; beyond it the pair with the oldest preemption is dropped. With so many pairs still in
+their cooldown, one might be preempted from too early, which is better than keeping all from their guarantees.
+"""
+
+
+class Win(NamedTuple):
+    """The last time that one queue preempted from another."""
+
+    at: float
+    """Unix seconds."""
+    cool_down_s: float
+
+    def is_fresh(self, now: float, at_most_s: float) -> bool:
+        return now < self.at + min(self.cool_down_s, at_most_s)
+
+    def is_kept(self, now: float) -> bool:
+        return now < self.at + self.cool_down_s + max(self.cool_down_s, QUIET_S)
+
+
+class PreemptionCooldowns:
+    """Which queue preempted from which, and how long that protects the winner."""
+
+    def __init__(self) -> None:
+        self.wins: dict[tuple[str, str], Win] = {}
+        """By the paths of winner and loser, the latest last."""
+        self._by_loser: defaultdict[str, dict[str, Win]] = defaultdict(dict)
+        """The same wins, by loser and winner."""
+
+    def store_win(self, winner: str, loser: str, win: Win) -> None:
+        """Add the latest win, as it is."""
+        self.wins[winner, loser] = self._by_loser[loser][winner] = win
+
+    def count_fresh(self, now: float) -> int:
+        """Return the number of pairs whose loser preempts nothing from the winner now."""
+        return sum(win.is_fresh(now, COOL_DOWN_MAX_S) for win in self.wins.values())
+
+    def record_win(self, winner: str, loser: str, now: float, *, is_quarrel: bool = True) -> None:
+        """Record that a queue (by path) preempted from another. It is a quarrel if preemption had pushed the winner
+        below its guarantee. Call it once for all victims of one preemption.
+        """
+        if winner == loser:
+            return
+        while self.wins and not next(iter(self.wins.values())).is_kept(now):
+            self._drop_oldest()
+        known = self.wins.pop((winner, loser), None)
+        cool_down_s = known.cool_down_s if known is not None and known.is_kept(now) else COOL_DOWN_S
+        if is_quarrel:
+            back = self._chains(winner, lambda win: win.cool_down_s if win.is_kept(now) else 0.0)
+            cool_down_s = max(cool_down_s, 2 * back.get(loser, 0.0))
+        self.store_win(winner, loser, Win(now, min(cool_down_s, COOL_DOWN_MAX_S)))
+        if len(self.wins) > PAIRS_MAX:
+            self._drop_oldest()
+
+    def winners_over(self, loser: str, now: float, *, is_quarrel: bool = True) -> frozenset[str]:
+        """Return the queues from which this one preempts nothing now; `is_quarrel` as in `record_win`."""
+        at_most_s = COOL_DOWN_MAX_S if is_quarrel else COOL_DOWN_S
+        return frozenset(self._chains(loser, lambda win: float(win.is_fresh(now, at_most_s))))
+
+    def _chains(self, start: str, weigh: Callable[[Win], float]) -> dict[str, float]:
+        """Return the queues that won over `start`, directly or through others, with the smallest weight on a chain; of
+        several chains that whose smallest weight is largest. A win of weight 0 does not count.
+        """
+        strongest: dict[str, float] = {}
+        pending = [(COOL_DOWN_MAX_S, start)]
+        while pending:
+            strength, queue = pending.pop()
+            for winner, win in self._by_loser.get(queue, {}).items():
+                reached = min(strength, weigh(win))
+                if reached > strongest.get(winner, 0.0):
+                    strongest[winner] = reached
+                    pending.append((reached, winner))
+        return strongest
+
+    def _drop_oldest(self) -> None:
+        winner, loser = next(iter(self.wins))
+        del self.wins[winner, loser], self._by_loser[loser][winner]
+        if not self._by_loser[loser]:
+            del self._by_loser[loser]
+
+
+# Guarantee deficit ----------------------------------------------------------------------------------------------------
+
+
+def add_deficits(losses: Iterable[tuple[Queue, Resources]]) -> None:
+    """Count these amounts, which preemption is about to take from these leaves; the victims are not marked yet."""
+    taken: dict[Queue, Resources] = {}
+    for leaf, amount in losses:
+        for level in leaf.ancestry():
+            if level.guaranteed:
+                add_to(taken.setdefault(level, {}), amount)
+    for level, amounts in taken.items():
+        level.lacking = drop_zeros(
+            {
+                kind: max(0, min(level.lacking.get(kind, 0), room) + amounts.get(kind, 0))
+                for kind, room in remaining_guarantee(level).items()
+            }
+        )
+
+
+def explains_ask(leaf: Queue, wanted: Resources) -> bool:
+    """Whether an ask for these amounts would not fit the guarantee of its queue even without preemption."""
+    fits_somewhere = False
+    for level in leaf.ancestry():
+        for kind, room in remaining_guarantee(level).items():
+            if amount := wanted.get(kind, 0):
+                lacking = level.lacking.get(kind, 0)
+                fits = amount <= room - lacking
+                if lacking and not fits:
+                    return True
+                fits_somewhere = fits_somewhere or fits
+    return not fits_somewhere
+
+
+def remaining_guarantee(level: Queue) -> Resources:
+    """Return what is left of the guarantee of a queue itself; victims that are still leaving count as gone. Negative
+    if the queue has more than its guarantee.
+    """
+    allocated, preempting = level.allocated, level.preempting
+    return {
+        kind: most - allocated.get(kind, 0) + preempting.get(kind, 0) for kind, most in (level.guaranteed or {}).items()
+    }

@@ -24,8 +24,7 @@ from common.names import ROOT
 from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
-from partition_worker.engine.placement_chain import PlacementChain
-from partition_worker.engine.placement_rules import RuleError
+from partition_worker.engine.placement import PlacementChain, RuleError
 from partition_worker.engine.queues.headroom import QuotaTerms, quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue, priority_settings_changed
 from partition_worker.engine.queues.tree import (
@@ -119,11 +118,11 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
     state.config = config
     state.placement = PlacementChain(config.placement_rules)
     state.placement_problem = ""
-    state.nodes.reorder(state.node_sort(config), config.node_sort_policy.weights)
+    state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
     _change_queues(state, plan)
     if plan.limits:
         state.usage.reconfigure(config)
-    state.readiness.reconfigured()
+    state.readiness.reset_all()
     state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
         state.schedule_quota_check()
@@ -170,7 +169,7 @@ def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
         state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, event_codes.QUEUE_TYPE, message=message)
     priority_settings_changed(queue, priority)
     if _application_order(queue) != order:
-        state.readiness.reordered(queue)
+        state.readiness.reset_leaf(queue)
         for application_id in tuple(queue.applications):
             lifecycle.settle(state, state.applications[application_id])
 

@@ -1,8 +1,8 @@
 """Reservations: create, resize, cancel and expire them.
 
 A node is reserved for one ask, or for several asks that each require this node. After a preemption the queues of the
-ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it.
-`cycle/queue_traversal.py` decides which ask gets a reservation; `cycle/reserved_asks.py` uses it.
+ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it. `queue_traversal.py`
+decides which ask gets a reservation; `scheduling_cycle.py` uses it.
 """
 
 from common import event_codes
@@ -17,22 +17,22 @@ from partition_worker.engine.state import PartitionState
 
 def reserve(state: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:
     """Reserve the node for the ask, in place of an earlier reservation of the ask."""
+    index = state.reservation_index
     if ask.reserved:
         before = application.reservations[ask.key]
         if before.node is node:
             return before
         cancel(state, before)
     assert ask.key in application.requests, ask.key
-    reservation = Reservation(ask, node, application.queue, created=state.now, rank=state.reservation_index.next_rank())
-    assert all(reservation.for_required_node and other.for_required_node for other in node.reservations.values()), (
-        node.node_id
-    )
+    index.ranks += 1
+    reservation = Reservation(ask, node, application.queue, created=state.now, rank=index.ranks)
+    others = node.reservations.values()
+    assert all(reservation.for_required_node and other.for_required_node for other in others), node.node_id
     ask.reserved = True
-    application.reservations[ask.key] = reservation
+    application.reservations[ask.key] = node.reservations[ask.key] = reservation
     application.asks.regroup(ask)
-    node.reservations[ask.key] = reservation
-    state.nodes.kept(node)
-    state.reservation_index.add(reservation)
+    state.nodes.reindex(node)
+    index.insert(reservation)
     events.record_on_node(state, node.node_id, event_codes.ADD, ask, event_codes.NODE_RESERVATION)
     state.readiness.touch_application(application)
     return reservation
@@ -43,54 +43,31 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     ask, node = reservation.ask, reservation.node
     application = state.applications[ask.application_id]
     ask.reserved = False
-    del application.reservations[ask.key]
-    del node.reservations[ask.key]
+    del application.reservations[ask.key], node.reservations[ask.key]
     events.record_on_node(state, node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
-    state.reservation_index.drop(reservation)
+    state.reservation_index.remove(reservation)
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         reservation.keeps = {}
-        for called in state.preemptions.settled(ask):
-            if called in state.applications:
-                state.readiness.touch_application(state.applications[called])
+        for application_id in state.preemptions.end_pause(ask):
+            if application_id in state.applications:
+                state.readiness.touch_application(state.applications[application_id])
     if ask.key in application.requests:
         application.asks.regroup(ask)
     if not node.reservations:
-        state.nodes.unkept(node)
+        state.nodes.reopen(node)
     state.readiness.touch_application(application)
     state.readiness.retry_parked()
 
 
-def resized(state: PartitionState, reservation: Reservation) -> None:
-    """The ask was resized: keep the reservation if the node can ever hold the ask."""
-    if not fits(reservation.node.capacity, reservation.ask.resources):
-        cancel(state, reservation)
-        return
-    if reservation.keeps:
-        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
-        headroom.keep(reservation.leaf, reservation.ask.resources)
-    state.reservation_index.amend(
-        reservation, reservation.ask.shape, reservation.ask.resources if reservation.keeps else {}
-    )
-    state.readiness.retry_parked()  # other nodes may have room for it now
-
-
-def node_resized(state: PartitionState, node: Node) -> None:
-    """The node was resized: cancel the reservations it can never satisfy."""
-    for reservation in tuple(node.reservations.values()):
-        if not fits(node.capacity, reservation.ask.resources):
-            cancel(state, reservation)
-    state.reservation_index.nudge(node)
-
-
-def clear(state: PartitionState, node: Node) -> None:
+def cancel_movable(state: PartitionState, node: Node) -> None:
     """Cancel the reservations of the node whose asks do not require it."""
     for reservation in tuple(node.reservations.values()):
         if not reservation.for_required_node:
             cancel(state, reservation)
 
 
-def vacate(state: PartitionState, node: Node) -> None:
+def cancel_all(state: PartitionState, node: Node) -> None:
     """Cancel all reservations of a node that is removed."""
     for reservation in tuple(node.reservations.values()):
         cancel(state, reservation)
@@ -98,14 +75,33 @@ def vacate(state: PartitionState, node: Node) -> None:
 
 def expire(state: PartitionState) -> None:
     """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
-    while state.reservation_index.deadline <= state.now:
-        oldest = state.reservation_index.oldest
-        assert oldest is not None
+    while (oldest := state.reservation_index.oldest) is not None and state.reservation_index.deadline <= state.now:
         cancel(state, oldest)
+
+
+def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> None:
+    """Update the reservation of a resized ask, or cancel it if the node can never hold the ask."""
+    ask = reservation.ask
+    if not fits(reservation.node.capacity, ask.resources):
+        cancel(state, reservation)
+        return
+    if reservation.keeps:
+        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
+        headroom.keep(reservation.leaf, ask.resources)
+    state.reservation_index.update(reservation, ask.shape, ask.resources if reservation.keeps else {})
+    state.readiness.retry_parked()  # other nodes may have room for it now
+
+
+def update_for_resized_node(state: PartitionState, node: Node) -> None:
+    """Cancel the reservations that a resized node can never satisfy, and check the others."""
+    for reservation in tuple(node.reservations.values()):
+        if not fits(node.capacity, reservation.ask.resources):
+            cancel(state, reservation)
+    state.reservation_index.recheck_node(node)
 
 
 def keep_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
-    state.reservation_index.amend(reservation, reservation.shape, reservation.ask.resources)
+    state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
     headroom.keep(reservation.leaf, reservation.keeps)

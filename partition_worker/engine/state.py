@@ -28,14 +28,13 @@ from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.placement_chain import PlacementChain
-from partition_worker.engine.placement_rules import RuleError
+from partition_worker.engine.placement import PlacementChain, RuleError
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness.readiness import Readiness, SwapCandidates
-from partition_worker.engine.readiness.reservation_index import ReservationIndex
+from partition_worker.engine.readiness import Readiness, SwapCandidates
+from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
 

@@ -1,48 +1,330 @@
 """User and group limits: what users and groups use in each queue, and what their limits allow.
 
-    usage.account(application)    the levels that the application is charged to, with the room they have left
+    usage.account(application)    what the application is charged to, with the room that is left
     usage.increase / decrease     an allocation was placed, grew, shrank or was released
     usage.discount(application)   only placeholders of it are left
     usage.forget(application)     it has no allocations left
     usage.reconfigure(config)     the limits changed
+
+A user or group has a tracker: a tree of queues with usage, limits and running applications. A queue is in the tree
+while something is used, limited, counted as running or charged there or below. Queue paths are in lower case.
 
 An application counts as running for its user and group, in its leaf and all queues above, from its first allocation
 until it is removed from here; but not while only placeholders are left. Its group is chosen at the first call of
 `account` and stays until the application is removed or the group loses its limit on the path of the leaf; then it is
 chosen again.
 
-The scheduling cycle checks the limits; `readiness/` parks applications that wait for them.
+The scheduling cycle checks the limits; `unschedulable_asks.py` parks applications that wait for them.
 """
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Protocol
 
 from common import event_codes
-from common.config.model import PartitionConfig
+from common.config.model import PartitionConfig, QueueConfig, parse_amounts
 from common.messages import Resources
-from common.resources import NOTHING
+from common.resources import NOTHING, Limit, is_zero, less, take_from, tighten
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import amounts_of
+from partition_worker.engine.ask_shapes import Amounts, amounts_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.usage_trackers import (
-    ANYONE,
-    Limits,
-    QueueLimits,
-    Trackers,
-    UsageAccount,
-    group_of,
-    limits_of,
-)
+
+ANYONE: Final = "*"
+"""Each user without a limit of its own at a queue; all groups without one, together."""
 
 IDLE_MAX: Final = 10_000
-"""Users that have nothing, and no limit but that of `*`, and are shown all the same. Beyond it those that have had
-nothing for longest are forgotten until they have something again.
+"""Users that use nothing, have no limit but that of `*`, and are listed all the same. Beyond it those that have used
+nothing for longest are dropped until they use something again.
 """
 
 
-class Tell(Protocol):
-    """Where to say what happens, for the history (`PartitionState.record_event`)."""
+class Allowance(NamedTuple):
+    """The limit of a user or group in a queue and everything below it."""
+
+    resources: Limit
+    """A missing type is unlimited; none of a type with 0 is allowed."""
+    applications: int
+    """Applications that may run at once; 0 is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The limits at one queue: of users and of groups by name, in the order of the configuration, with `*` last."""
+
+    users: dict[str, Allowance] = field(default_factory=dict)
+    groups: dict[str, Allowance] = field(default_factory=dict)
+    names: dict[tuple[Literal["user", "group"], str], None] = field(default_factory=dict)
+    """All of them, limit by limit, users first in each."""
+
+
+Limits = Mapping[str, QueueLimits]
+"""By path; only queues that have limits."""
+
+Allowances = Mapping[str, Mapping[str, Allowance]]
+"""By path of the queue and name."""
+
+
+def limits_of(config: PartitionConfig) -> Limits:
+    """Return the limits of a valid configuration."""
+    found: dict[str, QueueLimits] = {}
+    _collect_limits(config.root, config.root.name.lower(), found)
+    return found
+
+
+def _collect_limits(queue: QueueConfig, path: str, found: dict[str, QueueLimits]) -> None:
+    if queue.limits:
+        here = found[path] = QueueLimits()
+        for entry in queue.limits:
+            most = parse_amounts(entry.max_resources)
+            allowance = Allowance({} if is_zero(most) else most, entry.max_applications)
+            here.users.update(dict.fromkeys(entry.users, allowance))
+            here.groups.update(dict.fromkeys(entry.groups, allowance))
+            here.names.update({("user", name): None for name in entry.users})
+            here.names.update({("group", name): None for name in entry.groups})
+    for child in queue.queues:
+        if child.limits or child.queues:  # thousands have neither
+            _collect_limits(child, f"{path}.{child.name.lower()}", found)
+
+
+def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
+    """Return the group that an application of this leaf is charged to, if its user is in these groups; None for none.
+
+    The queue closest to the leaf with a limit for one of them, or for `*`, decides.
+    """
+    wanted = frozenset((*groups, ANYONE) if groups else ())
+    here = (limits[queue.path].groups for queue in leaf.ancestry() if queue.path in limits)
+    return next((name for names in here for name in names if name in wanted), None)
+
+
+@dataclass(slots=True, eq=False)
+class QueueUsage:
+    """What one user or group uses in one queue and everything below it, and its limit there."""
+
+    path: str
+    rank: int
+    """Unique in a partition."""
+    above: "QueueUsage | None"
+    """The usage of the parent queue."""
+    allowance: Allowance | None = None
+    used: Resources = field(default_factory=dict)
+    applications: dict[str, None] = field(default_factory=dict)
+    """Ids of the applications that count as running."""
+    children: "dict[str, QueueUsage]" = field(default_factory=dict)
+    """By path."""
+    charged: int = 0
+    """Number of applications in this very queue that are charged here, whether or not they use anything."""
+    upward: "tuple[QueueUsage, ...]" = field(init=False, repr=False)
+    """This usage, then that of each queue above, up to the root."""
+
+    def __post_init__(self) -> None:
+        self.upward = (self,) if self.above is None else (self, *self.above.upward)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
+
+    @property
+    def limits(self) -> "tuple[QueueUsage, ...]":
+        """The usages from here up that have a limit."""
+        return tuple(level for level in self.upward if level.allowance is not None)
+
+    def has_room(self, amounts: Amounts) -> bool:
+        """Whether the limit here allows these amounts. If too much is used already, it only allows nothing."""
+        if self.allowance is None:
+            return True
+        most, used = self.allowance.resources, self.used
+        return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in amounts)
+
+    @property
+    def limits_applications(self) -> bool:
+        return self.allowance is not None and self.allowance.applications > 0
+
+    def may_start(self) -> bool:
+        """Whether the limit here allows one more running application."""
+        return self.allowance is None or not 0 < self.allowance.applications <= len(self.applications)
+
+    def charge(self, amount: Resources) -> None:
+        """Count an amount as used, here and above."""
+        items = tuple(amount.items())
+        for level in self.upward:
+            used = level.used
+            for kind, value in items:
+                used[kind] = used.get(kind, 0) + value
+
+    def refund(self, amount: Resources) -> None:
+        """Undo `charge`."""
+        for level in self.upward:
+            take_from(level.used, amount)
+
+    def count_running(self, application_id: str) -> None:
+        """Count an application as running, here and above."""
+        for level in self.upward:
+            level.applications[application_id] = None
+
+    def discount_running(self, application_id: str) -> None:
+        """Undo `count_running`."""
+        for level in self.upward:
+            level.applications.pop(application_id, None)
+
+
+@dataclass(slots=True, eq=False)
+class UsageAccount:
+    """What one application is charged to."""
+
+    application: Application
+    user: QueueUsage = field(init=False)
+    """The usage of its user at its leaf."""
+    group_name: str | None = None
+    """The group that is charged; None if none is. Chosen once."""
+    group: QueueUsage | None = None
+    """The usage of that group at its leaf."""
+    counted: bool = False
+    """Whether the application counts as running."""
+    limits: tuple[QueueUsage, ...] = ()
+    """The usages of its user and of its group, from the leaf up, that have a limit."""
+
+    @property
+    def charged(self) -> tuple[QueueUsage, ...]:
+        """The usages at its leaf: of its user, and of its group if it has one."""
+        return (self.user,) if self.group is None else (self.user, self.group)
+
+    def update_limits(self) -> None:
+        """Look up which usages have limits now."""
+        self.limits = self.user.limits if self.group is None else self.user.limits + self.group.limits
+
+    def has_room(self, amounts: Amounts) -> bool:
+        """Whether the limits of user and group allow these amounts."""
+        for level in self.limits:  # noqa: SIM110 - for every ask that is tried, and mostly there is no limit
+            if not level.has_room(amounts):
+                return False
+        return True
+
+    def headroom(self) -> Limit | None:
+        """Return what user and group may still use, per type; None is no limit."""
+        room: Limit | None = None
+        for level in self.limits:
+            if level.allowance is not None:
+                room = tighten(room, less(level.allowance.resources, level.used))
+        return room
+
+    def may_start(self) -> bool:
+        """Whether user and group may run this application; one that counts already may."""
+        return self.counted or all(level.may_start() for level in self.limits)
+
+
+@dataclass(slots=True, eq=False)
+class Tracker:
+    """The usage of one user or group."""
+
+    name: str
+    levels: dict[str, QueueUsage] = field(default_factory=dict)
+    """By path, each parent before its children."""
+    accounts: dict[int, UsageAccount] = field(default_factory=dict)
+    """The accounts charged to it, by the rank of the application."""
+
+
+class Trackers:
+    """The trackers of all users of a partition, or of all its groups, in order of creation."""
+
+    def __init__(self, ranks: Ranks, *, each: bool) -> None:
+        self._ranks = ranks
+        self._each = each
+        """Whether the limit of `*` holds for each name without a limit of its own; otherwise `*` is itself a name."""
+        self._allowances: Allowances = {}
+        self._by_name: dict[str, Tracker] = {}
+
+    def __iter__(self) -> Iterator[Tracker]:
+        return iter(self._by_name.values())
+
+    def find(self, name: str) -> Tracker | None:
+        return self._by_name.get(name)
+
+    def levels(self, name: str) -> Mapping[str, QueueUsage]:
+        """Return the usages of a user or group by path, each parent before its children; empty if it is not tracked."""
+        tracker = self._by_name.get(name)
+        return {} if tracker is None else tracker.levels
+
+    def usage_at(self, name: str, path: str) -> QueueUsage:
+        """Return the usage at a queue, or a new one that is not tracked."""
+        found = self.levels(name).get(path)
+        return QueueUsage(path, -1, None, self._allowance(name, path)) if found is None else found
+
+    def track(self, name: str, path: str) -> QueueUsage:
+        """Return the usage at a queue; track it and those above it if they are not tracked."""
+        level = self.levels(name).get(path)
+        if level is None:
+            if parent := path.rpartition(".")[0]:
+                self.track(name, parent)
+            level = self.create(name, path, self._ranks.following())
+        return level
+
+    def create(self, name: str, path: str, rank: int) -> QueueUsage:
+        """Track a queue below a tracked one, or the root queue."""
+        tracker = self._by_name.setdefault(name, Tracker(name))
+        above = tracker.levels.get(path.rpartition(".")[0])
+        level = tracker.levels[path] = QueueUsage(path, rank, above, self._allowance(name, path))
+        if above is not None:
+            above.children[path] = level
+        return level
+
+    def link_account(self, name: str, path: str, account: UsageAccount) -> QueueUsage:
+        """Charge an application in this queue to this name."""
+        level = self.track(name, path)
+        level.charged += 1
+        self._by_name[name].accounts[account.application.rank] = account
+        return level
+
+    def unlink_account(self, name: str, level: QueueUsage, account: UsageAccount) -> None:
+        """Undo `link_account`, and drop the usages that this leaves empty."""
+        level.charged -= 1
+        tracker = self._by_name[name]
+        del tracker.accounts[account.application.rank]
+        self._prune(tracker, level)
+
+    def set_allowances(self, allowances: Allowances) -> None:
+        """Replace all limits.
+
+        A name with a limit is tracked at each queue with a limit for it, and at those with one for each user; other
+        names are tracked there when an application of theirs is charged.
+        """
+        self._allowances = allowances
+        named = dict.fromkeys(name for here in allowances.values() for name in here if name != ANYONE or not self._each)
+        for path, here in allowances.items():
+            for name in named if self._each and ANYONE in here else here:
+                self.track(name, path)
+        for tracker in tuple(self._by_name.values()):
+            for level in tracker.levels.values():
+                level.allowance = self._allowance(tracker.name, level.path)
+            for level in reversed(tuple(tracker.levels.values())):
+                self._prune(tracker, level)
+
+    def drop(self, name: str) -> None:
+        """Drop the tracker of a name that nothing is charged to."""
+        del self._by_name[name]
+
+    def clear(self) -> None:
+        """Drop all trackers; limits stay."""
+        self._by_name.clear()
+
+    def _allowance(self, name: str, path: str) -> Allowance | None:
+        here = self._allowances.get(path, {})
+        return here.get(name) or (here.get(ANYONE) if self._each else None)
+
+    def _prune(self, tracker: Tracker, level: QueueUsage) -> None:
+        """Drop this usage and those above it, as far as they are empty."""
+        for one in level.upward:
+            if not one.is_empty:
+                return
+            tracker.levels.pop(one.path, None)
+            if one.above is not None:
+                one.above.children.pop(one.path, None)
+        if not tracker.levels:
+            self._by_name.pop(tracker.name, None)
+
+
+class RecordEvent(Protocol):
+    """Records an event (`PartitionState.record_event`)."""
 
     def __call__(
         self, kind: int, object_id: str, change: int, detail: int, reference: str = "", resource: Resources = NOTHING
@@ -50,97 +332,91 @@ class Tell(Protocol):
 
 
 class Usage:
-    """The usage trackers of all users and groups of a partition."""
+    """The usage of all users and groups of a partition."""
 
-    def __init__(self, config: PartitionConfig, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, config: PartitionConfig, record: RecordEvent) -> None:
+        self._record = record
         self.ranks = Ranks()
-        """Of levels."""
+        """Of queue usages."""
         self.users = Trackers(self.ranks, each=True)
         self.groups = Trackers(self.ranks, each=False)
         self._limits: Limits = {}
         self._named: frozenset[str] = frozenset()
         """Users with a limit of their own somewhere."""
-        self._accounts: dict[int, UsageAccount] = {}
+        self.accounts: dict[int, UsageAccount] = {}
         """By the rank of the application."""
         self.idle: dict[str, None] = {}
-        """Users with nothing, in the order in which they came to have nothing."""
+        """Users that use nothing, longest first."""
         self.reconfigure(config)
 
     def account(self, application: Application) -> UsageAccount:
-        """To whom this application is charged. The first call decides its group."""
-        account = self._accounts.get(application.rank)
-        return self._open(application) if account is None else account
-
-    def known(self, application: Application) -> UsageAccount | None:
-        """The same without making contact."""
-        return self._accounts.get(application.rank)
-
-    @property
-    def accounts(self) -> Iterable[UsageAccount]:
-        """All of them, in the order of their first contact."""
-        return self._accounts.values()
-
-    def recall(self, accounts: Iterable[UsageAccount], *, idle: Iterable[str], ranks: int) -> None:
-        """Go on where one was that is remembered (`engine/memory`); trackers have these accounts already."""
-        self._accounts = {account.application.rank: account for account in accounts}
-        self.idle = dict.fromkeys(idle)
-        self.ranks.last = ranks
+        """Return the account of the application. The first call creates it and chooses the group."""
+        account = self.accounts.get(application.rank)
+        if account is None:
+            name = application.user.name
+            account = self.accounts[application.rank] = UsageAccount(application)
+            account.user = self.users.link_account(name, application.queue.path, account)
+            self.idle.pop(name, None)
+            self._join_group(account)
+            account.update_limits()
+        return account
 
     def increase(self, application: Application, amount: Resources) -> None:
-        """Count an allocation (or the growth of one, where negative its shrinking)."""
+        """Count an allocation, or an amount by which one grew (negative: shrank)."""
         account = self.account(application)
         self.charge(application, amount)
-        self._changed(account, event_codes.ADD, amount)
+        self.record_increase(application, amount)
         if not account.counted:
-            self._count(account)
+            account.counted = True
+            for level in account.charged:
+                level.count_running(application.application_id)
 
     def charge(self, application: Application, amount: Resources) -> None:
-        """The part of `increase` that nobody hears of, for an application that is known."""
-        account = self._accounts[application.rank]
-        account.user.charge(amount)
-        if account.group is not None:
-            account.group.charge(amount)
+        """The part of `increase` without events, for an application that counts as running."""
+        for level in self.accounts[application.rank].charged:
+            level.charge(amount)
 
-    def tell_increase(self, application: Application, amount: Resources) -> None:
-        """The part of `increase` that is told."""
-        self._changed(self._accounts[application.rank], event_codes.ADD, amount)
+    def record_increase(self, application: Application, amount: Resources) -> None:
+        """The part of `increase` that records events."""
+        self._record_usage(self.accounts[application.rank], event_codes.ADD, amount)
 
     def decrease(self, application: Application, amount: Resources) -> None:
-        """Take an allocation back."""
-        account = self._accounts[application.rank]
-        account.user.refund(amount)
-        if account.group is not None:
-            account.group.refund(amount)
-        self._changed(account, event_codes.REMOVE, amount)
+        """Subtract an allocation."""
+        account = self.accounts[application.rank]
+        for level in account.charged:
+            level.refund(amount)
+        self._record_usage(account, event_codes.REMOVE, amount)
 
     def discount(self, application: Application) -> None:
-        """The application counts no longer, until something of it is placed again. It stays charged for what it has."""
-        account = self._accounts[application.rank]
+        """Stop counting the application as running until something of it is placed again. Its usage stays charged."""
+        account = self.accounts[application.rank]
         account.counted = False
-        for level in (account.user, account.group):
-            if level is not None:
-                level.discount(application.application_id)
+        for level in account.charged:
+            level.discount_running(application.application_id)
 
     def forget(self, application: Application) -> None:
-        """The application, to which nothing is charged any more, counts no longer; its group is no longer settled."""
-        account = self._accounts.pop(application.rank, None)
+        """Drop the account of an application that uses nothing any more."""
+        account = self.accounts.pop(application.rank, None)
         if account is None:
             return
         name = application.user.name
         self._leave_group(account)
-        account.user.discount(application.application_id)
-        self.users.close(name, account.user, account)
+        account.user.discount_running(application.application_id)
+        self.users.unlink_account(name, account.user, account)
         user = self.users.find(name)
         if user is not None and not user.accounts and name not in self._named:
-            self._rest(name)
+            self.idle[name] = None
+            if len(self.idle) > IDLE_MAX:
+                oldest = next(iter(self.idle))
+                del self.idle[oldest]
+                self.users.drop(oldest)
 
     def objection(self, application: Application, leaf: Queue) -> str:
-        """Which limit the application would exceed in another leaf, with what it has; empty if none.
+        """Return which limit the application would exceed in another leaf; empty if none.
 
-        Only levels count at which its user or group would have more than now.
+        Only queues count in which the usage of its user or group would grow.
         """
-        account = self.known(application)
+        account = self.accounts.get(application.rank)
         if account is None or not (account.counted or application.allocations):
             return ""
         shared = {queue.path for queue in application.queue.ancestry()}
@@ -152,119 +428,87 @@ class Usage:
             for queue in leaf.ancestry():
                 if queue.path in has:
                     break
-                level = trackers.would_have(name, queue.path)
+                level = trackers.usage_at(name, queue.path)
                 if not level.has_room(amounts_of(application.charged)) or not level.may_start():
                     return f"{who} would exceed the limit at queue {queue.path}"
         return ""
 
     def reconfigure(self, config: PartitionConfig) -> bool:
-        """Let the limits of this configuration hold from now on; whether they are others than before.
+        """Apply the limits of a configuration; return whether they changed. Usage and counts stay.
 
-        Nothing that is used or counted is lost. Whoever is held back by a limit has to be looked at again then.
+        The caller retries applications that wait for a limit.
         """
         limits = limits_of(config)
         if limits == self._limits:
             return False
         before, self._limits = self._limits, limits
-        self._limits_changed(before)
+        self._record_limits(before)
         self._named = frozenset(name for here in limits.values() for name in here.users)
-        homeless = [account for account in self._accounts.values() if self._lost_group(account, before)]
-        for account in homeless:
+        without_group = [account for account in self.accounts.values() if self._has_lost_group(account, before)]
+        for account in without_group:
             if account.group is not None:
                 account.group.refund(account.application.charged)
             self._leave_group(account)
-        self.users.allow({path: here.users for path, here in limits.items()})
-        self.groups.allow({path: here.groups for path, here in limits.items()})
-        for account in homeless:
+        self.users.set_allowances({path: here.users for path, here in limits.items()})
+        self.groups.set_allowances({path: here.groups for path, here in limits.items()})
+        for account in without_group:
             self._join_group(account)
             if account.group is not None:
                 account.group.charge(account.application.charged)
                 if account.counted:
-                    account.group.count(account.application.application_id)
-        for account in self._accounts.values():
-            account.bind()
+                    account.group.count_running(account.application.application_id)
+        for account in self.accounts.values():
+            account.update_limits()
         for name in tuple(self.idle):
             if name in self._named or self.users.find(name) is None:
                 del self.idle[name]
         return True
 
-    # Private --------------------------------------------------------------------------------------------------------
+    # Groups ---------------------------------------------------------------------------------------------------------
 
-    def _changed(self, account: UsageAccount, change: int, amount: Resources) -> None:
-        """Tell that the use of an application became more or less."""
-        path = account.application.queue.path
-        user, detail = account.application.user.name, event_codes.UG_USER_RESOURCE
-        self._tell(event_codes.USERGROUP, user, change, detail, reference=path, resource=amount)
+    def _join_group(self, account: UsageAccount) -> None:
+        application = account.application
+        name = account.group_name = group_of(self._limits, application.user.groups, application.queue)
+        if name is not None:
+            account.group = self.groups.link_account(name, application.queue.path, account)
+            self._record_link(application, name, event_codes.SET)
+
+    def _leave_group(self, account: UsageAccount) -> None:
+        name, level, application = account.group_name, account.group, account.application
+        if name is not None and level is not None:
+            self._record_link(application, name, event_codes.REMOVE)
+            account.group_name = account.group = None
+            level.discount_running(application.application_id)
+            self.groups.unlink_account(name, level, account)
+
+    def _has_lost_group(self, account: UsageAccount, before: Limits) -> bool:
+        """Whether the group of the account had a limit on its path that it no longer has."""
+        name, none = account.group_name, QueueLimits()
+        paths = [queue.path for queue in account.application.queue.ancestry()]
+        return any(
+            name in before.get(path, none).groups and name not in self._limits.get(path, none).groups for path in paths
+        )
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    def _record_usage(self, account: UsageAccount, change: int, amount: Resources) -> None:
+        user, path = account.application.user.name, account.application.queue.path
+        kind, detail = event_codes.USERGROUP, event_codes.UG_USER_RESOURCE
+        self._record(kind, user, change, detail, reference=path, resource=amount)
         if account.group_name is not None:
-            group, detail = account.group_name, event_codes.UG_GROUP_RESOURCE
-            self._tell(event_codes.USERGROUP, group, change, detail, reference=path, resource=amount)
+            detail = event_codes.UG_GROUP_RESOURCE
+            self._record(kind, account.group_name, change, detail, reference=path, resource=amount)
 
-    def _limits_changed(self, before: Limits) -> None:
-        """Tell of each limit of one user or group; what is allowed to each user without one is told of nobody."""
-        for change, those, others in (
-            (event_codes.SET, self._limits, {}),
-            (event_codes.REMOVE, before, self._limits),
-        ):
+    def _record_link(self, application: Application, group: str, change: int) -> None:
+        detail = event_codes.UG_APP_LINK
+        self._record(event_codes.USERGROUP, group, change, detail, reference=application.application_id)
+
+    def _record_limits(self, before: Limits) -> None:
+        """Record each limit that was set or removed, except that of each user without one."""
+        for change, those, others in ((event_codes.SET, self._limits, {}), (event_codes.REMOVE, before, self._limits)):
             for path, here in those.items():
                 still = others.get(path, QueueLimits()).names
                 for whose, name in here.names:
                     if (whose, name) not in still and (whose, name) != ("user", ANYONE):
                         detail = event_codes.UG_USER_LIMIT if whose == "user" else event_codes.UG_GROUP_LIMIT
-                        self._tell(event_codes.USERGROUP, name, change, detail, reference=path)
-
-    def _linked(self, account: UsageAccount, change: int) -> None:
-        if account.group_name is not None:
-            application_id = account.application.application_id
-            group, detail = account.group_name, event_codes.UG_APP_LINK
-            self._tell(event_codes.USERGROUP, group, change, detail, reference=application_id)
-
-    def _open(self, application: Application) -> UsageAccount:
-        name = application.user.name
-        account = self._accounts[application.rank] = UsageAccount(application)
-        account.user = self.users.open(name, application.queue.path, account)
-        self.idle.pop(name, None)
-        self._join_group(account)
-        account.bind()
-        return account
-
-    def _count(self, account: UsageAccount) -> None:
-        account.counted = True
-        account.user.count(account.application.application_id)
-        if account.group is not None:
-            account.group.count(account.application.application_id)
-
-    def _join_group(self, account: UsageAccount) -> None:
-        """Decide the group."""
-        application = account.application
-        name = group_of(self._limits, application.user.groups, application.queue)
-        if name is None:
-            return
-        account.group_name = name
-        account.group = self.groups.open(name, application.queue.path, account)
-        self._linked(account, event_codes.SET)
-
-    def _leave_group(self, account: UsageAccount) -> None:
-        name, level = account.group_name, account.group
-        if name is None or level is None:
-            return
-        self._linked(account, event_codes.REMOVE)
-        account.group_name = account.group = None
-        level.discount(account.application.application_id)
-        self.groups.close(name, level, account)
-
-    def _lost_group(self, account: UsageAccount, before: Limits) -> bool:
-        """Whether the group of the account had a limit on its path that it no longer has."""
-        name = account.group_name
-        return name is not None and any(
-            queue.path in before
-            and name in before[queue.path].groups
-            and (queue.path not in self._limits or name not in self._limits[queue.path].groups)
-            for queue in account.application.queue.ancestry()
-        )
-
-    def _rest(self, user: str) -> None:
-        self.idle[user] = None
-        if len(self.idle) > IDLE_MAX:
-            oldest = next(iter(self.idle))
-            del self.idle[oldest]
-            self.users.drop(oldest)
+                        self._record(event_codes.USERGROUP, name, change, detail, reference=path)

@@ -14,7 +14,7 @@ from partition_worker.engine.application import ACTIVE, Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
-from partition_worker.engine.usage_trackers import Allowance, QueueLimits, group_of, limits_of
+from partition_worker.engine.user_limits import Allowance, QueueLimits, group_of, limits_of
 
 RESERVE_AFTER_S = 2.0
 
@@ -83,7 +83,7 @@ def _fits(room: Resources, wanted: Resources) -> bool:
 def bounds(state: PartitionState, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
     """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
     limits, found = limits_of(state.config), []
-    account = state.usage.known(application)
+    account = state.usage.accounts.get(application.rank)
     group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
     for queue in application.queue.ancestry():
         here, below = limits.get(queue.path, QueueLimits()), everything_below(state, queue)
@@ -103,13 +103,13 @@ def bounds(state: PartitionState, application: Application) -> list[tuple[Allowa
 
 
 def _group(state: PartitionState, application: Application) -> str | None:
-    account = state.usage.known(application)
+    account = state.usage.accounts.get(application.rank)
     return account.group_name if account else None
 
 
 def _runs(state: PartitionState, application: Application) -> bool:
     """Whether it counts as running for its user."""
-    account = state.usage.known(application)
+    account = state.usage.accounts.get(application.rank)
     return account is not None and account.counted
 
 

@@ -16,8 +16,9 @@ from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.guarantees import Guarantees
+from partition_worker.engine.preemption.victim_candidates import Guarantees
 from tests.builders import apps, asks, nodes
+from tests.partition_worker.engine.preemption.clusters import remaining as share_left
 from tests.properties.plain_preemption import Plain, remaining
 from tests.trial import Trial
 
@@ -107,7 +108,7 @@ def remember_some_preemptions(rng: random.Random, trial: Trial) -> None:
     """So that some queues may not strike back."""
     for _ in range(rng.randint(1, 4)):
         winner, loser = rng.sample(LEAVES, 2)
-        trial.partition.preemptions.cooldowns.took(winner, loser, trial.now - rng.choice((10, 200, 400)))
+        trial.partition.preemptions.cooldowns.record_win(winner, loser, trial.now - rng.choice((10, 200, 400)))
 
 
 def odd_numbers(ask: Allocation, node: Node) -> bool:
@@ -155,4 +156,4 @@ def test_both_say_the_same_of_what_remains() -> None:
         snapshots = Plain(trial.partition, application, ask, nodes_tried=True).start
         guarantees = Guarantees(application.queue)
         for queue in trial.partition.tree:
-            assert guarantees.share(queue).remaining() == remaining(snapshots[queue.path]), (number, queue.path)
+            assert share_left(guarantees.share(queue)) == remaining(snapshots[queue.path]), (number, queue.path)

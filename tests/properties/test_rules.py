@@ -10,8 +10,7 @@ from hypothesis.strategies import SearchStrategy
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
 from common.config.placement_rules import RULES, find_rule_problems
 from common.config.validation import load
-from partition_worker.engine.placement_chain import PlacementChain
-from partition_worker.engine.placement_rules import RuleError
+from partition_worker.engine.placement import PlacementChain, RuleError
 
 OURS = ("j03-unknown-name",)
 """The unknown name is `primarygroup`, a rule that we have."""

@@ -1,8 +1,4 @@
-"""A node: what it has, what runs on it, what is left.
-
-Not here: the order in which nodes are tried (`fleet.py`), what happens to the allocations of a node that goes
-(`partition_worker/engine/node_updates.py`).
-"""
+"""A node: its capacity, its allocations, its reservations, and what is available on it."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,20 +26,20 @@ class Node:
     attributes: dict[str, str]
     schedulable: bool = True
     allocated: Resources = field(default_factory=dict)
-    """By our own allocations."""
+    """By allocations of the partition."""
     occupied: Resources = field(default_factory=dict)
-    """By foreign allocations: what runs here without having been scheduled by us."""
+    """By foreign allocations, which another scheduler placed."""
     available: Resources = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
-    """Our own, by key."""
+    """Allocations of the partition, by key."""
     foreign: dict[str, Allocation] = field(default_factory=dict)
-    """Foreign ones, by key."""
+    """Foreign allocations, by key."""
     reservations: "dict[str, Reservation]" = field(default_factory=dict)
-    """For whom it is kept, by the key of the ask; more than one only if no other node would do for any of them."""
+    """Its reservations by the key of the ask; more than one only if each ask requires this node."""
     guarded: bool = False
-    """Whether it refuses some asks that demand nothing but room."""
+    """Whether it refuses some asks without constraint."""
     version: int = 0
-    """How often what runs here, or what it has, has changed."""
+    """Number of changes of its allocations and its capacity."""
 
     def __post_init__(self) -> None:
         self.capacity = drop_zeros(self.capacity)
@@ -51,7 +47,7 @@ class Node:
 
     @property
     def kept_for_preemption(self) -> bool:
-        """Whether others were asked to leave for an ask that could run elsewhere too, and that gets what they leave."""
+        """Whether it is reserved for an ask that does not require it and whose victims are leaving."""
         return any(one.keeps and not one.for_required_node for one in self.reservations.values())
 
     @property
@@ -59,11 +55,11 @@ class Node:
         return self.attributes.get("si/instance-type") or UNKNOWN_INSTANCE
 
     def attribute(self, name: str) -> str:
-        """`hostname` or `rackname`, in either spelling that RMs use."""
+        """Return `hostname` or `rackname`, in either spelling that RMs use."""
         return self.attributes.get(f"si/{name}") or self.attributes.get(f"si.io/{name}", "")
 
     def has_room(self, amounts: Amounts) -> bool:
-        """Whether what is available covers these amounts; negative availability is none."""
+        """Whether these amounts are available; a negative amount counts as none."""
         available = self.available
         for kind, value in amounts:  # noqa: SIM110 - a generator costs as much as the loop itself, for every node tried
             if value > 0 and available.get(kind, 0) < value:
@@ -71,7 +67,7 @@ class Node:
         return True
 
     def is_large_enough(self, amounts: Amounts) -> bool:
-        """Whether these amounts would fit if nothing ran here."""
+        """Whether these amounts would fit on the empty node."""
         capacity = self.capacity
         for kind, value in amounts:  # noqa: SIM110 - as above
             if value > 0 and capacity.get(kind, 0) < value:
@@ -79,7 +75,7 @@ class Node:
         return True
 
     def add(self, allocation: Allocation) -> None:
-        """Put an allocation here, whether or not there is room."""
+        """Add an allocation, whether or not there is room."""
         self.version += 1
         self.allocations[allocation.key] = allocation
         allocated, available = self.allocated, self.available
@@ -88,27 +84,27 @@ class Node:
             available[kind] = available.get(kind, 0) - value
 
     def remove(self, allocation: Allocation) -> None:
-        """Take one of our own allocations away."""
+        """Remove an allocation of the partition."""
         self.version += 1
         del self.allocations[allocation.key]
         take_from(self.allocated, allocation.resources)
         add_to(self.available, allocation.resources)
 
     def resize_allocation(self, delta: Resources) -> None:
-        """An allocation here grew (or shrank, where negative) in place."""
+        """Apply the amount by which an allocation here grew (negative: shrank)."""
         self.version += 1
         add_to(self.allocated, delta)
         take_from(self.available, delta)
 
     def put_foreign(self, allocation: Allocation) -> None:
-        """Add a foreign allocation, or replace what was reported under its key before."""
+        """Add a foreign allocation, or replace the one with its key."""
         self.remove_foreign(allocation.key)
         self.foreign[allocation.key] = allocation
         add_to(self.occupied, allocation.resources)
         self._recount()
 
     def remove_foreign(self, key: str) -> bool:
-        """Take a foreign allocation away; whether it was here."""
+        """Remove a foreign allocation; return whether it was here."""
         known = self.foreign.pop(key, None)
         if known is None:
             return False
@@ -127,7 +123,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """A node that is reserved for one ask until it has room: no other ask gets anything there meanwhile.
+    """A node that is reserved for one ask until it has room; no other ask is placed there meanwhile.
 
     A reservation holds no resources and is charged to nothing. `reservations.py` decides which ask may reserve which
     node, and when a reservation ends.
@@ -142,7 +138,7 @@ class Reservation:
     rank: int
     """In order of creation."""
     shape: AskShape = field(init=False)
-    """The need of the ask under which the reservation is indexed."""
+    """The shape of the ask by which the reservation is indexed."""
     keeps: Resources = field(default_factory=dict)
     """Room that the queues keep for the ask because victims were preempted for it; empty otherwise."""
 
@@ -151,5 +147,5 @@ class Reservation:
 
     @property
     def for_required_node(self) -> bool:
-        """Whether the ask requires this very node. Only such reservations may share a node."""
+        """Whether the ask requires this node. Only such reservations may share a node."""
         return bool(self.ask.shape.required_node)

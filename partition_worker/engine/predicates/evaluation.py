@@ -1,12 +1,10 @@
-"""Who asks the predicates: what an ask demands, and whether a node meets it.
+"""Evaluation of predicates: what an ask demands, and whether a node meets it.
 
-Answers of predicates in this process are remembered for each demand and node, those of the resource manager are
-`verdicts.py`'s. An ask that demands nothing has no constraint, and then nothing here is asked: only a *guarded* node,
-which refuses some such asks, is looked at more closely.
+Results of the predicates in this process are cached for each demand and node; those of the RM are in `rm_verdicts.py`.
+An ask without demands has no constraint, and no predicate is evaluated for it, except on a *guarded* node, which
+refuses some such asks.
 
-A predicate that raises has refused, with the text of what it raised; the first time is told as a warning.
-
-Not here: the predicates, and loading those of plug-ins (`partition_worker/bootstrap.py`).
+A predicate that raises an exception refuses, with the text of the exception; the first time is reported as a warning.
 """
 
 from collections import Counter
@@ -17,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
 from partition_worker.engine.ask_shapes import Constraint, Demands
-from partition_worker.engine.predicates.built_in import ForbiddenNodes, NodeSelector, Tolerations
-from partition_worker.engine.predicates.predicate import NodeView, Predicate
+from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, NodeView, Predicate, Tolerations
 from partition_worker.engine.predicates.rm_verdicts import Verdicts
 
 if TYPE_CHECKING:
@@ -27,11 +24,11 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
 
-REMEMBERED_MAX: Final = 100_000
-"""Pairs of demands and node whose answer is remembered; with more all are forgotten, and asked once more."""
+CACHED_MAX: Final = 100_000
+"""Cached results, one for each pair of demands and node; beyond it all are dropped, and evaluated once more."""
 
 IN_VAIN_MAX: Final = 256
-"""Needs that are remembered to fit no node; each costs a look whenever a node changes. With more all are forgotten."""
+"""Ask shapes that fit no node; each costs a check when a node changes. Beyond it all are dropped."""
 
 REASON_LENGTH_MAX: Final = 256
 """Characters of a reason that are kept."""
@@ -40,99 +37,97 @@ WAITING: Final = "waits for the verdict of the resource manager"
 
 
 class Predicates:
-    """The predicates of a partition, and what they have answered."""
+    """The predicates of a partition, and their results."""
 
     def __init__(self, plugins: Sequence[Predicate] = ()) -> None:
         self.verdicts = Verdicts()
         self.asks_manager = False
-        """Whether the resource manager has a say: then each of its asks is one of a kind."""
+        """Whether the RM evaluates predicates; then each of its asks has a constraint of its own."""
         self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
         self._nothing: Demands = (None,) * len(self._predicates)
-        self._answers: dict[Demands, dict[int, tuple[Resources, str]]] = {}  # then by the rank of the node
-        self._remembered = 0
+        self._cache: dict[Demands, dict[int, tuple[Resources, str]]] = {}
+        """By demands and the rank of the node: its capacity at the evaluation, and the reason for a refusal."""
+        self._cached = 0
         self.in_vain: dict[tuple[AskShape, bool], None] = {}
-        """Needs for which no node has room that admits them (or could be kept for them), since a node changed last."""
+        """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
         self.complained: dict[str, None] = {}
+        """Names of the predicates that have raised exceptions."""
         self._complaints: list[str] = []
 
-    def read(self, tags: Mapping[str, str], key: str) -> Constraint | None:
-        """What the ask of this key demands, by its tags.
+    def read_constraint(self, tags: Mapping[str, str], key: str) -> Constraint | None:
+        """Return the constraint of an ask with these tags and this key.
 
-        Raises:
-            ValueError: the tags are wrong; the text says what would be right.
+        Raises ValueError if the tags are wrong; the text says what would be right.
         """
-        demands = self.demanded(tags)
+        demands = self.read_demands(tags)
         if self.asks_manager:
             return Constraint(demands, key)
         return None if demands == self._nothing else Constraint(demands)
 
-    def demanded(self, tags: Mapping[str, str]) -> Demands:
-        """What each of the predicates here reads in these tags.
-
-        Raises:
-            ValueError: as `read`.
-        """
+    def read_demands(self, tags: Mapping[str, str]) -> Demands:
+        """Return what each predicate reads in these tags. Raises ValueError as `read_constraint`."""
         return tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self._nothing
 
-    # The search -----------------------------------------------------------------------------------------------------
+    # Searches for a node --------------------------------------------------------------------------------------------
 
     def demands(self, shape: "AskShape") -> Demands:
-        """What each of the predicates here is asked about such an ask."""
+        """Return the demands of such an ask."""
         return self._nothing if shape.constraint is None else shape.constraint.demands
 
     def meets(self, demands: Demands, node: "Node") -> bool:
-        """Whether the node meets these demands, whatever the resource manager says."""
-        return not self._answered(demands, node)
+        """Whether the node meets these demands; the verdicts of the RM do not count."""
+        return not self._evaluate(demands, node)
 
     def guards(self, node: "Node") -> bool:
-        """Whether the node refuses asks that demand nothing of it."""
-        return bool(self._answered(self._nothing, node))
+        """Whether the node refuses asks without demands."""
+        return bool(self._evaluate(self._nothing, node))
 
-    def problem(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> str:
-        """Why an ask with this need may not run on the node, room aside; empty if it may. `allocate` is False where
-        the node is only to be kept for it, or it has a placeholder there.
+    def refusal(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> str:
+        """Return why the node refuses such an ask, apart from room; empty if it does not. `allocate` is False for a
+        reservation, and if the ask has its placeholder there.
         """
         constraint = shape.constraint
         if constraint is None:
-            return self._answered(self._nothing, node) if node.guarded else ""
-        refusal = self._answered(constraint.demands, node)
-        if refusal or not constraint.asked:
-            return refusal
-        verdict = self.verdicts.of(constraint.asked, node, allocate=allocate)
+            return self._evaluate(self._nothing, node) if node.guarded else ""
+        reason = self._evaluate(constraint.demands, node)
+        if reason or not constraint.asked:
+            return reason
+        verdict = self.verdicts.refusal(constraint.asked, node, allocate=allocate)
         if verdict is None:
             return WAITING if self.asks_manager else ""
         return verdict
 
     def admits(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> bool:
-        """Whether an ask with this need may run on the node, room aside. Where the resource manager has not said so
-        yet, it may not now, and will be asked.
+        """Whether the node accepts such an ask, apart from room. Without a verdict of the RM it does not accept it now,
+        and the verdict is requested.
         """
-        problem = self.problem(shape, node, allocate=allocate)
-        if problem is WAITING and shape.constraint is not None:
-            self.verdicts.want(shape.constraint.asked, node, allocate=allocate)
-        return not problem
+        reason = self.refusal(shape, node, allocate=allocate)
+        if reason is WAITING and shape.constraint is not None:
+            self.verdicts.request(shape.constraint.asked, node, allocate=allocate)
+        return not reason
 
     def first(
         self, shape: "AskShape", nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
     ) -> "Node | None":
-        """The first of the nodes with room (without `allocate`, of those that may be kept for it) that admits such an
-        ask; `all_nodes` says that there are no others.
+        """Return the first of these nodes that accepts such an ask. The caller passes nodes with room (without
+        `allocate`, nodes that may be reserved); `all_nodes` says that there are no others.
 
-        Whether there is one does not depend on their order. Where none can be, as the resource manager has named none
-        with room, the search ends with the room in its next question: more will be looked at when that is answered.
+        Whether there is one does not depend on the order of the nodes. If there can be none, because the RM has
+        accepted none with room, the search ends when its next question is full; more nodes follow after the answer.
         """
         if (shape, allocate) in self.in_vain:
             return None
         asked = "" if shape.constraint is None else shape.constraint.asked
-        wanting = bool(asked)
+        has_question_room = bool(asked)
         for node in nodes:
-            problem = self.problem(shape, node, allocate=allocate)
-            if not problem:
+            reason = self.refusal(shape, node, allocate=allocate)
+            if not reason:
                 return node
-            if wanting and problem is WAITING:
-                wanting = self.verdicts.want(asked, node, allocate=allocate)
-                if not wanting and not self._is_hopeful(shape, allocate=allocate):
+            if has_question_room and reason is WAITING:
+                has_question_room = self.verdicts.request(asked, node, allocate=allocate)
+                accepting = self.verdicts.accepting(asked)
+                if not has_question_room and not any(_fits(shape, one, allocate=allocate) for one in accepting):
                     return None
         if all_nodes:
             if len(self.in_vain) >= IN_VAIN_MAX:
@@ -141,50 +136,38 @@ class Predicates:
         return None
 
     def refusals(self, shape: "AskShape", nodes: Iterable["Node"]) -> dict[str, int]:
-        """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons.
-        Only those count that come before the first of which the resource manager has not said anything yet.
+        """Return how many of these nodes refuse such an ask, by reason, in the order of the reasons. Only nodes before
+        the first one without a verdict of the RM count.
         """
-        problems = (self.problem(shape, node) for node in nodes)
-        found = Counter(takewhile(lambda problem: problem is not WAITING, problems))
+        reasons = (self.refusal(shape, node) for node in nodes)
+        found = Counter(takewhile(lambda reason: reason is not WAITING, reasons))
         return {reason: found[reason] for reason in sorted(found) if reason}
 
-    # What changed ---------------------------------------------------------------------------------------------------
+    # Changes --------------------------------------------------------------------------------------------------------
 
-    def changed(self, node: "Node") -> None:
-        """A node may take something now that it could not take before."""
-        if self.in_vain:
-            self.in_vain = {sought: None for sought in self.in_vain if self._refused(*sought, node)}
+    def recheck_node(self, node: "Node") -> None:
+        """Retry the ask shapes in vain that a changed node may accept."""
+        self.in_vain = {
+            (shape, allocate): None
+            for shape, allocate in self.in_vain
+            if not _fits(shape, node, allocate=allocate)
+            or self.refusal(shape, node, allocate=allocate) not in ("", WAITING)
+        }
 
-    def heard(self, keys: Mapping[str, None]) -> None:
-        """The resource manager has said something new about these asks."""
-        if self.in_vain:
-            self.in_vain = {
-                (shape, allocate): None
-                for shape, allocate in self.in_vain
-                if shape.constraint is None or shape.constraint.asked not in keys
-            }
+    def recheck_asks(self, keys: Mapping[str, None]) -> None:
+        """Retry asks about which the verdicts of the RM changed."""
+        self.in_vain = {
+            (shape, allocate): None
+            for shape, allocate in self.in_vain
+            if shape.constraint is None or shape.constraint.asked not in keys
+        }
 
-    def taken_complaints(self) -> list[str]:
-        """What is wrong with predicates and was not told yet, once."""
+    def take_complaints(self) -> list[str]:
+        """Return the warnings about predicates since the last call."""
         complaints, self._complaints = self._complaints, []
         return complaints
 
     # Private --------------------------------------------------------------------------------------------------------
-
-    def _is_hopeful(self, shape: "AskShape", *, allocate: bool) -> bool:
-        """Whether the resource manager admits the ask to a node that has room for it."""
-        assert shape.constraint is not None
-        admitting = self.verdicts.admitting(shape.constraint.asked)
-        return any(
-            node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts) for node in admitting
-        )
-
-    def _refused(self, shape: "AskShape", allocate: bool, node: "Node") -> bool:  # noqa: FBT001 - half of what was sought
-        """Whether the node is no reason to look for one again."""
-        if not (node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)):
-            return True
-        problem = self.problem(shape, node, allocate=allocate)
-        return bool(problem) and problem is not WAITING
 
     def _read(self, predicate: Predicate, tags: Mapping[str, str]) -> Hashable | None:
         try:
@@ -192,36 +175,38 @@ class Predicates:
             hash(demand)
         except ValueError as error:
             raise ValueError(_cut(str(error))) from None
-        except Exception as error:  # of a plug-in: the ask is refused, the worker lives on
-            raise ValueError(self._failed(predicate, error)) from error
+        except Exception as error:  # of a plug-in: the ask is refused, the worker continues
+            raise ValueError(self._complain(predicate, error)) from error
         return demand
 
-    def _answered(self, demands: Demands, node: "Node") -> str:
-        answers = self._answers.get(demands)
-        if answers is None:
-            answers = self._answers[demands] = {}
-        known = answers.get(node.rank)
-        if known is not None and known[0] is node.capacity:  # a node that is resized gets another one
+    def _evaluate(self, demands: Demands, node: "Node") -> str:
+        """Return why a predicate refuses asks with these demands on the node; empty if none does."""
+        cache = self._cache.get(demands)
+        if cache is None:
+            cache = self._cache[demands] = {}
+        known = cache.get(node.rank)
+        if known is not None and known[0] is node.capacity:  # a resized node gets another object
             return known[1]
         view = NodeView(node.node_id, MappingProxyType(node.attributes), MappingProxyType(node.capacity))
-        reason = next(filter(None, map(self._asked, self._predicates, demands, (view,) * len(demands))), "")
-        if self._remembered >= REMEMBERED_MAX:
-            self._answers, self._remembered = {demands: answers}, 0
-            answers.clear()
-        self._remembered += known is None
-        answers[node.rank] = (node.capacity, reason)
+        results = (self._ask(one, demand, view) for one, demand in zip(self._predicates, demands, strict=True))
+        reason = next(filter(None, results), "")
+        if self._cached >= CACHED_MAX:
+            self._cache, self._cached = {demands: cache}, 0
+            cache.clear()
+        self._cached += known is None
+        cache[node.rank] = (node.capacity, reason)
         return reason
 
-    def _asked(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:
+    def _ask(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:
         try:
             reason = predicate.refuses(demand, view)
             if not isinstance(reason, str):
                 raise TypeError(f"its answer is {type(reason).__name__}, not text")
-        except Exception as error:  # of a plug-in: the node is refused, the worker lives on
-            return self._failed(predicate, error)
+        except Exception as error:  # of a plug-in: the node is refused, the worker continues
+            return self._complain(predicate, error)
         return _cut(reason)
 
-    def _failed(self, predicate: Predicate, error: Exception) -> str:
+    def _complain(self, predicate: Predicate, error: Exception) -> str:
         text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
         if predicate.name not in self.complained:
             self.complained[predicate.name] = None
@@ -229,6 +214,10 @@ class Predicates:
         return text
 
 
+def _fits(shape: "AskShape", node: "Node", *, allocate: bool) -> bool:
+    return node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)
+
+
 def _cut(text: str) -> str:
-    """As it can be sent: halves of characters fit into no message."""
+    """Return a text that a message can hold: not too long, without halves of characters."""
     return text[:REASON_LENGTH_MAX].encode(errors="replace").decode()

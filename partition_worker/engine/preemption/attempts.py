@@ -20,30 +20,30 @@ from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP
+from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP, PreemptionPlan
 from partition_worker.engine.queues.queue import Queue, Tried
 from partition_worker.engine.state import PartitionState, Preempt
 
 WINDOW_S: Final = 0.1
-"""For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask
-runs for which it was: an RM that lets the victims go at once frees the node for the next ask. Seconds, the length of a
-cycle in YuniKorn.
+"""Seconds in which the attempts of a leaf are counted together, the length of a cycle in YuniKorn. After a preemption
+all asks wait for as long, or until the ask is placed: an RM that releases the victims at once frees the node.
 """
 
 TRIED_MAX: Final = 1024
-"""Needs of one leaf of which it is remembered when they were looked into. With more all are forgotten."""
+"""Failed ask shapes that a leaf remembers, with the time; beyond it all are dropped."""
 
 EXHAUSTED: Final = "Preemption max attempts exhausted"
 PRECONDITIONS: Final = "Preemption preconditions failed"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
+NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
 
 
 def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
-    """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
+    """Look for victims for the first ask of a group, if it may; `nodes_tried` says that no node has room for it."""
     if not state.config.preemption.is_enabled:
         return None
     if state.now < state.preemptions.pause_until:
-        if _eligible(group):
+        if _is_eligible(group):
             state.preemptions.turn_away(application.application_id)
         return None
     plan = _plan(state, application, group, nodes_tried=nodes_tried)
@@ -55,16 +55,16 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
 
 
 def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
-    """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
-    if not (state.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
+    """Return when the first ask of a group may look for victims, in Unix seconds; NEVER if that cannot help."""
+    if not (state.config.preemption.is_enabled and _is_eligible(group) and victim_choice.may_ever_help(leaf)):
         return NEVER
     at = max(_due(state, leaf, group), state.preemptions.pause_until)
-    windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # whoever is turned away comes back when it may be its turn
+    windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # asks beyond the limit come back in a later window
     return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
 
 
-def carry_out(state: PartitionState, decision: Preempt) -> None:
-    """Mark the victims, tell the RM, and keep for the ask what they leave."""
+def apply_preemption(state: PartitionState, decision: Preempt) -> None:
+    """Mark the victims, ask the RM to release them, and reserve the node for the ask."""
     application, ask = decision.application, decision.ask
     for reservation in decision.cancels:
         reservations.cancel(state, reservation)
@@ -83,73 +83,64 @@ def carry_out(state: PartitionState, decision: Preempt) -> None:
         state.emit(victim.release(state.name, reason, PREEMPTED_BY_SCHEDULER))
 
 
+def retry_pause_s(state: PartitionState) -> float:
+    """Return how long an ask waits after a failed attempt, in seconds; never less than a window."""
+    return max(state.tuning.preemption_pause_s, WINDOW_S)
+
+
 def _plan(
     state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool
-) -> victim_choice.PreemptionPlan | str:
+) -> PreemptionPlan | str:
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = state.now, 0
-    if not _eligible(group) or _due(state, leaf, group) > state.now:
+    if not _is_eligible(group) or _due(state, leaf, group) > state.now:
         return PRECONDITIONS
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
         leaf.preemption_attempts += 1
         return EXHAUSTED
-    if not _used_enough(state):
-        _tried(state, leaf, group)
-        return NOT_USED_ENOUGH
-    leaf.preemption_attempts += 1
-    plan = victim_choice.plan_victims(state, application, group.head, nodes_tried=nodes_tried)
-    if isinstance(plan, str):
-        _tried(state, leaf, group)
-        if state.preemptions.protected(state.now, leaf, group.head.resources):
+    plan: PreemptionPlan | str = NOT_USED_ENOUGH
+    if _is_used_enough(state):
+        leaf.preemption_attempts += 1
+        plan = victim_choice.plan_victims(state, application, group.head, nodes_tried=nodes_tried)
+    if isinstance(plan, str):  # what failed for one ask would fail for each like it in the leaf
+        if len(leaf.preemption_tried) >= TRIED_MAX:
+            leaf.preemption_tried.clear()
+        tags = {} if group.shape.constraint is None else group.head.tags
+        leaf.preemption_tried[group.shape, group.kind.priority] = Tried(state.now, tags)
+        if plan != NOT_USED_ENOUGH and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
     return plan
 
 
-def _tried(state: PartitionState, leaf: Queue, group: AskGroup) -> None:
-    """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
-    tried = leaf.preemption_tried
-    if len(tried) >= TRIED_MAX:
-        tried.clear()
-    tags = {} if group.shape.constraint is None else group.head.tags
-    tried[group.shape, group.kind.priority] = Tried(state.now, tags)
+def _is_used_enough(state: PartitionState) -> bool:
+    """Whether the cluster is used as much as the threshold of preemption demands, in any type."""
+    root, threshold = state.tree.root, state.tuning.preemption_threshold
+    return any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items())
 
 
-def _eligible(group: AskGroup) -> bool:
+def _is_eligible(group: AskGroup) -> bool:
     return group.kind.may_preempt and not group.shape.required_node
 
 
 def _due(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried = leaf.preemption_tried.get((group.shape, group.kind.priority))
-    return waited if tried is None else max(waited, tried.at + pause_s(state))
+    return waited if tried is None else max(waited, tried.at + retry_pause_s(state))
 
 
-def pause_s(state: PartitionState) -> float:
-    """How long whoever looked in vain waits before looking again, in seconds; never less than a cycle."""
-    return max(state.tuning.preemption_pause_s, WINDOW_S)
-
-
-def _used_enough(state: PartitionState) -> bool:
-    """Whether as much of the cluster is used as has to be before others have to go."""
-    root = state.tree.root
-    total = root.maximum or {}
-    return any(root.allocated.get(kind, 0) >= state.tuning.preemption_threshold * size for kind, size in total.items())
-
-
-NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
+# Required nodes -------------------------------------------------------------------------------------------------------
 
 
 def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
-    """Who goes, the one to be asked first in front; nobody if all who may are not enough.
-
-    Taken are as many as cover the whole ask, or else all of them if together with the room on the node they do.
+    """Return the victims in order of release: as many as cover the whole ask, or else all candidates if they and the
+    room on the node do; empty if they do not.
     """
     wanted = ask.resources
-    among = sorted((one for one in node.allocations.values() if _may_go(one, ask)), key=_reluctance)
+    candidates = (one for one in node.allocations.values() if _is_candidate(one, ask))
     chosen: list[Allocation] = []
     total: Resources = {}
-    for one in among:
+    for one in sorted(candidates, key=_reluctance):
         if _covers(total, wanted):
             break
         chosen.append(one)
@@ -157,24 +148,22 @@ def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
     return chosen if _covers(plus(total, node.available), wanted) else []
 
 
-def _may_go(one: Allocation, ask: Allocation) -> bool:
+def _is_candidate(one: Allocation, ask: Allocation) -> bool:
     return (
-        not one.shape.required_node
-        and not one.released
-        and not one.preempted
+        not (one.shape.required_node or one.released or one.preempted)
         and one.priority <= ask.priority
         and not one.resources.keys().isdisjoint(ask.resources)
     )
 
 
 def _reluctance(one: Allocation) -> tuple[int, int, int, int]:
-    """Those who agreed to be preempted first, then others, then originators; of equals the least important, the
-    newest, the smallest.
+    """The sort key of victims: first those that agreed to be preempted, then others, then originators; of equals the
+    lowest priority, the newest, the smallest.
     """
     sort = 2 if one.originator else 0 if one.may_be_victim else 1
     return (sort, one.priority, -one.created_ns, sum(one.resources.values()))
 
 
 def _covers(amount: Resources, wanted: Resources) -> bool:
-    """Of every type at least as much, and of no other type less than nothing."""
+    """Whether there is at least as much of every type, and a negative amount of none."""
     return all(value >= 0 for value in minus(amount, wanted).values())

@@ -1,93 +1,238 @@
-"""Victim candidates: how far an ask may reach for victims (fences), and which allocations in reach are unprotected.
+"""Victim candidates: what remains of the guarantees of queues, and which allocations an ask may preempt.
 
-A partition may have thousands of candidates, so each one is checked once; the guarantee of a queue is computed once
-for all its allocations. `victim_choice.py` decides which of them help.
+Guarantees: a guarantee binds at its queue and for all queues below it. The remaining amount of a queue is, per type,
+the least that is left on its path; below zero the queue has more than its guarantee. To try victims, only the levels
+that guarantee something are copied, as a few numbers each. A trial is a few additions that are undone afterwards. No
+queue changes.
+
+Reach: an ask reaches for victims up to a fence. A partition may have thousands of candidates, so each one is checked
+once; the guarantee of a queue is computed once for all its allocations. `victim_choice.py` decides which of them help.
 """
 
-from collections.abc import Container, Iterator, Mapping
-from itertools import chain
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain, takewhile
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from common.messages import Resources
 from common.resources import Limit, plus, tighten
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
+from partition_worker.engine.ask_shapes import Amounts
+from partition_worker.engine.preemption_log import remaining_guarantee
 from partition_worker.engine.queues.queue import Queue
+
+Level = dict[str, int]
+"""What is left of the guarantee of one queue itself, for each type that it names; negative if the queue has more."""
+
+Bounds = dict[str, tuple[Level, ...]]
+"""By type the levels that bind a queue, of which the least counts. Empty if no level does."""
+
+NO_GUARANTEE_LEVEL: Final[tuple[Level, str]] = ({"": -1}, "")
+"""The level, and type, of a queue without guarantee: it always has more than its guarantee."""
+
+
+class GuaranteeShare:
+    """What the guarantees of a queue and of those above it mean for it. Queues with the same guarantees share one."""
+
+    __slots__ = ("bounds", "levels")
+
+    def __init__(self, levels: tuple[Level, ...], bounds: Bounds) -> None:
+        self.levels = levels
+        """Those of all queues on its path that have a guarantee, from the root down."""
+        self.bounds = bounds
+        """The levels that bind the queue."""
+
+    def is_within(self) -> bool:
+        """Whether the queue has no more than its guarantee, of any type, so that it loses nothing."""
+        for kind, levels in self.bounds.items():
+            for level in levels:
+                if level[kind] < 0:
+                    return False
+        return bool(self.bounds)
+
+    def covers(self, amounts: Resources) -> bool:
+        """Whether the remaining amount covers these, of the types that are guaranteed; never without a guarantee."""
+        return bool(self.bounds) and all(
+            level[kind] >= amount for kind, amount in amounts.items() for level in self.bounds.get(kind, ())
+        )
+
+
+class Guarantees:
+    """The guarantee shares of queues, as they count for an ask of one leaf; each queue is read once."""
+
+    def __init__(self, leaf: Queue) -> None:
+        self._leaf = leaf
+        self._shares: dict[Queue, GuaranteeShare] = {}
+        self.taker = self.share(leaf)
+        """The share of the queue of the ask."""
+
+    def share(self, queue: Queue) -> GuaranteeShare:
+        """Return the share of any queue."""
+        known = self._shares.get(queue)
+        if known is None:
+            known = self._shares[queue] = self._read(queue)
+        return known
+
+    def may_cover(self, amounts: Resources) -> bool:
+        """Whether the guarantee of the leaf itself covers the amounts, of the types that it names. If not, victims do
+        not help: they are in other queues and do not count there.
+        """
+        leaf = self._leaf
+        if not leaf.guaranteed or leaf.children:  # a leaf that was a parent, or becomes one, may have victims below it
+            return True
+        own = self.taker.levels[-1]
+        return all(own[kind] >= amount for kind, amount in amounts.items() if kind in own)
+
+    def _read(self, queue: Queue) -> GuaranteeShare:
+        above = GuaranteeShare((), {}) if queue.parent is None else self.share(queue.parent)
+        if not queue.guaranteed:
+            return above
+        own = remaining_guarantee(queue)
+        levels = (*above.levels, own)
+        if queue is self._leaf:  # the queues above cannot take away what the leaf itself is guaranteed
+            return GuaranteeShare(levels, {**above.bounds, **dict.fromkeys(own, (own,))})
+        if queue.parent is not None and self._leaf.guaranteed and self._leaf.path.startswith(queue.path):
+            # Its guarantee does not bind the queues below it against an ask from below it that has one of its own. As
+            # in YuniKorn, `root.a` counts as above `root.ab`.
+            return GuaranteeShare(levels, {})
+        if not above.bounds:
+            return GuaranteeShare(levels, dict.fromkeys(own, (own,)))
+        return GuaranteeShare(levels, above.bounds | {kind: (*above.bounds.get(kind, ()), own) for kind in own})
+
+
+class Giver:
+    """Queues with the same guarantees, whose allocations may be preempted for the queue of the ask, the taker."""
+
+    __slots__ = ("_apart", "_giving", "_levels", "_shared", "_surplus", "_taking", "has_surplus")
+
+    def __init__(self, share: GuaranteeShare, taker: GuaranteeShare, wanted: Iterable[str]) -> None:
+        """`wanted`: the types that the ask names."""
+        bounds = share.bounds
+        self._surplus = (
+            [(level, kind) for kind in wanted for level in bounds.get(kind, ())] if bounds else [NO_GUARANTEE_LEVEL]
+        )
+        self.has_surplus = self.may_leave()
+        """Whether an allocation may leave while all are there. If not, none ever may: each that leaves takes an amount
+        from some levels and, as what moves between queues below a level counts there before and after, adds to none.
+        """
+        self._levels = share.levels
+        pairs = zip(share.levels, taker.levels, strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+        self._giving, self._taking = share.levels[common:], taker.levels[common:]
+        shared = {id(level) for level in share.levels[:common]}
+        self._apart: Bounds = {}
+        """The levels that bind the taker and where only what it gets counts."""
+        self._shared: Bounds = {}
+        """The levels that bind the taker and where what the givers lose counts as well."""
+        for kind, levels in taker.bounds.items():
+            self._apart[kind] = tuple([one for one in levels if id(one) not in shared])
+            if shared:
+                self._shared[kind] = tuple([one for one in levels if id(one) in shared])
+
+    def may_leave(self) -> bool:
+        """Whether the givers have more than their guarantee of anything that is wanted. What they have afterwards does
+        not count: the last victim may leave them with less.
+        """
+        for level, kind in self._surplus:  # noqa: SIM110 - a generator costs as much as the loop, for every candidate
+            if level[kind] < 0:
+                return True
+        return False
+
+    def may_enter(self, amounts: Amounts) -> bool:
+        """Whether the remaining amount of the taker, once these amounts have left, covers them, of the types that are
+        guaranteed. At levels above both it does unless they are exceeded already.
+        """
+        apart, shared = self._apart, self._shared
+        for kind, amount in amounts:
+            for level in apart.get(kind, ()):
+                if level[kind] < amount:
+                    return False
+            if shared:
+                for level in shared.get(kind, ()):
+                    if level[kind] < 0:
+                        return False
+        return True
+
+    def move(self, amounts: Amounts, times: int = 1) -> None:
+        """Try that the taker uses these amounts instead; -1 times undoes that."""
+        for kind, amount in amounts:
+            for level in self._giving:
+                if kind in level:
+                    level[kind] += amount * times
+            for level in self._taking:
+                if kind in level:
+                    level[kind] -= amount * times
+
+    def leave(self, amounts: Amounts, times: int = 1) -> None:
+        """Try that no queue uses these amounts any more; -1 times undoes that."""
+        for kind, amount in amounts:
+            for level in self._levels:
+                if kind in level:
+                    level[kind] += amount * times
+
+
+# Reach ----------------------------------------------------------------------------------------------------------------
 
 
 class Reach(NamedTuple):
-    """Victims are looked for below the fence."""
+    """Where an ask looks for victims."""
 
     fence: Queue
+    """The queue below which they are."""
     priorities: dict[Queue, int]
     """The priority of the ask at the queues from its own up to the fence. Not cut to 32 bits: offsets add up."""
 
 
 class Area(NamedTuple):
-    """A queue within reach whose own allocations may go."""
+    """A queue within reach that has applications."""
 
     queue: Queue
     priority: int | None
-    """The highest that a victim in it may have; None if any may go."""
+    """The highest priority of a victim in it; None is no limit."""
 
 
 def reach_of(leaf: Queue, wanted: Resources, priority: int) -> Reach:
-    """The lowest queue on the way up from which on only victims below it help: the first that would have more than its
+    """Return the lowest queue on the path such that only victims below it help: the first that would exceed its
     maximum, that is a fence by its policy, or the root.
     """
-    tightest = _tightest(leaf)
+    tightest: dict[Queue, Limit | None] = {}
+    limit: Limit | None = None
+    for queue in reversed(leaf.ancestry()):
+        limit = tightest[queue] = tighten(limit, queue.maximum)
     priorities: dict[Queue, int] = {}
-    queue = leaf
-    while True:
+    for queue in leaf.ancestry():
         policies = queue.policies
         priority = policies.priority_offset if policies.priority_fence else priority + policies.priority_offset
         priorities[queue] = priority
-        full = not _covers(tightest[queue], plus(queue.allocated, wanted))
-        if queue.parent is None or policies.preemption == "fence" or full:
-            return Reach(queue, priorities)
-        queue = queue.parent
+        limit, after = tightest[queue] or {}, plus(queue.allocated, wanted)
+        if policies.preemption == "fence" or any(limit.get(kind, value) < value for kind, value in after.items()):
+            break
+    return Reach(queue, priorities)
 
 
 def areas(within: Reach) -> Iterator[Area]:
-    """The queues below the fence where an ask may look for victims, in the order of the tree; never its own."""
+    """Yield the queues below the fence where an ask may look for victims, in the order of the tree; never its own."""
     (leaf, *_), fence = within.priorities, within.fence
     pending = [(fence, within.priorities[fence], False)]
     while pending:
-        queue, priority, anyone = pending.pop()
+        queue, priority, is_unlimited = pending.pop()
         if queue.applications and queue is not leaf:
-            yield Area(queue, None if anyone else priority)
+            yield Area(queue, None if is_unlimited else priority)
         below: list[tuple[Queue, int, bool]] = []
         for child in queue.children.values():
             own, policies = within.priorities.get(child), child.policies
-            if own is not None:  # against what is beside it there, the ask also has the offsets of the queues above
-                below.append((child, own, anyone))
+            if own is not None:  # against its siblings, the ask also has the offsets of the queues above
+                below.append((child, own, is_unlimited))
             elif not policies.priority_fence:
-                below.append((child, priority - policies.priority_offset, anyone))
+                below.append((child, priority - policies.priority_offset, is_unlimited))
             elif policies.priority_offset <= priority:
                 below.append((child, priority, True))
         pending.extend(reversed(below))
 
 
-def _tightest(leaf: Queue) -> dict[Queue, Limit | None]:
-    """For each queue on the way up the maximum that it has by itself and by those above it."""
-    tightest: dict[Queue, Limit | None] = {}
-    limit: Limit | None = None
-    for queue in reversed(list(leaf.ancestry())):
-        limit = tightest[queue] = tighten(limit, queue.maximum)
-    return tightest
-
-
-def _covers(limit: Limit | None, amount: Resources) -> bool:
-    return not limit or all(limit.get(kind, value) >= value for kind, value in amount.items())
-
-
 Candidate = tuple[Allocation, Giver]
-"""An allocation that may be chosen, and whoever would give it."""
-
-_Grades = tuple[list[Candidate], list[Candidate], list[Candidate], list[Candidate]]
-"""Those who agreed to be preempted, originators who did, others, originators among those."""
+"""An allocation that may be chosen, and the queues that would give it."""
 
 
 def find_victim_candidates(
@@ -97,29 +242,32 @@ def find_victim_candidates(
     wanted: Resources,
     protected: Container[str],
 ) -> list[Candidate]:
-    """All of them: those that agreed to be preempted before others, originators last, of equals the newest first.
-
-    `protected` are the paths of queues that lose nothing to this ask.
+    """Return all candidates: those that agreed to be preempted before others, originators last among each, of equals
+    the newest first. `protected` are the paths of queues that lose nothing to this ask.
     """
-    grades: _Grades = ([], [], [], [])
-    givers: dict[Share, Giver | None] = {}
+    grades: tuple[list[Candidate], ...] = ([], [], [], [])
+    givers: dict[GuaranteeShare, Giver | None] = {}
     for area in areas(within):
         queue = area.queue
         if queue.policies.preemption == "disabled" or queue.path in protected:
             continue
         share = guarantees.share(queue)
         if share not in givers:
-            givers[share] = None if share.within() else Giver(share, guarantees.taker, wanted)
+            givers[share] = None if share.is_within() else Giver(share, guarantees.taker, wanted)
         giver = givers[share]
         if giver is not None:
             _collect(applications, area, giver, wanted, grades)
     for grade in grades:
-        grade.sort(key=_created_ns, reverse=True)
+        grade.sort(key=lambda candidate: candidate[0].created_ns, reverse=True)
     return list(chain.from_iterable(grades))
 
 
 def _collect(
-    applications: Mapping[str, Application], area: Area, giver: Giver, wanted: Resources, grades: _Grades
+    applications: Mapping[str, Application],
+    area: Area,
+    giver: Giver,
+    wanted: Resources,
+    grades: tuple[list[Candidate], ...],
 ) -> None:
     highest, kinds = inf if area.priority is None else area.priority, wanted.keys()
     shape, counts = None, False
@@ -127,12 +275,8 @@ def _collect(
         for one in applications[application_id].allocations.values():
             if one.released or one.preempted or one.priority > highest:
                 continue
-            if one.shape is not shape:  # those that come one after the other often have the same
+            if one.shape is not shape:  # consecutive allocations often have the same
                 shape = one.shape
                 counts = not shape.required_node and not kinds.isdisjoint(one.resources)
             if counts:
                 grades[2 * (not one.may_be_victim) + one.originator].append((one, giver))
-
-
-def _created_ns(candidate: Candidate) -> int:
-    return candidate[0].created_ns

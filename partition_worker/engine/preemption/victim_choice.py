@@ -29,8 +29,14 @@ from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
-from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
-from partition_worker.engine.preemption.victim_candidates import Candidate, find_victim_candidates, reach_of
+from partition_worker.engine.preemption.victim_candidates import (
+    Candidate,
+    Giver,
+    Guarantees,
+    GuaranteeShare,
+    find_victim_candidates,
+    reach_of,
+)
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
@@ -320,7 +326,7 @@ def _victims(
     return _enough(wanted, node, chain(chosen, more)) or TOO_LITTLE
 
 
-def _more_victims(taker: Share, choice: Choice, among: Iterable[Candidate]) -> Iterator[Allocation]:
+def _more_victims(taker: GuaranteeShare, choice: Choice, among: Iterable[Candidate]) -> Iterator[Allocation]:
     """Who else would go, on any node, until the queue of the ask has what is guaranteed to it."""
     chosen = {allocation.key for allocation, _ in choice.victims}
     for allocation, giver in among:
@@ -329,7 +335,7 @@ def _more_victims(taker: Share, choice: Choice, among: Iterable[Candidate]) -> I
         amounts = allocation.shape.amounts
         if not giver.may_enter(amounts):
             return
-        if taker.binds(amounts):
+        if any(amount and kind in taker.bounds for kind, amount in amounts):
             giver.move(amounts)
             yield allocation
 

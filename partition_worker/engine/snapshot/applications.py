@@ -128,7 +128,7 @@ class AllocationDecoder:
         return one
 
     def _constraint(self, memory: schema.AllocationSnapshot) -> Constraint:
-        demands = self._predicates.demanded(memory.tags)
+        demands = self._predicates.read_demands(memory.tags)
         demands = self._demands.setdefault(demands, demands)
         return Constraint(demands, memory.key if memory.flags & _ASKED else "")
 
@@ -254,7 +254,7 @@ def restore_ask_orders(
             asks = [requests[at] for at in group.asks]
             application.asks.restore_group(asks, attempted=group.attempted, failures=failures)
         if memory.packed:
-            state.nodes.pack(application)
+            state.nodes.pack_index(application)
 
 
 def restore_alarms(

@@ -28,11 +28,10 @@ from common.rm_messages import AllocationRelease, SyncEnd
 from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Preemption, Preemptions
+from partition_worker.engine.preemption_log import Preemption, Preemptions, Win
 from partition_worker.engine.snapshot import applications, queues_and_nodes, scheduling_state, schema
 from partition_worker.engine.state import Counters, Rejection, Report
-from partition_worker.engine.usage_trackers import Trackers, UsageAccount
-from partition_worker.engine.user_limits import Usage
+from partition_worker.engine.user_limits import Trackers, Usage, UsageAccount
 from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
 
 
@@ -194,13 +193,13 @@ def encode_preemptions(preemptions: Preemptions) -> schema.PreemptionsSnapshot:
         pause_until=preemptions.pause_until,
         paused_for=preemptions.paused_for,
         turned_away=list(preemptions.turned_away),
-        wins=[(winner, loser, at, for_s) for winner, loser, at, for_s in preemptions.cooldowns.wins()],
+        wins=[(*pair, *win) for pair, win in preemptions.cooldowns.wins.items()],
     )
 
 
 def restore_preemptions(preemptions: Preemptions, found: schema.PreemptionsSnapshot) -> None:
     """Restore recorded preemptions and preemption cooldowns."""
-    preemptions.recall(
+    preemptions.restore(
         Preemption(*astuple(one))._replace(
             resources=schema.decode_amounts(one.resources), lost=schema.decode_amounts(one.lost)
         )
@@ -208,7 +207,8 @@ def restore_preemptions(preemptions: Preemptions, found: schema.PreemptionsSnaps
     )
     preemptions.pause_until, preemptions.paused_for = found.pause_until, found.paused_for
     preemptions.turned_away = dict.fromkeys(found.turned_away)
-    preemptions.cooldowns.recall(found.wins)
+    for winner, loser, at, for_s in found.wins:
+        preemptions.cooldowns.store_win(winner, loser, Win(at, for_s))
 
 
 def encode_waiting(waiting: PendingSubmissions) -> schema.WaitingSnapshot:
@@ -261,7 +261,7 @@ def encode_usage(usage: Usage) -> schema.UsageSnapshot:
     return schema.UsageSnapshot(
         users=_encode_trackers(usage.users),
         groups=_encode_trackers(usage.groups),
-        accounts=[(one.application.rank, one.group_name, one.counted) for one in usage.accounts],
+        accounts=[(one.application.rank, one.group_name, one.counted) for one in usage.accounts.values()],
         idle=list(usage.idle),
         ranks=usage.ranks.last,
     )
@@ -286,16 +286,15 @@ def restore_usage(usage: Usage, found: schema.UsageSnapshot, lookup: schema.Refe
     """Restore the usage of users and groups. Limits come from the configuration."""
     _restore_trackers(usage.users, found.users, lookup)
     _restore_trackers(usage.groups, found.groups, lookup)
-    accounts = []
     for rank, group, counted in found.accounts:
         application = lookup.applications[rank]
         account, path = UsageAccount(application, group_name=group, counted=counted), application.queue.path
-        account.user = usage.users.open(application.user.name, path, account)
+        account.user = usage.users.link_account(application.user.name, path, account)
         if group is not None:
-            account.group = usage.groups.open(group, path, account)
-        account.bind()
-        accounts.append(account)
-    usage.recall(accounts, idle=found.idle, ranks=found.ranks)
+            account.group = usage.groups.link_account(group, path, account)
+        account.update_limits()
+        usage.accounts[rank] = account
+    usage.idle, usage.ranks.last = dict.fromkeys(found.idle), found.ranks
 
 
 def _restore_trackers(
@@ -304,7 +303,7 @@ def _restore_trackers(
     trackers.clear()
     for name, levels in found:
         for memory in levels:
-            level = trackers.recall(name, memory.path, memory.rank)
+            level = trackers.create(name, memory.path, memory.rank)
             level.used = schema.decode_amounts(memory.used)
             level.applications = dict.fromkeys(memory.applications)
             lookup.levels[level.rank] = level

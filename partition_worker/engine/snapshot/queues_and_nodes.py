@@ -17,7 +17,7 @@ from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
+from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Stamp, Verdict, Verdicts
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Queue, Template, Tried, parse_policies
 from partition_worker.engine.snapshot import schema
@@ -105,7 +105,7 @@ def restore_queues(state: PartitionState, found: schema.TreeSnapshot, lookup: sc
             known[like] = parse_policies(queue.properties, leaf=queue.leaf)
         queue.policies = known[like]
         for amounts, required_node, tags, asked, priority, at in memory.preemption_tried:
-            constraint = None if tags is None else Constraint(predicates.demanded(tags), asked)
+            constraint = None if tags is None else Constraint(predicates.read_demands(tags), asked)
             queue.preemption_tried[AskShape(amounts, required_node, constraint), priority] = Tried(at, tags or {})
         queues.append(queue)
     state.tree.recall(queues[: len(found.queues)], found.next_rank)
@@ -178,7 +178,7 @@ def encode_nodes(fleet: Nodes, numbering: schema.ReferenceEncoder) -> schema.Fle
         ranks=fleet.ranks,
         guarded=fleet.ever_guarded,
         lineups=[
-            (policy, [(node.rank, lineup.score(node)) for node in lineup]) for policy, lineup in fleet.indexes.items()
+            (policy, [(node.rank, index.score(node)) for node in index]) for policy, index in fleet.indexes.items()
         ],
     )
 
@@ -216,10 +216,9 @@ def restore_nodes(fleet: Nodes, found: schema.FleetSnapshot, lookup: schema.Refe
         )
         node.available = schema.decode_amounts(memory.available)
         nodes.append(node)
-    lineups = {policy: [(lookup.nodes[rank], score) for rank, score in places] for policy, places in found.lineups}
-    fleet.recall(
-        nodes, total=schema.decode_amounts(found.total), ranks=found.ranks, ever_guarded=found.guarded, lineups=lineups
-    )
+    scores = {policy: [(lookup.nodes[rank], score) for rank, score in places] for policy, places in found.lineups}
+    fleet.restore(nodes, scores)
+    fleet.total, fleet.ranks, fleet.ever_guarded = schema.decode_amounts(found.total), found.ranks, found.guarded
 
 
 def restore_node_contents(state: PartitionState, found: schema.FleetSnapshot, lookup: schema.ReferenceDecoder) -> None:
@@ -267,21 +266,21 @@ def _encode_verdicts(verdicts: Verdicts, fleet: Nodes) -> schema.VerdictsSnapsho
                     for (node_id, allocate), (refusal, stamp, number) in places.items()
                 ],
             )
-            for key, places in verdicts.said.items()
+            for key, places in verdicts.known.items()
         ],
-        wanted=[(key, _encode_pairs(pairs, fleet)) for key, pairs in verdicts.wanted.items()],
-        turned_away=list(verdicts.turned_away),
-        question=_encode_question(verdicts.asked, fleet),
+        wanted=[(key, _encode_pairs(pairs, fleet)) for key, pairs in verdicts.requested.items()],
+        turned_away=list(verdicts.deferred),
+        question=_encode_question(verdicts.question, fleet),
         late=_encode_question(verdicts.late, fleet),
         numbers=verdicts.numbers,
         silences=verdicts.silences,
         paused_until=verdicts.paused_until,
-        forget=verdicts.forget,
+        forget=verdicts.expiries,
     )
 
 
 def _encode_stamp(stamp: Stamp, fleet: Nodes) -> int:
-    return stamp.node.rank if stamp.holds and fleet.get(stamp.node.node_id) is stamp.node else schema.NO_RANK
+    return stamp.node.rank if stamp.is_current and fleet.get(stamp.node.node_id) is stamp.node else schema.NO_RANK
 
 
 def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Nodes) -> list[tuple[schema.PairSnapshot, int]]:
@@ -300,18 +299,17 @@ def restore_predicates(
     predicates.complained = dict.fromkeys(found.complained)
     predicates.in_vain = {(lookup.shape(shape), allocate): None for shape, allocate in found.in_vain}
     verdicts, memory = predicates.verdicts, found.verdicts
-    verdicts.deadline = memory.deadline
     for key, places in memory.said:
-        verdicts.said[key] = {
-            (node_id, allocate): Said(refusal, None if rank is None else _decode_stamp(rank, lookup), number)
+        verdicts.known[key] = {
+            (node_id, allocate): Verdict(refusal, None if rank is None else _decode_stamp(rank, lookup), number)
             for node_id, allocate, refusal, rank, number in places
         }
     for key, pairs in memory.wanted:
-        verdicts.wanted[key] = _decode_pairs(pairs, lookup)
-    verdicts.turned_away = dict.fromkeys(memory.turned_away)
-    verdicts.asked, verdicts.late = _decode_question(memory.question, lookup), _decode_question(memory.late, lookup)
+        verdicts.requested[key] = _decode_pairs(pairs, lookup)
+    verdicts.deferred = dict.fromkeys(memory.turned_away)
+    verdicts.question, verdicts.late = _decode_question(memory.question, lookup), _decode_question(memory.late, lookup)
     verdicts.numbers, verdicts.silences = memory.numbers, memory.silences
-    verdicts.paused_until, verdicts.forget = memory.paused_until, memory.forget
+    verdicts.paused_until, verdicts.expiries = memory.paused_until, memory.forget
 
 
 def _decode_stamp(rank: int, lookup: schema.ReferenceDecoder) -> Stamp:

@@ -26,7 +26,7 @@ from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.order import Key
 from partition_worker.engine.preemption_log import Kind, Victim
 from partition_worker.engine.queues.queue import Queue, QueueState
-from partition_worker.engine.usage_trackers import QueueUsage
+from partition_worker.engine.user_limits import QueueUsage
 from partition_worker.engine.user_resolution import User
 
 FORMAT: Final = 2

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.config.model import FilterConfig, PlacementRuleConfig
-from partition_worker.engine.placement_rules import PlacementQueue, PlacementTree
 from partition_worker.engine.user_resolution import Submission, User
 
 BOB = User("bob", ("dev",))
@@ -26,9 +25,9 @@ class FakeTree:
 
     def __init__(self, *queues: FakeQueue, root_open: bool = True) -> None:
         root = FakeQueue("root", leaf=False, open=root_open)
-        self._queues: dict[str, PlacementQueue] = {queue.path: queue for queue in (root, *queues)}
+        self._queues: dict[str, FakeQueue] = {queue.path: queue for queue in (root, *queues)}
 
-    def find(self, path: str) -> PlacementQueue | None:
+    def find(self, path: str) -> FakeQueue | None:
         return self._queues.get(path.lower())
 
 
@@ -40,7 +39,7 @@ def parent(path: str, *, is_open: bool = True) -> FakeQueue:
     return FakeQueue(path, leaf=False, open=is_open)
 
 
-NOWHERE: PlacementTree = FakeTree()
+NOWHERE = FakeTree()
 
 
 def submission(

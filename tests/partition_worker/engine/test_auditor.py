@@ -279,14 +279,14 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "user bob at root.a: 3 applications": lambda one: setattr(
         one.partition.usage.users.levels("bob")["root.a"], "charged", 3
     ),
-    "user eve at root: nothing is there": lambda one: one.partition.usage.users.reach("eve", "root"),
-    "group dev at root.a: nothing is there": lambda one: one.partition.usage.groups.reach("dev", "root.a"),
+    "user eve at root: nothing is there": lambda one: one.partition.usage.users.track("eve", "root"),
+    "group dev at root.a: nothing is there": lambda one: one.partition.usage.groups.track("dev", "root.a"),
     "user bob is charged at queues that are not tracked": lambda one: one.partition.usage.users.find("bob").levels.pop(
         "root.a"
     ),
     "user bob: its accounts": lambda one: one.partition.usage.users.find("bob").accounts.clear(),
     "user bob is charged and not tracked": lambda one: one.partition.usage.users.drop("bob"),
-    "application app-1 is charged to nobody": lambda one: one.partition.usage._accounts.clear(),
+    "application app-1 is charged to nobody": lambda one: one.partition.usage.accounts.clear(),
     "application app-1 has something and does not count": lambda one: setattr(
         one.partition.usage.account(one.app("app-1")), "counted", False
     ),

@@ -4,8 +4,8 @@ import pytest
 
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
+from partition_worker.engine import scheduling_cycle
 from partition_worker.engine.application import AppState, TaskGroup
-from partition_worker.engine.cycle import cycle
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
 from partition_worker.engine.state import Event, LogLine, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released
@@ -127,9 +127,9 @@ def test_a_real_ask_waits_for_a_placeholder_that_has_no_node_yet() -> None:
 
 def test_swaps_come_before_anything_else_that_could_be_placed() -> None:
     one = gang().takes(asks("app-1 a1 memory=1", "app-1 r1 memory=10 group=g"))
-    assert isinstance(cycle.decide(one.partition), Replace)
+    assert isinstance(scheduling_cycle.decide(one.partition), Replace)
     one.takes(asks("app-1 r0 memory=11 group=g priority=1"))
-    assert isinstance(cycle.decide(one.partition), Release)
+    assert isinstance(scheduling_cycle.decide(one.partition), Release)
 
 
 def test_applications_swap_in_the_order_of_their_queues() -> None:
@@ -722,7 +722,7 @@ def test_taking_back_the_last_ask_does_not_complete_an_application_that_has_plac
 def test_an_application_counts_for_its_user_while_it_resumes() -> None:
     """Spec 2, rule 7: it is not forgotten then."""
     one = submit_gang().waits(4).does(released("app-1 p1 type=TIMEOUT"), released("app-1 p2 type=TIMEOUT"))
-    account = one.partition.usage.known(one.app("app-1"))
+    account = one.partition.usage.accounts.get(one.app("app-1").rank)
     assert account is not None
     assert account.counted
 

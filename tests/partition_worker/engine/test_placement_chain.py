@@ -3,8 +3,7 @@ import re
 import pytest
 
 from common.config.model import PlacementRuleConfig
-from partition_worker.engine.placement_chain import PlacementChain
-from partition_worker.engine.placement_rules import PlacementRejected, RuleError
+from partition_worker.engine.placement import PlacementChain, PlacementRejected, RuleError
 from partition_worker.engine.user_resolution import User
 from tests.partition_worker.engine.placement_builders import (
     NOWHERE,

@@ -8,14 +8,13 @@ from common.config.placement_rules import ExpressionError
 from common.config.validation import load
 from common.names import ILLEGAL_QUEUE
 from partition_worker.engine.bounds import Work
-from partition_worker.engine.placement_chain import PlacementChain
-from partition_worker.engine.placement_rules import (
+from partition_worker.engine.placement import (
     ApplicationType,
     Filter,
     FilterDescription,
     Fixed,
+    PlacementChain,
     PlacementRejected,
-    PlacementTree,
     PrimaryGroup,
     Provided,
     Recovery,
@@ -25,6 +24,7 @@ from partition_worker.engine.placement_rules import (
     Tag,
     UserName,
 )
+from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import Submission, User
 from tests.partition_worker.engine.placement_builders import NOWHERE, FakeTree, leaf, parent, rule, submission
 
@@ -471,7 +471,7 @@ def test_a_rule_is_one_class_and_one_name_in_the_table_of_the_configuration(monk
     class Initial(Rule):
         name = "initial"
 
-        def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+        def find_path(self, submission: Submission, tree: Tree) -> str | None:
             return self.path_below_parent(submission.user.name[0], submission, tree)
 
     text = "partitions: [{name: default, placementrules: [{name: Initial, create: true}], queues: [{name: root}]}]"

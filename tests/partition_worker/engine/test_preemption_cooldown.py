@@ -2,14 +2,8 @@
 
 import random
 
-from partition_worker.engine import preemption_cooldown
-from partition_worker.engine.preemption_cooldown import (
-    COOL_DOWN_MAX_S,
-    COOL_DOWN_S,
-    PAIRS_MAX,
-    QUIET_S,
-    PreemptionCooldowns,
-)
+from partition_worker.engine import preemption_log
+from partition_worker.engine.preemption_log import COOL_DOWN_MAX_S, COOL_DOWN_S, PAIRS_MAX, QUIET_S, PreemptionCooldowns
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -21,77 +15,77 @@ def rounds(queues: list[str], *, days: float) -> list[float]:
     """When something is taken if each of these queues takes from the next as soon as it may, the last from the first,
     and so on for ever.
     """
-    truces, now, taken = PreemptionCooldowns(), 0.0, []
+    cooldowns, now, taken = PreemptionCooldowns(), 0.0, []
     while now < days * 24 * 3600:
         turn = len(taken) % len(queues)
         claimant, holder = queues[turn], queues[(turn + 1) % len(queues)]
-        if holder in truces.winners_over(claimant, now):
+        if holder in cooldowns.winners_over(claimant, now):
             now += EVERY_S
         else:
-            truces.took(claimant, holder, now)
+            cooldowns.record_win(claimant, holder, now)
             taken.append(now)
     return taken
 
 
 def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    assert truces.winners_over("b", COOL_DOWN_S - 1) == {"a"}
-    assert truces.winners_over("a", 0.0) == frozenset()
-    assert truces.winners_over("b", COOL_DOWN_S) == frozenset()
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    assert cooldowns.winners_over("b", COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("a", 0.0) == frozenset()
+    assert cooldowns.winners_over("b", COOL_DOWN_S) == frozenset()
 
 
 def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> None:
-    truces = PreemptionCooldowns()
+    cooldowns = PreemptionCooldowns()
     for second in range(100):
-        truces.took("a", "b", float(second))
-    assert truces.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
-    assert truces.winners_over("b", 99 + COOL_DOWN_S) == frozenset()
+        cooldowns.record_win("a", "b", float(second))
+    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S) == frozenset()
 
 
 def test_a_winner_over_a_winner_is_a_winner() -> None:
     """Or three queues could go round in a circle."""
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "c", 100.0)
-    assert truces.winners_over("c", 200.0) == {"a", "b"}
-    assert truces.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "c", 100.0)
+    assert cooldowns.winners_over("c", 200.0) == {"a", "b"}
+    assert cooldowns.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
 
 
 def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "a", 1000.0)
-    assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
-    assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0)
+    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
 
 
 def test_striking_back_without_a_quarrel_does_not() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "a", 1000.0, quarrel=False)
-    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0, is_quarrel=False)
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
 
 
 def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "a", 1000.0)
-    assert truces.winners_over("a", 1000 + COOL_DOWN_S - 1, quarrel=False) == {"b"}
-    assert truces.winners_over("a", 1000 + COOL_DOWN_S, quarrel=False) == frozenset()
-    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0)
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S - 1, is_quarrel=False) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S, is_quarrel=False) == frozenset()
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
 
 
 def test_so_does_closing_a_longer_circle() -> None:
     """Twice the shortest on the way, of the ways the one where that is longest."""
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "c", 0.0)
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "c", 0.0)
     for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
-        truces.took(winner, loser, 0.0)  # the last of each pair with 4 times the first truce
-    truces.took("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
-    assert truces.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
-    assert truces.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
+        cooldowns.record_win(winner, loser, 0.0)  # the last of each pair with 4 times the first truce
+    cooldowns.record_win("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
+    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
+    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
 
 
 def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
@@ -105,70 +99,70 @@ def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
 
 
 def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
-    assert truces.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
-    assert len(truces) == 1
-    truces.took("a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
-    assert len(truces) == 2
-    assert truces.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
+    assert cooldowns.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
+    assert len(cooldowns.wins) == 1
+    cooldowns.record_win("a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
+    assert len(cooldowns.wins) == 2
+    assert cooldowns.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
 
 
 def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
-    truces, now = PreemptionCooldowns(), 0.0
+    cooldowns, now = PreemptionCooldowns(), 0.0
     for number in range(6):  # the last truce is 32 times the first, 9600 s
-        truces.took(*("ab" if number % 2 == 0 else "ba"), now)
+        cooldowns.record_win(*("ab" if number % 2 == 0 else "ba"), now)
         now += COOL_DOWN_S * 2**number
-    truces.took("a", "b", now + 9_000.0)
-    assert truces.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1) == {"a"}
+    cooldowns.record_win("a", "b", now + 9_000.0)
+    assert cooldowns.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1) == {"a"}
     again = now + 9_000.0 + 64 * COOL_DOWN_S * 2
-    truces.took("b", "a", again)
-    assert truces.winners_over("a", again + COOL_DOWN_S) == frozenset()
+    cooldowns.record_win("b", "a", again)
+    assert cooldowns.winners_over("a", again + COOL_DOWN_S) == frozenset()
 
 
 def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
-    truces = PreemptionCooldowns()
+    cooldowns = PreemptionCooldowns()
     for number in range(6):
-        truces.took(*("xy" if number % 2 == 0 else "yx"), 0.0)
+        cooldowns.record_win(*("xy" if number % 2 == 0 else "yx"), 0.0)
     for winner, loser in ("ab", "ba", "ab"):
-        truces.took(winner, loser, 0.0)
+        cooldowns.record_win(winner, loser, 0.0)
     later = 4 * COOL_DOWN_S + QUIET_S
-    truces.took("a", "b", later)
-    assert truces.winners_over("b", later + COOL_DOWN_S - 1) == {"a"}
-    assert truces.winners_over("b", later + COOL_DOWN_S) == frozenset()
+    cooldowns.record_win("a", "b", later)
+    assert cooldowns.winners_over("b", later + COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("b", later + COOL_DOWN_S) == frozenset()
 
 
 def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "b", 0.0)
-    truces.took("c", "d", 0.0)
-    truces.took("a", "b", 1.0)
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("c", "d", 0.0)
+    cooldowns.record_win("a", "b", 1.0)
     for number in range(PAIRS_MAX - 1):
-        truces.took(f"w{number}", f"l{number}", 2.0)
-    assert len(truces) == PAIRS_MAX
-    assert truces.winners_over("b", 3.0) == {"a"}
-    assert truces.winners_over("d", 3.0) == frozenset()
+        cooldowns.record_win(f"w{number}", f"l{number}", 2.0)
+    assert len(cooldowns.wins) == PAIRS_MAX
+    assert cooldowns.winners_over("b", 3.0) == {"a"}
+    assert cooldowns.winners_over("d", 3.0) == frozenset()
 
 
 def test_a_queue_has_no_quarrel_with_itself() -> None:
-    truces = PreemptionCooldowns()
-    truces.took("a", "a", 0.0)
-    assert len(truces) == 0
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "a", 0.0)
+    assert len(cooldowns.wins) == 0
 
 
 def test_fresh_wins_never_make_a_circle() -> None:
     """Whatever is tried, by whomever and whenever, as long as what is forbidden is not done."""
     for seed in range(200):
         rng = random.Random(seed)
-        truces, now = PreemptionCooldowns(), 0.0
+        cooldowns, now = PreemptionCooldowns(), 0.0
         queues = [f"q{number}" for number in range(rng.randint(2, 6))]
         for _ in range(60):
             now += rng.choice((0.0, 1.0, 100.0, 400.0, 3000.0))
             claimant, holder = rng.sample(queues, 2)
-            if holder not in truces.winners_over(claimant, now):
-                truces.took(claimant, holder, now)
-            above = {queue: truces.winners_over(queue, now) for queue in queues}
+            if holder not in cooldowns.winners_over(claimant, now):
+                cooldowns.record_win(claimant, holder, now)
+            above = {queue: cooldowns.winners_over(queue, now) for queue in queues}
             assert not any(one in above[other] for one in queues for other in above[one]), (seed, above)
 
 
@@ -186,12 +180,12 @@ def using(a: int, b: int = 0) -> Trial:
 def take(trial: Trial, *keys: str) -> None:
     """They are taken for others, and go at once."""
     victims = [trial.partition.allocations[key] for key in keys]
-    preemption_cooldown.suffer([(trial.app(one.application_id).queue, one.resources) for one in victims])
+    preemption_log.add_deficits([(trial.app(one.application_id).queue, one.resources) for one in victims])
     trial.does(*(released(f"{one.application_id} {one.key}") for one in victims))
 
 
 def explained(trial: Trial, path: str = "root.p.a", amount: int = 1) -> bool:
-    return preemption_cooldown.explain(trial.queue(path), {"memory": amount, "gpu": 1})
+    return preemption_log.explains_ask(trial.queue(path), {"memory": amount, "gpu": 1})
 
 
 def test_what_is_taken_from_below_a_guarantee_explains_an_ask_for_it() -> None:
@@ -235,6 +229,6 @@ def test_a_guarantee_higher_up_counts_for_all_below() -> None:
 
 def test_an_ask_for_nothing_that_is_guaranteed_is_as_good_as_explained() -> None:
     trial = using(4)
-    assert preemption_cooldown.explain(trial.queue("root.c"), {"memory": 1})
-    assert preemption_cooldown.explain(trial.queue("root.p.a"), {"gpu": 1})
-    assert not preemption_cooldown.explain(trial.queue("root.p.a"), {"gpu": 1, "memory": 1})
+    assert preemption_log.explains_ask(trial.queue("root.c"), {"memory": 1})
+    assert preemption_log.explains_ask(trial.queue("root.p.a"), {"gpu": 1})
+    assert not preemption_log.explains_ask(trial.queue("root.p.a"), {"gpu": 1, "memory": 1})

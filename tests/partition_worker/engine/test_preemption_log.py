@@ -77,7 +77,7 @@ def test_what_a_daemon_took_makes_no_truce_for_nobody_can_take_it_back() -> None
     trial = cluster(QUEUES, *PARTS)
     (entry,) = taken(trial, "memory=2 required=n1")
     assert entry.kind == "required-node"
-    assert len(trial.partition.preemptions.cooldowns) == 0
+    assert len(trial.partition.preemptions.cooldowns.wins) == 0
 
 
 def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
@@ -93,7 +93,7 @@ def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
         "",
     )
     assert (entry.victim_count, entry.lost) == (2, {"memory": 0, "gpu": 0})
-    assert len(ledger.cooldowns) == 0
+    assert len(ledger.cooldowns.wins) == 0
 
 
 def test_amounts_that_change_later_do_not_change_the_entry() -> None:

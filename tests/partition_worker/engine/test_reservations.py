@@ -10,10 +10,10 @@ from common.rm_messages import (
     NODE_UPDATE,
     AllocationRequest,
 )
+from partition_worker.engine import scheduling_cycle
 from partition_worker.engine.bounds import Tuning
-from partition_worker.engine.cycle import reserved_asks
 from partition_worker.engine.queues import headroom
-from partition_worker.engine.readiness.reservation_index import RESERVATION_WAIT_S
+from partition_worker.engine.reservation_index import RESERVATION_MAX_S
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 
@@ -175,7 +175,7 @@ def test_it_goes_with_its_node_and_another_one_is_kept() -> None:
 
 def test_it_ends_after_two_hours_and_a_node_is_kept_anew() -> None:
     one = fragmented().waits(2.1)
-    assert kept(one.waits(2 * RESERVATION_WAIT_S - 1)) == {"b1": "n1"}
+    assert kept(one.waits(RESERVATION_MAX_S - 1)) == {"b1": "n1"}
     before = one.node("n1").reservations["b1"]
     one.waits(2)
     assert kept(one) == {"b1": "n1"}
@@ -257,7 +257,7 @@ def crowd(count: int, queues: str = "root.a; root.b", others: str = "") -> Trial
 def looks(one: Trial, monkeypatch: pytest.MonkeyPatch, *commands: AllocationRequest) -> int:
     """How often it is asked whether a queue has room for an ask with a reservation."""
     counted = []
-    monkeypatch.setattr(reserved_asks, "has_room", lambda *of: counted.append(of) or headroom.has_room(*of))
+    monkeypatch.setattr(scheduling_cycle, "has_room", lambda *of: counted.append(of) or headroom.has_room(*of))
     one.takes(*commands)
     while not one.partition.idle:
         one.partition.step(one.now, 100)

@@ -5,7 +5,7 @@ import pytest
 from common.messages import Resources
 from partition_worker.engine import user_limits
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.usage_trackers import Allowance, QueueUsage, Trackers
+from partition_worker.engine.user_limits import Allowance, Trackers
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 
@@ -20,10 +20,6 @@ def used(trackers: Trackers, name: str) -> dict[str, Resources]:
     return {path: level.used for path, level in trackers.levels(name).items()}
 
 
-def levels(one: Trial, user: str) -> dict[str, QueueUsage]:
-    return dict(one.partition.usage.users.levels(user))
-
-
 def users(one: Trial) -> list[str]:
     return [tracker.name for tracker in one.partition.usage.users]
 
@@ -33,7 +29,7 @@ def groups(one: Trial) -> list[str]:
 
 
 def group_of(one: Trial, application_id: str) -> str | None:
-    account = one.partition.usage.known(one.app(application_id))
+    account = one.partition.usage.accounts.get(one.app(application_id).rank)
     assert account is not None
     return account.group_name
 
@@ -49,39 +45,39 @@ def test_use_counts_at_the_leaf_and_above() -> None:
         "root.p.a": {"memory": 3},
         "root.p.b": {"memory": 4},
     }
-    assert list(levels(one, "bob")["root"].applications) == ["app-1", "app-2"]
-    assert list(levels(one, "bob")["root.p.b"].applications) == ["app-2"]
+    assert list(one.partition.usage.users.levels("bob")["root"].applications) == ["app-1", "app-2"]
+    assert list(one.partition.usage.users.levels("bob")["root.p.b"].applications) == ["app-2"]
 
 
 def test_users_are_kept_apart() -> None:
     one = cluster().does(apps("app-1 root.p.a", "app-2 root.p.a user=eve"))
     one.does(asks("app-1 a1 memory=3"), asks("app-2 b1 memory=4"))
     assert users(one) == ["bob", "eve"]
-    assert levels(one, "eve")["root"].used == {"memory": 4}
-    assert levels(one, "mallory") == {}
+    assert one.partition.usage.users.levels("eve")["root"].used == {"memory": 4}
+    assert one.partition.usage.users.levels("mallory") == {}
 
 
 def test_what_the_rm_placed_counts_and_what_waits_does_not() -> None:
     one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=3 on=n1", "app-1 a2 memory=500"))
-    assert levels(one, "bob")["root"].used == {"memory": 3}
+    assert one.partition.usage.users.levels("bob")["root"].used == {"memory": 3}
 
 
 def test_growing_and_shrinking_in_place_change_the_use() -> None:
     one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=3"), asks("app-1 a1 memory=2"))
-    assert levels(one, "bob")["root"].used == {"memory": 2}
-    assert levels(one.does(asks("app-1 a1 memory=9")), "bob")["root"].used == {"memory": 9}
+    assert one.partition.usage.users.levels("bob")["root"].used == {"memory": 2}
+    assert one.does(asks("app-1 a1 memory=9")).partition.usage.users.levels("bob")["root"].used == {"memory": 9}
 
 
 def test_an_application_that_still_waits_keeps_counting_for_its_user() -> None:
     one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=4"), asks("app-1 a2 memory=500"))
     one.does(released("app-1 a1"))
-    assert list(levels(one, "bob")["root.p.a"].applications) == ["app-1"]
+    assert list(one.partition.usage.users.levels("bob")["root.p.a"].applications) == ["app-1"]
 
 
 def test_an_application_that_has_nothing_any_more_is_forgotten_at_once() -> None:
     one = cluster().does(apps("app-1 root.p.a", "app-2 root.p.b"), asks("app-1 a1 memory=4"), asks("app-2 b1 memory=4"))
     one.does(released("app-1 a1"))
-    assert list(levels(one, "bob")) == ["root", "root.p", "root.p.b"]
+    assert list(one.partition.usage.users.levels("bob")) == ["root", "root.p", "root.p.b"]
     assert users(one.does(released("app-2 b1"))) == []
 
 
@@ -96,11 +92,11 @@ def test_an_application_that_has_nothing_but_placeholders_counts_no_longer_and_i
     """Spec 2, rule 6."""
     one = with_placeholders_only("root.a limit.user.bob=apps:1")
     assert one.does(apps("app-2 root.a user=bob"), asks("app-2 b1 memory=7")).running == ["b1 on n1", *P1_AND_P2]
-    assert levels(one, "bob")["root.a"].used == {"memory": 27}
+    assert one.partition.usage.users.levels("bob")["root.a"].used == {"memory": 27}
     one.does(asks("app-1 a2 memory=5"))
-    assert list(levels(one, "bob")["root.a"].applications) == ["app-2", "app-1"], "it counts again"
+    assert list(one.partition.usage.users.levels("bob")["root.a"].applications) == ["app-2", "app-1"], "it counts again"
     one.does(gone("app-1", "app-2"))
-    assert levels(one, "bob")["root.a"].used == {"memory": 0}
+    assert one.partition.usage.users.levels("bob")["root.a"].used == {"memory": 0}
 
 
 def test_who_waits_begins_when_another_has_nothing_but_placeholders() -> None:
@@ -114,8 +110,8 @@ def test_placeholders_of_an_application_that_does_not_count_go_with_it_to_anothe
     one.reconfigures("root.a limit.group.qa=memory:50; root.b")
     assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 20}, "root.a": {"memory": 20}}
     one.moves("app-1", "root.b")
-    assert levels(one, "bob")["root.b"].used == {"memory": 20}
-    assert not levels(one, "bob")["root.b"].applications
+    assert one.partition.usage.users.levels("bob")["root.b"].used == {"memory": 20}
+    assert not one.partition.usage.users.levels("bob")["root.b"].applications
 
 
 def test_what_an_application_has_that_does_not_count_is_not_moved_beyond_a_limit() -> None:
@@ -162,7 +158,7 @@ def test_users_under_the_star_stay_and_the_longest_idle_of_too_many_are_forgotte
     monkeypatch.setattr(user_limits, "IDLE_MAX", 2)
     one.does(gone("app-2", "app-0"))
     assert users(one) == ["ann", "u-0", "u-1", "u-2", "u-3"]
-    assert list(levels(one, "u-0")) == ["root"]
+    assert list(one.partition.usage.users.levels("u-0")) == ["root"]
     one.does(gone("app-1"))
     assert users(one) == ["ann", "u-0", "u-1", "u-3"]
     one.does(apps("app-4 root.a user=u-0"), asks("app-4 a4 memory=1"), gone("app-3"))
@@ -223,15 +219,15 @@ def test_an_application_that_moves_gets_its_group_anew() -> None:
 
 
 def allowances(one: Trial, user: str) -> dict[str, Allowance | None]:
-    return {path: level.allowance for path, level in levels(one, user).items()}
+    return {path: level.allowance for path, level in one.partition.usage.users.levels(user).items()}
 
 
 def test_after_a_change_limits_are_those_of_the_new_text_and_use_is_kept() -> None:
     one = cluster("root limit.user.bob=memory:50; root.a").does(apps("app-1 root.a"), asks("app-1 a1 memory=3"))
     one.reconfigures("root.a limit.user.bob=memory:2 limit.user.eve=apps:1")
     assert allowances(one, "bob") == {"root": None, "root.a": Allowance({"memory": 2}, 0)}
-    assert levels(one, "bob")["root.a"].used == {"memory": 3}
-    assert list(levels(one, "bob")["root"].applications) == ["app-1"]
+    assert one.partition.usage.users.levels("bob")["root.a"].used == {"memory": 3}
+    assert list(one.partition.usage.users.levels("bob")["root"].applications) == ["app-1"]
     assert allowances(one, "eve") == {"root": None, "root.a": Allowance({}, 1)}
 
 

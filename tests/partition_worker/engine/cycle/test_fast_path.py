@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from common.messages import Command
+from partition_worker.engine import fast_path
 from partition_worker.engine.auditor import check
-from partition_worker.engine.cycle import fast_path
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released

@@ -8,19 +8,20 @@ import pytest
 from partition_worker.engine.ask_shapes import Amounts, amounts_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import (
-    BRANCHES,
-    ENOUGH,
+    BEHIND_ALL,
+    BRANCH_MAX,
+    COSTLY_STEPS,
     LACKING_MAX,
-    LOAD,
+    LEAF_MAX,
     Block,
     Branch,
     FirstFitCursor,
     MoveLog,
     NodeIndex,
+    sort_key_of,
 )
-from partition_worker.engine.nodes.sort_policies import BEHIND_ALL, sort_key_of
 
-MANY = 2 * LOAD * BRANCHES
+MANY = 2 * LEAF_MAX * BRANCH_MAX
 
 GROWING = ("put", "put", "put", "gain", "lose", "drop")
 SHRINKING = ("put", "gain", "lose", "drop", "drop", "drop")
@@ -30,7 +31,7 @@ def node(number: int, **capacity: int) -> Node:
     return Node(f"n{number}", number, capacity, {})
 
 
-def lineup(*nodes: Node) -> NodeIndex:
+def index(*nodes: Node) -> NodeIndex:
     one = NodeIndex()
     for rank, each in enumerate(nodes):
         one.put(each, sort_key_of(float(rank), each.node_id))
@@ -51,22 +52,22 @@ def test_nodes_are_in_the_order_of_their_places() -> None:
     assert one.first() is first
     one.put(first, sort_key_of(0.9, "n1"))
     assert list(one) == [second, third, first]
-    assert one.place(first) == sort_key_of(0.9, "n1")
+    assert one.key(first) == sort_key_of(0.9, "n1")
 
 
 def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
     first, second = node(1), node(2)
-    one = lineup(first, second)
-    one.drop(first)
-    one.drop(first)
-    assert (list(one), len(one), one.place(first)) == ([second], 1, None)
-    one.drop(second)
+    one = index(first, second)
+    one.remove(first)
+    one.remove(first)
+    assert (list(one), len(one), one.key(first)) == ([second], 1, None)
+    one.remove(second)
     assert one.first() is None
     assert with_room(one) == []
 
 
 def test_only_nodes_with_room_for_every_type_are_found() -> None:
-    one = lineup(node(1, memory=9), node(2, memory=9, gpu=1), node(3, memory=2, gpu=9), node(4, memory=5, gpu=5))
+    one = index(node(1, memory=9), node(2, memory=9, gpu=1), node(3, memory=2, gpu=9), node(4, memory=5, gpu=5))
     assert with_room(one, memory=4) == ["n1", "n2", "n4"]
     assert with_room(one, memory=4, gpu=1) == ["n2", "n4"]
     assert with_room(one, memory=9, gpu=9) == []
@@ -76,32 +77,32 @@ def test_only_nodes_with_room_for_every_type_are_found() -> None:
 
 def test_what_was_sought_in_vain_is_found_once_a_node_has_gained() -> None:
     full, other = node(1, memory=4, gpu=1), node(2, memory=1, gpu=4)
-    one = lineup(full, other)
+    one = index(full, other)
     for _ in range(2):
         assert with_room(one, memory=2, gpu=2) == []
         assert with_room(one, memory=9) == []
     full.resize({"memory": 9, "gpu": 3})
-    one.gained(full)
+    one.note_room(full)
     assert with_room(one, memory=2, gpu=2) == ["n1"]
     assert with_room(one, memory=9) == ["n1"]
 
 
 def test_a_node_that_is_not_in_may_gain_without_being_found() -> None:
-    one, stranger = lineup(node(1, memory=1)), node(2, memory=9)
-    one.gained(stranger)
+    one, stranger = index(node(1, memory=1)), node(2, memory=9)
+    one.note_room(stranger)
     assert with_room(one, memory=2) == []
 
 
 def test_a_node_that_lost_is_not_found_although_nobody_said_so() -> None:
     shrinking = node(1, memory=9)
-    one = lineup(shrinking, node(2, memory=9))
+    one = index(shrinking, node(2, memory=9))
     assert with_room(one, memory=5) == ["n1", "n2"]
     shrinking.resize({"memory": 1})
     assert with_room(one, memory=5) == ["n2"]
 
 
 def test_not_more_than_so_many_failures_are_remembered() -> None:
-    one = lineup(node(1, memory=MANY), node(2, gpu=MANY))
+    one = index(node(1, memory=MANY), node(2, gpu=MANY))
     for amount in range(1, 3 * LACKING_MAX):
         assert with_room(one, memory=amount, gpu=amount) == []
     assert 0 < len(one._root.lacking) <= LACKING_MAX
@@ -116,13 +117,13 @@ def test_a_search_passes_over_what_is_full() -> None:
             looked_at.append(self.node_id)
             return super().has_room(amounts)
 
-    one = lineup(
+    one = index(
         *(Watched(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY))
     )
     for _ in range(2):
         looked_at.clear()
         assert with_room(one, memory=2) == [f"n{MANY - 1:05d}"]
-    assert len(looked_at) <= LOAD
+    assert len(looked_at) <= LEAF_MAX
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -140,11 +141,11 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
                 plain[each.node_id] = score, each.node_id
             case "gain":
                 each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
-                one.gained(each)
+                one.note_room(each)
             case "lose":
                 each.resize({kind: amount // 2 for kind, amount in each.capacity.items()})
             case "drop":
-                one.drop(each)
+                one.remove(each)
                 plain.pop(each.node_id, None)
         amounts = amounts_of(random_amounts(chance))
         if step % 50 == 0 or len(nodes) < 9:
@@ -165,15 +166,15 @@ def random_amounts(chance: random.Random) -> dict[str, int]:
 def is_sound(block: Block, nodes: list[Node]) -> int:
     """What a block knows is true of its nodes, and no block is too large; how deep it is."""
     assert list(block) == nodes
-    assert len(block.places) <= block.load
+    assert len(block.keys) <= block.size_max
     for each in nodes:
         assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
         assert not any(each.has_room(amounts) for amounts in block.lacking)
     if not isinstance(block, Branch):
         return 1
-    assert len(block.places) == len(block.blocks) > 0
-    assert all(len(below.places) >= below.load // 4 for below in block.blocks)
-    depths = [is_sound(below, list(below)) for below in block.blocks]
+    assert len(block.keys) == len(block.members) > 0
+    assert all(len(below.keys) >= below.size_max // 4 for below in block.members)
+    depths = [is_sound(below, list(below)) for below in block.members]
     assert len(set(depths)) == 1
     return 1 + depths[0]
 
@@ -185,80 +186,75 @@ def sized_node(number: int, memory: int = 0, vcore: int = 0) -> Node:
     return Node(f"n{number}", number, {"memory": memory, "vcore": vcore}, {})
 
 
-def plainly(lineup: NodeIndex, amounts: Amounts) -> Node | None:
-    return next((each for each in lineup if each.has_room(amounts)), None)
+def plainly(index: NodeIndex, amounts: Amounts) -> Node | None:
+    return next((each for each in index if each.has_room(amounts)), None)
 
 
 def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
     """Most have room for nothing, so that a search from the first one is dear."""
-    lineup = NodeIndex()
+    index = NodeIndex()
     for each in nodes:
-        lineup.put(each, sort_key_of(random.random(), each.node_id))
-    return lineup
+        index.put(each, sort_key_of(random.random(), each.node_id))
+    return index
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, looks in (("CHEAP", 2), ("ENOUGH", 20)):
+    for name, looks in (("CHEAP_STEPS", 2), ("COSTLY_STEPS", 20)):
         monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", looks)
     random = Random(seed)
     nodes = [sized_node(number) for number in range(600)]
-    lineup = crowded(random, nodes)
+    index = crowded(random, nodes)
     for step in range(3000):
         one = random.choice(nodes)
         match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
             case "move":
-                lineup.put(one, sort_key_of(random.random(), one.node_id))
+                index.put(one, sort_key_of(random.random(), one.node_id))
             case "fill":
                 one.resize({})
-                lineup.put(one, sort_key_of(random.random(), one.node_id))
+                index.put(one, sort_key_of(random.random(), one.node_id))
             case "empty":
                 one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
-                lineup.put(one, sort_key_of(random.random(), one.node_id))
-            case "gain" if (place := lineup.place(one)) is not None:
+                index.put(one, sort_key_of(random.random(), one.node_id))
+            case "gain" if (place := index.key(one)) is not None:
                 one.resize({"memory": 4, "vcore": random.randint(0, 4)})
-                lineup.gained(one) if random.random() < 0.5 else lineup.put(one, place)
+                index.note_room(one) if random.random() < 0.5 else index.put(one, place)
             case _:
-                lineup.drop(one)
+                index.remove(one)
         amounts = random.choice(SHAPES)
-        assert lineup.find(amounts) is plainly(lineup, amounts), step
-    assert lineup._seekers
+        assert index.find(amounts) is plainly(index, amounts), step
+    assert index._cursors
 
 
 def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * ENOUGH)]
+    nodes = [
+        sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * COSTLY_STEPS)
+    ]
     nodes.append(sized_node(len(nodes), memory=9, vcore=9))
-    lineup = NodeIndex()
+    index = NodeIndex()
     for rank, each in enumerate(nodes):
-        lineup.put(each, sort_key_of(float(rank), each.node_id))
-    assert lineup.find(SHAPES[0]) is nodes[-1]
-    assert lineup.find(SHAPES[0]) is nodes[-1]
+        index.put(each, sort_key_of(float(rank), each.node_id))
+    assert index.find(SHAPES[0]) is nodes[-1]
+    assert index.find(SHAPES[0]) is nodes[-1]
     starts = []
-    find = type(lineup._root).find
-    monkeypatch.setattr(type(lineup._root), "find", lambda *args: starts.append(args[2]) or find(*args))
-    lineup.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
-    assert lineup.find(SHAPES[0]) is nodes[-1]
+    find = type(index._root).find
+    monkeypatch.setattr(type(index._root), "find", lambda *args: starts.append(args[2]) or find(*args))
+    index.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
+    assert index.find(SHAPES[0]) is nodes[-1]
     assert all(start > sort_key_of(1.0, "") for start in starts), starts
 
 
 def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
-    trail, places = MoveLog(), {}
-    seeker = FirstFitCursor(SHAPES[0], trail)
-    seeker.start = BEHIND_ALL
+    moves, places = MoveLog(), {}
+    cursor = FirstFitCursor(SHAPES[0], moves)
+    cursor.start = BEHIND_ALL
     one, other, full = sized_node(1, 9, 9), sized_node(2, 9, 9), sized_node(3)
     for rank, each in enumerate((full, other, one)):
         places[each.rank] = sort_key_of(float(rank), each.node_id)
-        trail.moved(each)
-    assert seeker.first_opened(trail, places) is other
+        moves.record(each)
+    assert cursor.first_before(moves, places) is other
     other.resize({})
-    assert seeker.first_opened(trail, places) is one
+    assert cursor.first_before(moves, places) is one
     del places[one.rank]
-    assert seeker.first_opened(trail, places) is None
-    assert seeker.entries == 0
-
-
-def test_a_node_that_is_gone_leaves_no_trail() -> None:
-    trail, one = MoveLog(), sized_node(1, 9, 9)
-    trail.moved(one)
-    trail.gone(one)
-    assert list(trail.since(0)) == []
+    assert cursor.first_before(moves, places) is None
+    assert cursor.before == []

@@ -6,8 +6,8 @@ from common.messages import Command
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import CANDIDATES_MAX, KEEPERS_MAX, Nodes
-from partition_worker.engine.reservations import reserve, vacate
+from partition_worker.engine.nodes.nodes import LARGE_NODES_MAX, RESERVATION_INDEXES_MAX, Nodes
+from partition_worker.engine.reservations import cancel_all, reserve
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 
@@ -140,7 +140,7 @@ def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
 def test_another_policy_orders_the_nodes_anew_but_for_those_that_drain() -> None:
     one = trial("fair").does(asks("app-1 a1 memory=2 on=n2"), nodes("n3 memory=10"), nodes("n3", action=NODE_DRAIN))
     assert next_node(one) == "n1"
-    one.partition.nodes.reorder("binpacking", one.partition.nodes.weights)
+    one.partition.nodes.set_policy("binpacking", one.partition.nodes.weights)
     assert next_node(one) == "n2"
 
 
@@ -148,7 +148,7 @@ def test_other_weights_order_the_nodes_anew() -> None:
     one = Trial(weights={"memory": 1.0}).does(nodes("n1 memory=9 gpu=3", "n2 memory=9 gpu=3"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=1 gpu=2 on=n1"), asks("app-1 a2 memory=2 gpu=1 on=n2"))
     assert next_node(one) == "n1"
-    one.partition.nodes.reorder("fair", {"gpu": 1.0})
+    one.partition.nodes.set_policy("fair", {"gpu": 1.0})
     assert next_node(one) == "n2"
 
 
@@ -195,7 +195,7 @@ def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> 
     keep(one, "n2", "k2")
     assert fleet.node_for(need(memory=1)) is None
     assert not fleet.may_reserve(need(memory=1))
-    vacate(one.partition, node)
+    cancel_all(one.partition, node)
     assert fleet.node_for(need(memory=1)) is node
     assert fleet.may_reserve(need(memory=1))
 
@@ -226,7 +226,7 @@ def fleet_of(**available: dict[str, int]) -> Nodes:
         capacity = dict.fromkeys(("vcore", "memory", "gpu"), 64)
         node = fleet.add(name, capacity, {}, schedulable=True)
         node.resize_allocation({kind: 64 - left.get(kind, 0) for kind in capacity})
-        fleet.changed(node)
+        fleet.reindex(node)
     return fleet
 
 
@@ -263,13 +263,13 @@ def test_the_best_node_is_found_anew_when_nodes_change() -> None:
     assert best(fleet, vcore=4) == "A"
     a, b = _node(fleet, "A"), _node(fleet, "B")
     a.resize_allocation({"gpu": -3})
-    fleet.freed(a)
+    fleet.note_room(a)
     b.resize_allocation({"memory": 4})
-    fleet.freed(b)
+    fleet.note_room(b)
     assert best(fleet, vcore=4) == "B"
     fleet.remove(b)
     assert best(fleet, vcore=4) == "A"
-    fleet.reorder("binpacking", fleet.weights)
+    fleet.set_policy("binpacking", fleet.weights)
     assert best(fleet, vcore=4) == "C"
 
 
@@ -308,19 +308,19 @@ def test_that_a_node_may_be_kept_is_not_believed_once_it_may_not() -> None:
 
 def test_not_more_than_so_many_shapes_are_remembered() -> None:
     fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2})
-    for amount in range(2 * KEEPERS_MAX):
+    for amount in range(2 * LARGE_NODES_MAX):
         fleet.may_reserve(need(memory=amount))
-        assert amount > 3 * CANDIDATES_MAX or best(fleet, memory=amount) == "B"
-    assert len(fleet._keepers) <= KEEPERS_MAX
-    assert len(fleet._candidates) <= CANDIDATES_MAX
+        assert amount > 3 * RESERVATION_INDEXES_MAX or best(fleet, memory=amount) == "B"
+    assert len(fleet._large_nodes) <= LARGE_NODES_MAX
+    assert len(fleet._by_waste.indexes) <= RESERVATION_INDEXES_MAX
 
 
-def test_candidates_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> None:
+def test_indexes_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> None:
     fleet = fleet_of(A={})
     assert best(fleet, vcore=1) == "A"
     for number in range(9):
         fleet.remove(fleet.add(f"n{number}", {"vcore": 1}, {}, schedulable=True))
-    assert not fleet._candidates
+    assert not fleet._by_waste.indexes
 
 
 def _node(fleet: Nodes, node_id: str) -> Node:
@@ -420,5 +420,5 @@ def test_of_an_application_that_left_nothing_stays_at_the_nodes() -> None:
 def test_another_order_of_the_partition_is_that_of_its_own_nodes_too() -> None:
     one = used_trial().does(asks("app-1 a1 memory=1 on=n1", "app-1 a2 memory=1 on=n2"))
     assert goes(one, "a3") == "n2"
-    one.partition.nodes.reorder("binpacking", one.partition.nodes.weights)
+    one.partition.nodes.set_policy("binpacking", one.partition.nodes.weights)
     assert goes(one, "a4") == "n1"

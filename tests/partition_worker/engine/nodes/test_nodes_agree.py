@@ -10,8 +10,8 @@ from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.nodes.sort_policies import waste
-from partition_worker.engine.predicates.built_in import FORBIDDEN_NODES
+from partition_worker.engine.nodes.secondary_indexes import waste
+from partition_worker.engine.predicates.predicate import FORBIDDEN_NODES
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User
 from tests.builders import config
@@ -96,7 +96,7 @@ class Fleets(RuleBasedStateMachine):
         self.made = 0
 
     def shape(self, amounts: dict[str, int], forbidden: str = "") -> AskShape:
-        constraint = self.nodes.predicates.read({FORBIDDEN_NODES: forbidden}, "") if forbidden else None
+        constraint = self.nodes.predicates.read_constraint({FORBIDDEN_NODES: forbidden}, "") if forbidden else None
         return AskShape(amounts_of(amounts), "", constraint)
 
     @initialize(capacities=st.lists(CAPACITIES, min_size=3, max_size=6))
@@ -122,7 +122,7 @@ class Fleets(RuleBasedStateMachine):
     @rule(node_id=IDS)
     def a_node_goes(self, node_id: str) -> None:
         if node := self.nodes.get(node_id):
-            self.nodes.withdraw(node)
+            self.nodes.set_schedulable(node, schedulable=False)
             for one in [one for one in self.running if one.node_id == node_id]:
                 self.ends(one)
             self.plain.changed(node)
@@ -134,16 +134,16 @@ class Fleets(RuleBasedStateMachine):
             if node.reservations.pop(key, None) is None:
                 ask = Allocation(key, self.apps[0].application_id, {"memory": 1}, 0)
                 node.reservations[key] = Reservation(ask, node, self.apps[0].queue, 0.0, 0)
-                self.nodes.kept(node)
+                self.nodes.reindex(node)
             elif not node.reservations:
-                self.nodes.unkept(node)
+                self.nodes.reopen(node)
             self.plain.changed(node)
 
     @rule(node_id=IDS, amounts=AMOUNTS)
     def something_foreign_runs(self, node_id: str, amounts: dict[str, int]) -> None:
         if node := self.nodes.get(node_id):
             node.put_foreign(Allocation("foreign", "", amounts, 0, node_id=node_id))
-            self.nodes.freed(node)
+            self.nodes.note_room(node)
 
     @precondition(lambda self: self.running)
     @rule(which=ANY, memory=st.integers(0, 9))
@@ -152,7 +152,7 @@ class Fleets(RuleBasedStateMachine):
         node = self.plain.node(one.node_id)
         node.resize_allocation({"memory": memory - one.resources["memory"]})
         one.resize({**one.resources, "memory": memory})
-        self.nodes.freed(node)
+        self.nodes.note_room(node)
 
     @precondition(lambda self: self.running)
     @rule(which=ANY)
@@ -194,7 +194,7 @@ class Fleets(RuleBasedStateMachine):
     @rule(policy=POLICIES)
     def the_partition_wants_another_order(self, policy: str) -> None:
         if policy != self.nodes.policy:
-            self.nodes.reorder(policy, WEIGHTS)
+            self.nodes.set_policy(policy, WEIGHTS)
             self.plain.places = {policy: {}}
             for node in self.nodes:
                 self.plain.changed(node)

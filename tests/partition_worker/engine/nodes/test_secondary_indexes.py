@@ -5,7 +5,7 @@ import random
 from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.nodes.secondary_indexes import ORDERS_MAX
+from partition_worker.engine.nodes.secondary_indexes import CONSTRAINT_INDEXES_MAX
 from partition_worker.engine.predicates.evaluation import Predicates
 
 SHAPE = (("memory", 1),)
@@ -19,7 +19,7 @@ def a_fleet(zones: str) -> Nodes:
 
 
 def wants(fleet: Nodes, selector: str) -> AskShape:
-    return AskShape(SHAPE, constraint=fleet.predicates.read({"yunishard/nodeSelector": selector}, "a1"))
+    return AskShape(SHAPE, constraint=fleet.predicates.read_constraint({"yunishard/nodeSelector": selector}, "a1"))
 
 
 def plainly(fleet: Nodes, zone: str) -> Node | None:
@@ -30,14 +30,14 @@ def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> N
     fleet = a_fleet("bbbbba")
     for made in (0, 1, 1):
         assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n05")
-        assert len(fleet._selections.orders) == made
+        assert len(fleet._by_constraint.indexes) == made
 
 
 def test_whoever_finds_a_node_at_once_needs_no_order() -> None:
     fleet = a_fleet("abbbbb")
     for _ in range(20):
         assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n00")
-    assert not fleet._selections.orders
+    assert not fleet._by_constraint.indexes
 
 
 def test_only_so_many_orders_are_kept() -> None:
@@ -45,18 +45,18 @@ def test_only_so_many_orders_are_kept() -> None:
     for zone in map(chr, range(ord("a"), ord("a") + 20)):
         for _ in range(30):
             fleet.node_for(wants(fleet, f"zone={zone}"))
-    assert len(fleet._selections.orders) == ORDERS_MAX
+    assert len(fleet._by_constraint.indexes) == CONSTRAINT_INDEXES_MAX
 
 
 def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
     fleet = a_fleet("bbbbba")
     for _ in range(2):
         fleet.node_for(wants(fleet, "zone=a"))
-    assert fleet._selections.orders
+    assert fleet._by_constraint.indexes
     for number in range(20):
         node = fleet.add(f"x{number}", {"memory": 10}, {"zone": "b"}, schedulable=True)
         fleet.remove(node)
-    assert not fleet._selections.orders
+    assert not fleet._by_constraint.indexes
 
 
 def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> None:
@@ -74,11 +74,11 @@ def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> N
                 fleet.remove(node)
                 fleet.add(f"m{step}", {"memory": 10}, {"zone": rng.choice("abc")}, schedulable=True)
             case 3 if step % 300 == 0:
-                fleet.reorder(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
+                fleet.set_policy(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
             case _:
                 node.resize_allocation({"memory": rng.choice([-2, 1, 2])})
-                fleet.changed(node)
+                fleet.reindex(node)
         zone = rng.choice("abc")
-        found_with_orders += len(fleet._selections.orders) > 0
+        found_with_orders += len(fleet._by_constraint.indexes) > 0
         assert fleet.node_for(wants(fleet, f"zone={zone}")) is plainly(fleet, zone)
     assert found_with_orders > 500

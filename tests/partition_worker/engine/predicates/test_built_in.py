@@ -2,16 +2,16 @@
 
 import pytest
 
-from partition_worker.engine.predicates.built_in import (
+from partition_worker.engine.predicates.predicate import (
     FORBIDDEN_NODES,
     NODE_SELECTOR,
     TAINTS,
     TOLERATIONS,
     ForbiddenNodes,
     NodeSelector,
+    NodeView,
     Tolerations,
 )
-from partition_worker.engine.predicates.predicate import NodeView
 
 FORBIDDEN = ForbiddenNodes()
 

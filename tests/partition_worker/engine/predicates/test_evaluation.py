@@ -4,7 +4,7 @@ import pytest
 
 from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.predicates.evaluation import REASON_LENGTH_MAX, REMEMBERED_MAX, WAITING, Predicates
+from partition_worker.engine.predicates.evaluation import CACHED_MAX, REASON_LENGTH_MAX, WAITING, Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack, Silent, Unhashable
 
@@ -16,26 +16,30 @@ def a_node(name: str = "n1", rank: int = 0, **attributes: str) -> Node:
 
 
 def need(predicates: Predicates, key: str = "a1", **tags: str) -> AskShape:
-    return AskShape(SHAPE, constraint=predicates.read(tags, key))
+    return AskShape(SHAPE, constraint=predicates.read_constraint(tags, key))
 
 
 def test_an_ask_that_demands_nothing_has_no_constraint() -> None:
     predicates = Predicates([Rack()])
-    assert predicates.read({}, "a1") is None
-    assert predicates.read({"podName": "x"}, "a1") is None
-    assert predicates.read({"rack": "r1"}, "a1") == predicates.read({"rack": "r1", "podName": "x"}, "a2") is not None
+    assert predicates.read_constraint({}, "a1") is None
+    assert predicates.read_constraint({"podName": "x"}, "a1") is None
+    assert (
+        predicates.read_constraint({"rack": "r1"}, "a1")
+        == predicates.read_constraint({"rack": "r1", "podName": "x"}, "a2")
+        is not None
+    )
 
 
 def test_wrong_tags_are_told_as_the_predicate_says() -> None:
     with pytest.raises(ValueError, match=r"^tag rack: name one$"):
-        Predicates([Rack()]).read({"rack": ""}, "a1")
+        Predicates([Rack()]).read_constraint({"rack": ""}, "a1")
 
 
 def test_every_predicate_has_to_agree() -> None:
     predicates = Predicates([Rack()])
     both = need(predicates, **{"rack": "r1", "yunishard/forbiddenNodes": "n2"})
     nodes = [a_node(rack="r1"), a_node("n2", 1, rack="r1"), a_node("n3", 2, rack="r2")]
-    assert [predicates.problem(both, node) for node in nodes] == ["", "node is forbidden", "node is in rack r2"]
+    assert [predicates.refusal(both, node) for node in nodes] == ["", "node is forbidden", "node is in rack r2"]
 
 
 def test_a_pair_is_asked_about_once_until_the_node_has_another_size() -> None:
@@ -49,15 +53,15 @@ def test_a_pair_is_asked_about_once_until_the_node_has_another_size() -> None:
     assert rack.looks == 2
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_what_is_cached_is_bounded() -> None:
     rack = Rack()
     predicates = Predicates([rack])
     wanted = need(predicates, rack="r1")
     node = a_node(rack="r1")
-    for rank in range(REMEMBERED_MAX + 10):
+    for rank in range(CACHED_MAX + 10):
         node.rank = rank
         predicates.admits(wanted, node)
-    assert sum(len(answers) for answers in predicates._answers.values()) == 10
+    assert sum(len(answers) for answers in predicates._cache.values()) == 10
     looks = rack.looks
     predicates.admits(wanted, node)
     assert rack.looks == looks
@@ -82,9 +86,9 @@ def test_a_plug_in_that_raises_has_refused_and_is_reported_once() -> None:
     predicates = Predicates([Broken()])
     wanted = need(predicates, broken="yes")
     reason = "predicate broken failed: KeyError: 'gpu'"
-    assert [predicates.problem(wanted, a_node(rank=rank)) for rank in range(3)] == [reason] * 3
-    assert predicates.taken_complaints() == [f"{reason}; this counts as a refusal, and is told once"]
-    assert predicates.taken_complaints() == []
+    assert [predicates.refusal(wanted, a_node(rank=rank)) for rank in range(3)] == [reason] * 3
+    assert predicates.take_complaints() == [f"{reason}; this counts as a refusal, and is told once"]
+    assert predicates.take_complaints() == []
 
 
 @pytest.mark.parametrize(
@@ -96,18 +100,18 @@ def test_a_plug_in_that_raises_has_refused_and_is_reported_once() -> None:
 )
 def test_tags_on_which_a_plug_in_breaks_are_refused(plugin: Predicate, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text}$"):
-        Predicates([plugin]).read({"broken": "x"}, "a1")
+        Predicates([plugin]).read_constraint({"broken": "x"}, "a1")
 
 
 def test_a_plug_in_that_answers_no_text_has_refused() -> None:
     predicates = Predicates([Silent()])
-    problem = predicates.problem(need(predicates, broken="x"), a_node())
+    problem = predicates.refusal(need(predicates, broken="x"), a_node())
     assert problem == "predicate broken failed: TypeError: its answer is NoneType, not text"
 
 
 def test_reasons_are_cut_and_can_be_sent() -> None:
     predicates = Predicates([Broken(answer="\ud800" + "x" * 1000)])
-    problem = predicates.problem(need(predicates, broken="x"), a_node())
+    problem = predicates.refusal(need(predicates, broken="x"), a_node())
     assert problem == "?" + "x" * (REASON_LENGTH_MAX - 1)
 
 
@@ -118,14 +122,14 @@ def test_the_attributes_of_a_node_cannot_be_changed_by_a_plug_in() -> None:
             return ""
 
     predicates, node = Predicates([Vandal()]), a_node(rack="r1")
-    assert "does not support item assignment" in predicates.problem(need(predicates, rack="mine"), node)
+    assert "does not support item assignment" in predicates.refusal(need(predicates, rack="mine"), node)
     assert node.attributes == {"rack": "r1"}
 
 
 # The search ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_node_that_admits_is_found_and_vain_searches_are_remembered() -> None:
+def test_the_first_node_that_admits_is_found_and_vain_searches_are_cached() -> None:
     rack = Rack()
     predicates = Predicates([rack])
     nodes = [a_node(f"n{rank}", rank, rack=f"r{rank}") for rank in range(3)]
@@ -135,13 +139,13 @@ def test_the_first_node_that_admits_is_found_and_vain_searches_are_remembered() 
     assert not predicates.in_vain
     assert predicates.first(vain, nodes, all_nodes=True) is None
     assert list(predicates.in_vain) == [(vain, True)]
-    predicates.changed(nodes[0])  # it refuses as before
+    predicates.recheck_node(nodes[0])  # it refuses as before
     assert list(predicates.in_vain) == [(vain, True)]
     full = Node("n8", 8, {}, {"rack": "r9"})
-    predicates.changed(full)
+    predicates.recheck_node(full)
     assert list(predicates.in_vain) == [(vain, True)]
     better = a_node("n9", 9, rack="r9")
-    predicates.changed(better)
+    predicates.recheck_node(better)
     assert not predicates.in_vain
     assert predicates.first(vain, [*nodes, better], all_nodes=True) is better
 
@@ -164,7 +168,7 @@ def asking() -> Predicates:
 
 def test_each_ask_of_a_manager_that_has_a_say_is_one_of_a_kind() -> None:
     predicates = asking()
-    assert predicates.read({}, "a1") == Constraint((None, None, None), "a1")
+    assert predicates.read_constraint({}, "a1") == Constraint((None, None, None), "a1")
     assert need(predicates, "a1") != need(predicates, "a2")
 
 
@@ -172,17 +176,17 @@ def test_the_manager_is_asked_only_about_nodes_that_are_not_refused_here() -> No
     predicates = asking()
     wanted = need(predicates, **{"yunishard/forbiddenNodes": "n1"})
     assert not predicates.admits(wanted, a_node())
-    assert predicates.verdicts.question(0.0) is None
+    assert predicates.verdicts.next_question(0.0) is None
     assert not predicates.admits(wanted, a_node("n2", 1))
-    question = predicates.verdicts.question(0.0)
+    question = predicates.verdicts.next_question(0.0)
     assert question is not None
-    assert [pair.node_id for pair in question[1]] == ["n2"]
+    assert [pair.node_id for pair in question[0].pairs] == ["n2"]
 
 
 def test_nodes_on_which_an_ask_waits_are_no_refusals() -> None:
     predicates = asking()
     node = a_node()
-    assert predicates.problem(need(predicates), node) == WAITING
+    assert predicates.refusal(need(predicates), node) == WAITING
     assert predicates.refusals(need(predicates), [node]) == {}
 
 
@@ -207,9 +211,9 @@ def test_whether_a_node_is_found_does_not_depend_on_the_order() -> None:
     nodes = [a_node(f"n{rank}", rank) for rank in range(100)]
     wanted = need(predicates)
     predicates.admits(wanted, nodes[99])
-    question = predicates.verdicts.question(0.0)
+    question = predicates.verdicts.next_question(0.0)
     assert question is not None
-    predicates.verdicts.answer(question[0], dict.fromkeys(question[1], ""), 0.0)
+    predicates.verdicts.apply_answer(question[0].number, dict.fromkeys(question[0].pairs, ""), 0.0)
     assert predicates.first(wanted, nodes, all_nodes=True) is nodes[99]
     assert predicates.first(wanted, reversed(nodes), all_nodes=True) is nodes[99]
 
@@ -219,7 +223,7 @@ def test_a_verdict_ends_a_vain_search() -> None:
     wanted = need(predicates)
     assert predicates.first(wanted, [a_node()], all_nodes=True) is None
     assert predicates.in_vain
-    predicates.heard({"a2": None})
+    predicates.recheck_asks({"a2": None})
     assert predicates.in_vain
-    predicates.heard({"a1": None})
+    predicates.recheck_asks({"a1": None})
     assert not predicates.in_vain

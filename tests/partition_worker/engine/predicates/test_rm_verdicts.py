@@ -28,17 +28,17 @@ N1, N2 = a_node(), a_node("n2", 1)
 
 
 def asked(verdicts: Verdicts, now: float = NOW) -> tuple[int, tuple[Pair, ...]]:
-    question = verdicts.question(now)
+    question = verdicts.next_question(now)
     assert question is not None
-    return question[0], question[1]
+    return question[0].number, tuple(question[0].pairs)
 
 
 def answered(refusals: dict[Pair, str] | None = None, *, node: Node | None = None, key: str = "a1") -> Verdicts:
     """One pair that was asked at NOW, and answered."""
     verdicts = Verdicts()
-    verdicts.want(key, node or N1, allocate=True)
+    verdicts.request(key, node or N1, allocate=True)
     number, pairs = asked(verdicts)
-    verdicts.answer(number, dict.fromkeys(pairs, "") if refusals is None else refusals, NOW)
+    verdicts.apply_answer(number, dict.fromkeys(pairs, "") if refusals is None else refusals, NOW)
     return verdicts
 
 
@@ -48,189 +48,189 @@ def keys(woken: Iterable[str]) -> list[str]:
 
 def test_nothing_is_known_before_it_is_asked() -> None:
     verdicts = Verdicts()
-    assert verdicts.of("a1", N1, allocate=True) is None
-    assert verdicts.question(NOW) is None
+    assert verdicts.refusal("a1", N1, allocate=True) is None
+    assert verdicts.next_question(NOW) is None
     assert verdicts.deadline == NEVER
 
 
 def test_what_is_wanted_is_asked_at_once_and_only_once() -> None:
     verdicts = Verdicts()
     for _ in range(2):
-        verdicts.want("a1", N1, allocate=True)
-    verdicts.want("a1", N1, allocate=False)
+        verdicts.request("a1", N1, allocate=True)
+    verdicts.request("a1", N1, allocate=False)
     assert verdicts.deadline <= NOW
     _, pairs = asked(verdicts)
     assert pairs == (Pair("a1", "n1", True), Pair("a1", "n1", False))
     assert verdicts.deadline == NOW + DEADLINE_S
-    verdicts.want("a1", N1, allocate=True)
-    assert verdicts.question(NOW + 1) is None
+    verdicts.request("a1", N1, allocate=True)
+    assert verdicts.next_question(NOW + 1) is None
 
 
 def test_an_answer_is_a_verdict_and_wakes_the_ask() -> None:
     verdicts = Verdicts()
-    verdicts.want("a1", N1, allocate=True)
-    verdicts.want("a2", N1, allocate=True)
+    verdicts.request("a1", N1, allocate=True)
+    verdicts.request("a2", N1, allocate=True)
     number, _ = asked(verdicts)
-    woken = verdicts.answer(number, {Pair("a1", "n1", True): "", Pair("a2", "n1", True): "no disk"}, NOW)
-    assert keys(woken.keys) == ["a1", "a2"]
-    assert verdicts.of("a1", N1, allocate=True) == ""
-    assert verdicts.of("a2", N1, allocate=True) == "no disk"
-    assert verdicts.of("a1", N1, allocate=False) is None
+    woken = verdicts.apply_answer(number, {Pair("a1", "n1", True): "", Pair("a2", "n1", True): "no disk"}, NOW)
+    assert keys(woken) == ["a1", "a2"]
+    assert verdicts.refusal("a1", N1, allocate=True) == ""
+    assert verdicts.refusal("a2", N1, allocate=True) == "no disk"
+    assert verdicts.refusal("a1", N1, allocate=False) is None
 
 
 def test_what_an_answer_leaves_out_is_refused() -> None:
-    assert answered({}).of("a1", N1, allocate=True) == NO_ANSWER
+    assert answered({}).refusal("a1", N1, allocate=True) == NO_ANSWER
 
 
 def test_an_answer_to_another_question_means_nothing() -> None:
     verdicts = Verdicts()
-    verdicts.want("a1", N1, allocate=True)
+    verdicts.request("a1", N1, allocate=True)
     number, _ = asked(verdicts)
-    assert not verdicts.answer(number + 1, {Pair("a1", "n1", True): ""}, NOW).keys
-    assert verdicts.of("a1", N1, allocate=True) is None
+    assert not verdicts.apply_answer(number + 1, {Pair("a1", "n1", True): ""}, NOW)
+    assert verdicts.refusal("a1", N1, allocate=True) is None
 
 
 def test_a_verdict_holds_as_long_as_the_node_is_as_it_was() -> None:
     node = a_node()
     verdicts = answered(node=node)
-    assert verdicts.of("a1", node, allocate=True) == ""
+    assert verdicts.refusal("a1", node, allocate=True) == ""
     node.resize({"memory": 20})
-    assert verdicts.of("a1", node, allocate=True) is None
+    assert verdicts.refusal("a1", node, allocate=True) is None
 
 
 def test_a_verdict_does_not_hold_for_another_node_of_this_name() -> None:
-    assert answered().of("a1", a_node(rank=7), allocate=True) is None
+    assert answered().refusal("a1", a_node(rank=7), allocate=True) is None
 
 
 def test_a_verdict_is_forgotten_after_a_while_and_a_refused_ask_is_tried_again() -> None:
     refused = answered({Pair("a1", "n1", True): "no"})
     assert refused.deadline == NOW + FRESH_S
-    assert not refused.elapse(NOW + FRESH_S - 1).keys
-    assert keys(refused.elapse(NOW + FRESH_S).keys) == ["a1"]
-    assert refused.of("a1", N1, allocate=True) is None
+    assert not refused.elapse(NOW + FRESH_S - 1)
+    assert keys(refused.elapse(NOW + FRESH_S)) == ["a1"]
+    assert refused.refusal("a1", N1, allocate=True) is None
     admitted = answered()
-    assert not admitted.elapse(NOW + FRESH_S).keys  # it waits for something else
-    assert admitted.of("a1", N1, allocate=True) is None
+    assert not admitted.elapse(NOW + FRESH_S)  # it waits for something else
+    assert admitted.refusal("a1", N1, allocate=True) is None
     assert admitted.deadline == NEVER
 
 
 def test_an_old_verdict_does_not_take_a_newer_one_along() -> None:
     verdicts, other = answered(), a_node(rank=7)
     verdicts.elapse(NOW + 20)
-    verdicts.want("a1", other, allocate=True)
+    verdicts.request("a1", other, allocate=True)
     number, _ = asked(verdicts, NOW + 20)
-    verdicts.answer(number, {Pair("a1", "n1", True): "no"}, NOW + 20)
-    assert not verdicts.elapse(NOW + FRESH_S).keys
-    assert verdicts.of("a1", other, allocate=True) == "no"
+    verdicts.apply_answer(number, {Pair("a1", "n1", True): "no"}, NOW + 20)
+    assert not verdicts.elapse(NOW + FRESH_S)
+    assert verdicts.refusal("a1", other, allocate=True) == "no"
 
 
 def test_silence_is_a_refusal_for_twice_as_long_each_time() -> None:
     verdicts, now, pauses = Verdicts(), NOW, []
     for _ in range(8):
-        verdicts.want("a1", N1, allocate=True)
+        verdicts.request("a1", N1, allocate=True)
         assert asked(verdicts, now)[1] == (Pair("a1", "n1", True),)
         now += DEADLINE_S
-        assert keys(verdicts.elapse(now).keys) == ["a1"]
-        assert verdicts.of("a1", N1, allocate=True) == NO_ANSWER
-        verdicts.want("a2", N1, allocate=True)
-        assert verdicts.question(now) is None  # nothing is asked meanwhile
+        assert keys(verdicts.elapse(now)) == ["a1"]
+        assert verdicts.refusal("a1", N1, allocate=True) == NO_ANSWER
+        verdicts.request("a2", N1, allocate=True)
+        assert verdicts.next_question(now) is None  # nothing is asked meanwhile
         verdicts.drop("a2")
         pauses.append(round(verdicts.deadline - now, 3))
         now = verdicts.deadline
-        assert keys(verdicts.elapse(now).keys) == ["a1"]
-        assert verdicts.of("a1", N1, allocate=True) is None
+        assert keys(verdicts.elapse(now)) == ["a1"]
+        assert verdicts.refusal("a1", N1, allocate=True) is None
     assert pauses == [PAUSE_S, 2.0, 4.0, 8.0, 16.0, PAUSE_MAX_S, PAUSE_MAX_S, PAUSE_MAX_S]
 
 
 def test_after_an_answer_silence_is_new_again() -> None:
     verdicts = Verdicts()
     for now in (NOW, NOW + 10):
-        verdicts.want("a1", N1, allocate=True)
+        verdicts.request("a1", N1, allocate=True)
         number, pairs = asked(verdicts, now)
         verdicts.elapse(now + DEADLINE_S)
-        verdicts.answer(number, dict.fromkeys(pairs, ""), now + 0.5)
+        verdicts.apply_answer(number, dict.fromkeys(pairs, ""), now + 0.5)
         verdicts.drop("a1")
-    verdicts.want("a1", N1, allocate=True)
+    verdicts.request("a1", N1, allocate=True)
     asked(verdicts, NOW + 20)
     verdicts.elapse(NOW + 20 + DEADLINE_S)
     verdicts.elapse(NOW + 20 + DEADLINE_S + PAUSE_S)
-    assert verdicts.of("a1", N1, allocate=True) is None
+    assert verdicts.refusal("a1", N1, allocate=True) is None
 
 
 def test_a_late_answer_counts_until_there_is_another_question() -> None:
     verdicts = Verdicts()
-    verdicts.want("a1", N1, allocate=True)
+    verdicts.request("a1", N1, allocate=True)
     number, pairs = asked(verdicts)
     verdicts.elapse(NOW + DEADLINE_S)
-    assert keys(verdicts.answer(number, dict.fromkeys(pairs, ""), NOW + 0.5).keys) == ["a1"]
-    assert verdicts.of("a1", N1, allocate=True) == ""
-    verdicts.want("a2", N1, allocate=True)
+    assert keys(verdicts.apply_answer(number, dict.fromkeys(pairs, ""), NOW + 0.5)) == ["a1"]
+    assert verdicts.refusal("a1", N1, allocate=True) == ""
+    verdicts.request("a2", N1, allocate=True)
     late, pairs = asked(verdicts, NOW + 1)
     verdicts.elapse(NOW + 2)
-    verdicts.want("a3", N1, allocate=True)
+    verdicts.request("a3", N1, allocate=True)
     asked(verdicts, NOW + 4)
-    assert not verdicts.answer(late, dict.fromkeys(pairs, ""), NOW + 4).keys
+    assert not verdicts.apply_answer(late, dict.fromkeys(pairs, ""), NOW + 4)
 
 
 def test_there_is_room_for_so_many_nodes_of_an_ask() -> None:
     verdicts = Verdicts()
-    room = [verdicts.want("a1", a_node(f"n{number}", number), allocate=True) for number in range(NODES_MAX)]
+    room = [verdicts.request("a1", a_node(f"n{number}", number), allocate=True) for number in range(NODES_MAX)]
     assert room == [True] * (NODES_MAX - 1) + [False]
-    assert not verdicts.want("a1", a_node("late", 99), allocate=True)
+    assert not verdicts.request("a1", a_node("late", 99), allocate=True)
     assert len(asked(verdicts)[1]) == NODES_MAX
 
 
 def test_asks_that_find_no_room_are_tried_again_when_there_is() -> None:
     verdicts = Verdicts()
     for number in range(ASKS_MAX + 2):
-        assert verdicts.want(f"a{number}", N1, allocate=True) == (number < ASKS_MAX)
-    question = verdicts.question(NOW)
+        assert verdicts.request(f"a{number}", N1, allocate=True) == (number < ASKS_MAX)
+    question = verdicts.next_question(NOW)
     assert question is not None
-    _, pairs, woken = question
-    assert len(pairs) == ASKS_MAX
-    assert keys(woken.keys) == [f"a{ASKS_MAX}", f"a{ASKS_MAX + 1}"]
+    first, woken = question
+    assert len(first.pairs) == ASKS_MAX
+    assert keys(woken) == [f"a{ASKS_MAX}", f"a{ASKS_MAX + 1}"]
 
 
 def test_asks_that_found_no_room_are_tried_again_although_all_before_them_are_gone() -> None:
     verdicts = Verdicts()
     for number in range(ASKS_MAX):
-        verdicts.want(f"a{number}", N1, allocate=True)
-    assert not verdicts.turns_away("a0")
-    assert verdicts.turns_away("late")
+        verdicts.request(f"a{number}", N1, allocate=True)
+    assert not verdicts.defer("a0")
+    assert verdicts.defer("late")
     for number in range(ASKS_MAX):
         verdicts.drop(f"a{number}")
-    assert verdicts.question(NOW) is None
+    assert verdicts.next_question(NOW) is None
     assert verdicts.deadline <= NOW
-    assert keys(verdicts.elapse(NOW).keys) == ["late"]
+    assert keys(verdicts.elapse(NOW)) == ["late"]
     assert verdicts.deadline == NEVER
 
 
 def test_what_an_ask_that_is_gone_wanted_is_not_asked() -> None:
     verdicts = answered()
-    verdicts.want("a1", N2, allocate=True)
-    verdicts.want("a2", N2, allocate=True)
+    verdicts.request("a1", N2, allocate=True)
+    verdicts.request("a2", N2, allocate=True)
     verdicts.drop("a1")
     assert asked(verdicts)[1] == (Pair("a2", "n2", True),)
-    assert verdicts.of("a1", N1, allocate=True) is None
-    assert not verdicts.elapse(NOW + FRESH_S).keys - {"a2": None}.keys()
+    assert verdicts.refusal("a1", N1, allocate=True) is None
+    assert not verdicts.elapse(NOW + FRESH_S) - {"a2": None}.keys()
 
 
 def test_a_node_where_an_ask_could_not_be_started_is_closed_to_it_for_a_while() -> None:
     verdicts, node = Verdicts(), a_node()
-    verdicts.cool_down("a1", "n1", "image is missing", NOW)
+    verdicts.refuse("a1", "n1", "image is missing", NOW)
     node.resize({"memory": 20})
     verdicts.drop("a1")  # it gets another node
-    assert verdicts.of("a1", node, allocate=True) == "image is missing"
-    assert verdicts.of("a2", node, allocate=True) is None
-    assert keys(verdicts.elapse(NOW + COOL_DOWN_S).keys) == ["a1"]
-    assert verdicts.of("a1", node, allocate=True) is None
+    assert verdicts.refusal("a1", node, allocate=True) == "image is missing"
+    assert verdicts.refusal("a2", node, allocate=True) is None
+    assert keys(verdicts.elapse(NOW + COOL_DOWN_S)) == ["a1"]
+    assert verdicts.refusal("a1", node, allocate=True) is None
 
 
 def test_the_nodes_that_admit_an_ask_are_known_until_they_change() -> None:
     node = a_node()
     verdicts = answered(node=node)
-    assert list(verdicts.admitting("a1")) == [node]
-    assert list(verdicts.admitting("a2")) == []
-    assert list(answered({}).admitting("a1")) == []
+    assert list(verdicts.accepting("a1")) == [node]
+    assert list(verdicts.accepting("a2")) == []
+    assert list(answered({}).accepting("a1")) == []
     node.resize({"memory": 20})
-    assert list(verdicts.admitting("a1")) == []
+    assert list(verdicts.accepting("a1")) == []

@@ -1,7 +1,9 @@
 """A cluster in a few words, and the question who has to go in it."""
 
+from common.messages import Resources
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_candidates import GuaranteeShare
 from partition_worker.engine.preemption.victim_choice import Admits, PreemptionPlan
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
@@ -25,6 +27,11 @@ def cluster(queues: str, *parts: str) -> Trial:
             text = [word for word in words if word != "unwilling"]
             trial.takes(asks(" ".join((first, key, f"on={node}", *flags, *created, *text))))
     return trial
+
+
+def remaining(share: GuaranteeShare) -> Resources | None:
+    """What is left of the guarantees that bind, per type; None if none does."""
+    return {kind: min(level[kind] for level in levels) for kind, levels in share.bounds.items()} or None
 
 
 def question(trial: Trial, text: str) -> Allocation:

@@ -3,8 +3,7 @@
 import pytest
 
 from partition_worker.engine import ledger
-from partition_worker.engine.preemption.guarantees import Guarantees
-from partition_worker.engine.preemption.victim_candidates import areas, find_victim_candidates, reach_of
+from partition_worker.engine.preemption.victim_candidates import Guarantees, areas, find_victim_candidates, reach_of
 from tests.builders import foreign
 from tests.partition_worker.engine.preemption.clusters import cluster, victims
 from tests.trial import Trial

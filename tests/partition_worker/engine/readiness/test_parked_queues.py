@@ -7,8 +7,8 @@ from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness.parked_queues import ParkedQueues
-from partition_worker.engine.readiness.readiness import Readiness
+from partition_worker.engine.readiness import Readiness
+from partition_worker.engine.unschedulable_asks import ParkedQueues
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 
@@ -44,13 +44,13 @@ def looks_at_nodes(monkeypatch: pytest.MonkeyPatch) -> list[AskShape]:
 def looks_at_queues(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The queues that are looked at from now on because something was freed."""
     seen: list[str] = []
-    worth_a_look = Readiness._worth_a_look
+    worth_a_look = Readiness._may_place_below
 
     def noted(readiness: Readiness, queue: Queue) -> bool:
         seen.append(queue.path)
         return worth_a_look(readiness, queue)
 
-    monkeypatch.setattr(Readiness, "_worth_a_look", noted)
+    monkeypatch.setattr(Readiness, "_may_place_below", noted)
     return seen
 
 
@@ -115,19 +115,19 @@ def test_a_higher_maximum_brings_back_what_waited_for_it() -> None:
 
 def test_nothing_rests_once_everything_is_gone() -> None:
     one = crowd()
-    resting = one.partition.readiness.parked_queues
-    assert resting.children
+    parked_queues = one.partition.readiness.parked_queues
+    assert parked_queues.children
     for number in range(LEAVES):
         one.does(gone(f"app-{number}"))
-    assert not resting.children
-    assert not list(resting.waits(one.queue("root")))
+    assert not parked_queues.children
+    assert not parked_queues.waits
 
 
 def test_a_queue_where_nothing_waits_does_not_rest() -> None:
     one = crowd()
-    resting, leaf = ParkedQueues(), one.queue("root.p.q0")
+    parked_queues, leaf = ParkedQueues(), one.queue("root.p.q0")
     parent = one.queue("root.p")
     parent.ready_children.put(leaf, (0,))
-    resting.lay(leaf, 0)
-    assert not resting.children
+    parked_queues.park(leaf, 0)
+    assert not parked_queues.children
     assert leaf not in parent.ready_children

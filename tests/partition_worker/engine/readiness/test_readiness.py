@@ -5,11 +5,10 @@ import pytest
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.ask_shapes import Amounts, AskShape
-from partition_worker.engine.cycle.queue_traversal import Attempt
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.readiness.readiness import SwapCandidates
-from partition_worker.engine.readiness.unschedulable_asks import Wait
+from partition_worker.engine.queue_traversal import Attempt
+from partition_worker.engine.readiness import SwapCandidates
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
 
@@ -104,7 +103,7 @@ def test_whoever_was_brought_back_and_is_set_aside_again_waits_for_the_next_reli
     application = readiness.next_application(leaf)
     assert application is one.app("app-1")
     account, shape = one.partition.usage.account(application), application.requests["a1"].shape
-    readiness.park_application(application, account, [Wait(shape)])
+    readiness.park_application(application, account, [(shape, False)])
     assert readiness.next_application(leaf) is None
     readiness.retry_parked()
     assert readiness.next_application(leaf) is application
@@ -436,7 +435,7 @@ def test_who_is_set_aside_comes_back_after_a_relief() -> None:
     one, swappable = swap_trial()
     swappable.offer(one.app("app-1"))
     assert swappable.first(3) is one.app("app-1")
-    swappable.set_aside(one.app("app-1"))
+    swappable.park(one.app("app-1"))
     assert swappable.first(3) is None
     assert one.app("app-1") in swappable
     assert swappable.first(4) is one.app("app-1")
@@ -445,7 +444,7 @@ def test_who_is_set_aside_comes_back_after_a_relief() -> None:
 def test_who_is_offered_anew_is_no_longer_set_aside() -> None:
     one, swappable = swap_trial()
     swappable.offer(one.app("app-1"))
-    swappable.set_aside(one.app("app-1"))
+    swappable.park(one.app("app-1"))
     swappable.offer(one.app("app-1"))
     assert swappable.first(-1) is one.app("app-1")
     swappable.drop(one.app("app-1"))
@@ -457,7 +456,7 @@ def test_everybody_is_put_in_order_anew_when_queues_change() -> None:
     one, swappable = swap_trial()
     swappable.offer(one.app("app-1"))
     swappable.offer(one.app("app-2"))
-    swappable.set_aside(one.app("app-1"))
+    swappable.park(one.app("app-1"))
     one.queue("root.a").policies = one.queue("root.p.b").policies
     swappable.reorder()
     assert swappable.first(-1) is one.app("app-1")

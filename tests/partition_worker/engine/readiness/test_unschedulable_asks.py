@@ -2,8 +2,8 @@
 
 import pytest
 
-from partition_worker.engine.cycle.queue_traversal import Attempt
-from partition_worker.engine.usage_trackers import QueueUsage
+from partition_worker.engine.queue_traversal import Attempt
+from partition_worker.engine.user_limits import QueueUsage
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -162,8 +162,8 @@ def test_nothing_stays_behind_when_what_was_aside_goes() -> None:
     one = trial(BOTH, "user=ann groups=dev", "user=bob groups=dev", "user=eve")
     one.does(*(released(f"app-{number}") for number in range(3)))
     readiness = one.partition.readiness
-    assert not readiness.closed.shelves
-    assert all(not aside.parked and not aside.found_on for aside in readiness.unschedulable.values())
+    assert not readiness.closed.by_usage
+    assert all(not parked.buckets and not parked.buckets_of for parked in readiness.unschedulable.values())
 
 
 def test_other_limits_bring_back_what_waited() -> None:

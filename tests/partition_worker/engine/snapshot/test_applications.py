@@ -192,7 +192,7 @@ def test_what_it_demands_is_read_from_its_tags_again() -> None:
     tagged, predicates = ask("app-1 a1 memory=4 tag.yunishard/nodeSelector=zone=a"), Predicates()
     for asks_manager in (False, True):
         predicates.asks_manager = asks_manager
-        constraint = predicates.read(tagged.allocation_tags, "a1")
-        assert constraint == Constraint(predicates.demanded(tagged.allocation_tags), "a1" if asks_manager else "")
+        constraint = predicates.read_constraint(tagged.allocation_tags, "a1")
+        assert constraint == Constraint(predicates.read_demands(tagged.allocation_tags), "a1" if asks_manager else "")
         one = from_message(tagged, "app-1", stamp_ns=5, needs=AskShapes(), constraint=constraint)
         assert again(one).shape == one.shape

@@ -114,7 +114,9 @@ def test_the_ledger_of_preemptions_and_its_truces_go_on() -> None:
     other = twin(remember(one))
     assert list(other.preemptions) == list(one.partition.preemptions)
     assert len(other.preemptions) == 1
-    assert list(other.preemptions.cooldowns.wins()) == list(one.partition.preemptions.cooldowns.wins()) != []
+    assert (
+        list(other.preemptions.cooldowns.wins.items()) == list(one.partition.preemptions.cooldowns.wins.items()) != []
+    )
     one.does(asks("app-1 a2 memory=4 preemptor")).waits(40)
 
 
@@ -185,7 +187,7 @@ def test_what_waits_for_a_limit_goes_on_when_it_is_freed() -> None:
 def test_the_group_of_an_application_stays_the_one_that_was_chosen() -> None:
     one = limited()
     one.reconfigures(f"{LIMITS} limit.group.dev=memory:40")
-    account = twin(remember(one)).usage.known(twin(one).applications["app-3"])
+    account = twin(remember(one)).usage.accounts.get(twin(one).applications["app-3"].rank)
     assert account is not None
     assert account.group_name == "dev"
 

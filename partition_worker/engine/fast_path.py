@@ -1,11 +1,11 @@
-"""The fast path: many plain decisions in a row, and batches of equal asks.
+"""The fast path: many simple decisions in a row, and batches of equal asks.
 
 Most decisions only pick the node for an ask of a running application that needs nothing but room. Then no ask is
 parked, no victim is chosen, no state changes and no user limit is near. The fast path makes the same decisions as
 `queue_traversal.py` for a third of the cost: it updates at once what the next decision reads (node, queues, pending
 asks, orders) and adds up the rest (application, user and group usage) until the end. Events are the same as if each
 decision had been applied by itself (`ledger.place_ask`), in the same order. The fast path ends before the first
-decision that is not plain, or if no ask can be placed.
+decision that is not simple, or if no ask can be placed.
 
 Batches: an application or queue with `allocation.batch` gets up to that many nodes for equal asks before other
 applications have their turn. Each ask goes to the next node with room, within the limits of its user, group and
@@ -23,70 +23,69 @@ from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues import headroom
-from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, exchange_priority
 from partition_worker.engine.state import Allocate, PartitionState
 
 
 def run_fast_path(state: PartitionState, budget: int) -> int:
-    """Make up to so many decisions, as long as they are plain; how many were made."""
+    """Make up to `budget` decisions, as long as they are simple; return how many were made."""
     if state.tree.root.maximum is None:
         return 0
     readiness = state.readiness
     readiness.refresh()
     if (
-        state.reservation_index.worth_a_look(readiness.retry_round)
+        state.reservation_index.is_check_due(readiness.retry_round)
         or state.swap_candidates.first(readiness.retry_round) is not None
     ):
         return 0
-    tab, made = FastPathBatch(state), 0
-    plain: dict[int, bool] = {}
-    while made < budget:
-        application = _next(state)
-        if application is None:
-            break
-        if application.rank not in plain:
-            plain[application.rank] = _plain(state, application)
+    batch, made = FastPathBatch(state), 0
+    simple: dict[int, bool] = {}
+    while made < budget and (application := _next_application(state)) is not None:
+        if application.rank not in simple:
+            simple[application.rank] = _is_simple(state, application)
         group = application.asks.first_group
         ask, shape = group.head, group.shape
-        if not (plain[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
+        if not (simple[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
             break
-        node = state.nodes.first_fit(shape, application) if has_room(application.queue, shape.amounts) else None
+        if not headroom.has_room(application.queue, shape.amounts):
+            break
+        node = state.nodes.first_fit(shape, application)
         if node is None:
             break
-        tab.place(application, ask, node)
+        batch.place(application, ask, node)
         made += 1
-    tab.settle()
+    batch.settle()
     return made
 
 
-def _next(state: PartitionState) -> Application | None:
-    """Whose turn it is."""
+def _next_application(state: PartitionState) -> Application | None:
     readiness, queue = state.readiness, state.tree.root
     while (child := readiness.next_child(queue)) is not None:
         queue = child
     return readiness.next_application(queue) if queue.leaf else None
 
 
-def _plain(state: PartitionState, application: Application) -> bool:
+def _is_simple(state: PartitionState, application: Application) -> bool:
     """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
     if application.state is not AppState.RUNNING or state.now < application.back_off_until:
         return False
     account = state.usage.account(application)
-    return account.counted and not account.bounds and batch_size(application) == 1
+    return account.counted and not account.limits and batch_size(application) == 1
 
 
 class FastPathBatch:
-    """What was placed and is not booked with everybody yet. Nothing else may happen before it is settled."""
+    """Placed asks whose usage is not yet charged to application, user and group. Nothing else may happen before
+    `settle`.
+    """
 
     def __init__(self, state: PartitionState) -> None:
-        self._books = state
+        self._state = state
         self._used: dict[int, tuple[Application, Resources]] = {}
-        """By the rank of the application, what it got."""
+        """The uncharged amounts, by the rank of the application."""
 
     def place(self, application: Application, ask: Allocation, node: Node) -> None:
-        """An ask that wants nothing but room gets its node. Its application runs, and counts as running."""
-        state, asks, amount = self._books, application.asks, ask.resources
+        """Allocate the node to an ask that needs nothing but room; its application counts as running already."""
+        state, asks, amount = self._state, application.asks, ask.resources
         priority = asks.priority
         del application.requests[ask.key]
         asks.remove(ask)
@@ -101,48 +100,45 @@ class FastPathBatch:
         else:
             add_to(used[1], amount)
         if not asks.count or application.queue.policies.application_sort != "fifo":
-            self._settle(*self._used.pop(application.rank))
+            self._charge(*self._used.pop(application.rank))
         events.record_on_node(state, node.node_id, event_codes.ADD, ask)
-        state.usage.tell_increase(application, amount)
+        state.usage.record_increase(application, amount)
         events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
         state.emit(ask.announced())
         if asks.priority == priority:
-            state.readiness.served(application)
+            state.readiness.update_served(application)
         else:
             exchange_priority(application.queue, priority, asks.priority)
             state.readiness.touch_application(application)
             state.readiness.refresh()
 
     def settle(self) -> None:
-        """Book what is left."""
+        """Charge the remaining amounts."""
         for application, amount in self._used.values():
-            self._settle(application, amount)
+            self._charge(application, amount)
         self._used.clear()
 
-    def _settle(self, application: Application, amount: Resources) -> None:
+    def _charge(self, application: Application, amount: Resources) -> None:
         take_from(application.pending, amount)
         application.grow_allocated(amount, placeholder=False)
-        self._books.usage.charge(application, amount)
+        self._state.usage.charge(application, amount)
 
 
 def plan_batch(state: PartitionState, application: Application, group: AskGroup, most: int) -> Iterator[Allocate]:
-    """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
-    found.
-    """
+    """Yield up to `most` further allocations for the asks of a group; each has to be applied before the next."""
     shape, account = group.shape, state.usage.account(application)
     if group.kind.standing is not Standing.OPEN or shape.required_node:
         return
     for _ in range(most):
-        if not len(group.asks) or not account.has_room(shape.amounts) or not has_room(application.queue, shape.amounts):
-            return
-        node = state.nodes.node_for(shape, application)
+        fits = account.has_room(shape.amounts) and headroom.has_room(application.queue, shape.amounts)
+        node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
         if node is None:
             return
         yield Allocate(application, group.head, node)
 
 
 def batch_size(application: Application) -> int:
-    """How many it may get in one go: as its tag says, else its queue."""
+    """Return how many asks the application gets placed in one turn: as its tag says, or else its queue."""
     tag = application.tags.get(ALLOCATION_BATCH)
     wanted = None if tag is None else parse_allocation_batch(tag)
     return wanted or application.queue.policies.allocation_batch

@@ -1,19 +1,30 @@
-"""Placement rules: each finds the path of the queue for a submitted application, or does not match.
+"""Placement: the rules of a partition, tried in order until one finds a queue that takes a submitted application.
 
 To add a rule, write a subclass of `Rule` here with its name, and add the name to `RULES` in the validation of rules in
-`common/config`. Defining the class registers it; `placement_chain.py` builds the rules of a configuration from that
-registry and tries them in order.
+`common/config`. Defining the class registers it; `PlacementChain` builds the rules of a configuration from that
+registry. The queue tree creates the queue of a path that does not exist yet.
 """
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple
 
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
-from common.config.placement_rules import Expression, check_fixed_queue, check_tag, looks_like_expression
+from common.config.placement_rules import (
+    Expression,
+    ExpressionError,
+    NameTooLongError,
+    check_fixed_queue,
+    check_rule_name,
+    check_tag,
+    describe_filter_error,
+    looks_like_expression,
+)
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
-from partition_worker.engine.bounds import Work
+from partition_worker.engine.bounds import TooMuchWorkError, Work
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import Submission, User, tag_value
 
 ROOT_PREFIX: Final = f"{ROOT}."
@@ -26,30 +37,6 @@ TYPE_TAG: Final = "application.type"
 
 GROUP_WORK: Final = 60
 """Units of work to look for the queue of one group."""
-
-
-class PlacementQueue(Protocol):
-    """A queue, as far as placement rules may see it."""
-
-    @property
-    def path(self) -> str:
-        """From the root, dotted, in lower case."""
-
-    @property
-    def leaf(self) -> bool: ...
-
-    @property
-    def draining(self) -> bool: ...
-
-    def admits_submission(self, user: User) -> bool:
-        """Whether the ACLs of the queue or of a queue above it let the user submit; always false for recovery."""
-
-
-class PlacementTree(Protocol):
-    """The queue tree, as far as placement rules may see it."""
-
-    def find(self, path: str) -> PlacementQueue | None:
-        """Return the queue with this path, ignoring case."""
 
 
 class RuleError(ValueError):
@@ -157,7 +144,7 @@ class Rule(ABC):
         self.filter = Filter(config.filter)
 
     @abstractmethod
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         """Return the path, in the case of its source, or None if the rule does not match.
 
         Raises PlacementRejected if the rule matches a name that no queue can have. Then no other rule is tried.
@@ -172,7 +159,7 @@ class Rule(ABC):
         parent = None if self.parent is None else self.parent.describe()
         return RuleDescription(self.name, self.parameters(), self.filter.describe(), parent)
 
-    def resolve_name(self, name: str, submission: Submission, tree: PlacementTree) -> str | None:
+    def resolve_name(self, name: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path for a name that the RM gave: a full path below root, or one queue below the parent."""
         if not self.filter.selects(submission.user, submission.work):
             return None
@@ -183,16 +170,16 @@ class Rule(ABC):
             check_queue_name(part)
         return self.usable_path(name, tree)
 
-    def path_below_parent(self, name: str, submission: Submission, tree: PlacementTree) -> str | None:
+    def path_below_parent(self, name: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path of a queue below the one that the parent rule finds, or below root."""
         above = self.parent_path(submission, tree)
         return None if above is None else self.usable_path(f"{above}.{name}", tree)
 
-    def usable_path(self, path: str, tree: PlacementTree) -> str | None:
+    def usable_path(self, path: str, tree: Tree) -> str | None:
         """Return the path if its queue exists or may be created."""
         return path if self.create or tree.find(path) is not None else None
 
-    def parent_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def parent_path(self, submission: Submission, tree: Tree) -> str | None:
         """Return the path that the parent rule finds, or root without a parent rule; None if it does not match."""
         if self.parent is None:
             return ROOT
@@ -207,7 +194,7 @@ class Rule(ABC):
         return path
 
 
-def may_submit(queue: PlacementQueue, submission: Submission) -> bool:
+def may_submit(queue: Queue, submission: Submission) -> bool:
     """Whether the submission's user may submit to the queue. The ACLs of each level are compared with each group."""
     submission.work.spend((1 + len(submission.user.groups)) * (1 + queue.path.count(".")))
     return queue.admits_submission(submission.user)
@@ -225,9 +212,9 @@ def replace_dots(name: str) -> str:
     return check_queue_name(name.replace(".", DOT))
 
 
-def find_nearest(path: str, tree: PlacementTree) -> PlacementQueue | None:
+def find_nearest(path: str, tree: Tree) -> Queue | None:
     """Return the lowest existing queue above the path. Searches from the root, because a path may have many parts."""
-    lowest: PlacementQueue | None = None
+    lowest: Queue | None = None
     end = path.find(".")
     while end >= 0 and (queue := tree.find(path[:end])) is not None:
         lowest = queue
@@ -251,7 +238,7 @@ class Provided(Rule):
 
     name = "provided"
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         if not submission.queue_name:
             return None
         return self.resolve_name(submission.queue_name, submission, tree)
@@ -273,7 +260,7 @@ class Fixed(Rule):
         if wrong := check_fixed_queue(self.queue, has_parent=parent is not None):
             raise RuleError(wrong)
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         if not self.filter.selects(submission.user, submission.work):
             return None
         if self.qualified:
@@ -289,7 +276,7 @@ class UserName(Rule):
 
     name = "user"
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         if not self.filter.selects(submission.user, submission.work):
             return None
         return self.path_below_parent(replace_dots(submission.user.name), submission, tree)
@@ -300,7 +287,7 @@ class PrimaryGroup(Rule):
 
     name = "primarygroup"
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         user = submission.user
         if not user.groups or not self.filter.selects(user, submission.work):
             return None
@@ -316,7 +303,7 @@ class SecondaryGroup(Rule):
 
     name = "secondarygroup"
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         groups = submission.user.groups[1:]
         if not groups or not self.filter.selects(submission.user, submission.work):
             return None
@@ -324,7 +311,10 @@ class SecondaryGroup(Rule):
         if above is None:
             return None
         submission.work.spend(GROUP_WORK * len(groups))
-        may_create = self.create and self._may_create_below(above, submission, tree)
+        existing = find_nearest(f"{above}.", tree) if self.create else None
+        may_create = existing is not None and may_submit(
+            existing, submission
+        )  # the same for all groups without a queue
         for group in groups:
             try:
                 path = f"{above}.{replace_dots(group)}"
@@ -333,11 +323,6 @@ class SecondaryGroup(Rule):
             if may_create or tree.find(path) is not None:
                 return path
         return None
-
-    def _may_create_below(self, above: str, submission: Submission, tree: PlacementTree) -> bool:
-        """Whether the user may create queues there: the same for all groups that have no queue."""
-        existing = find_nearest(f"{above}.", tree)
-        return existing is not None and may_submit(existing, submission)
 
 
 class Tag(Rule):
@@ -351,7 +336,7 @@ class Tag(Rule):
             raise RuleError(wrong)
         self.tag = config.value.lower()
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         name = tag_value(submission.tags, self.tag)
         return self.resolve_name(name, submission, tree) if name else None
 
@@ -367,7 +352,7 @@ class ApplicationType(Rule):
 
     name = "applicationtype"
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         kind = tag_value(submission.tags, TYPE_TAG)
         if not kind or not self.filter.selects(submission.user, submission.work):
             return None
@@ -386,10 +371,76 @@ class Recovery(Rule):
     def __init__(self) -> None:
         super().__init__(PlacementRuleConfig(name="recovery", create=True), None)
 
-    def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
+    def find_path(self, submission: Submission, tree: Tree) -> str | None:
         if submission.forced:
             return RECOVERY_QUEUE
         return DEFAULT_QUEUE if tree.find(DEFAULT_QUEUE) is not None else None
 
     def parameters(self) -> dict[str, str]:
         return {"queue": RECOVERY_QUEUE}
+
+
+# The chain of rules ---------------------------------------------------------------------------------------------------
+
+IMPLICIT: Final = (PlacementRuleConfig(name="provided"),)
+"""The rules of a configuration that names none."""
+
+
+class PlacementChain:
+    """The rules of one configuration. Immutable: a new configuration makes a new chain."""
+
+    def __init__(self, rules: Sequence[PlacementRuleConfig]) -> None:
+        """Build the rules. Raises RuleError for the first rule that cannot be built."""
+        self._rules: tuple[Rule, ...] = (*(_build(rule) for rule in rules or IMPLICIT), Recovery())
+
+    @classmethod
+    def without_rules(cls) -> "PlacementChain":
+        """Return the chain of a partition whose rules could not be built: it rejects every application, forced too."""
+        chain = cls.__new__(cls)
+        chain._rules = ()
+        return chain
+
+    def describe(self) -> list[RuleDescription]:
+        """Return every rule as a plain value, in order, the recovery rule included."""
+        return [rule.describe() for rule in self._rules]
+
+    def place(self, submission: Submission, tree: Tree) -> str:
+        """Return the path of the application's queue, in the case of its source. The queue may not exist yet.
+
+        Raises PlacementRejected with the whole text that the RM receives.
+        """
+        submission.work.begin_application()
+        try:
+            for rule in self._rules:
+                path = rule.find_path(submission, tree)
+                if path is not None and (
+                    (path == RECOVERY_QUEUE and submission.forced) or _accepts(path, submission, tree)
+                ):
+                    return path
+            raise PlacementRejected("application rejected: no placement rule matched")
+        except (PlacementRejected, NameTooLongError, TooMuchWorkError) as error:
+            raise PlacementRejected(f"failed to place application {submission.application_id}: {error}") from error
+
+
+def _build(config: PlacementRuleConfig) -> Rule:
+    """Return the rule with its parent rules. Raises RuleError."""
+    if wrong := check_rule_name(config):
+        raise RuleError(wrong)
+    parent = None if config.parent is None else _build(config.parent)
+    try:
+        return Rule.registry[config.name.lower()](config, parent)
+    except ExpressionError as error:
+        raise RuleError(describe_filter_error(config.name, error)) from error
+
+
+def _accepts(path: str, submission: Submission, tree: Tree) -> bool:
+    """Whether the queue accepts the application, or could be created for it.
+
+    For a queue to be created, only the ACLs of the nearest existing queue count. If that queue is a leaf or drains,
+    creating the queue fails later and rejects the application, as in YuniKorn.
+    """
+    queue = tree.find(path)
+    if queue is None:
+        above = find_nearest(path, tree)
+        return above is not None and may_submit(above, submission)
+    return queue.leaf and not queue.draining and may_submit(queue, submission)

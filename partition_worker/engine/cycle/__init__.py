@@ -1,1 +1,0 @@
-"""The scheduling cycle: which decision is made next."""

@@ -1,0 +1,380 @@
+"""Readiness: which queues and applications are worth an attempt, in order, and which are parked.
+
+A queue or application with pending asks is *ready*, in the order in which it deserves the next allocation, until an
+attempt fails: its queues, its user, its group or all nodes have no room for any of its asks, or it may not start to
+run. Then it is parked and costs nothing (`unschedulable_asks.py`).
+
+`retry_parked` begins a retry round after something was freed. In it, a leaf with parked applications is checked once
+for each ask shape that waits there, not for each application, and only the most deserving application that can be
+helped comes back; the next one follows when that one got something. Leaves are checked in their order, and only while
+an ask shape has room on a node and in the queues above. So a release costs the number of waiting ask shapes, however
+many queues, applications and asks wait. Applications that wait for their user or group are not even checked before
+`reopen_limits` names that user or group. `touch` marks queues and applications whose sort key may have changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from common.resources import is_positive, is_zero
+from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.ask_shapes import AskShape
+from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.order import Key, Order
+from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.headroom import has_room
+from partition_worker.engine.queues.queue import Queue, has_opening
+from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.unschedulable_asks import (
+    ClosedBuckets,
+    ParkedQueues,
+    UnschedulableAsks,
+    Wait,
+    WaitBucket,
+)
+from partition_worker.engine.user_limits import UsageAccount
+
+
+class Readiness:
+    """The ready and parked applications and queues of a partition."""
+
+    def __init__(self, tree: Tree, nodes: Nodes, applications: Mapping[str, Application]) -> None:
+        self._tree = tree
+        self._nodes = nodes
+        self._applications = applications
+        self.ready: defaultdict[int, Order[Application]] = defaultdict(Order)
+        """By the rank of a leaf, its ready applications, the most deserving first."""
+        self.turns = StateAwareTurns()
+        self.touched: dict[int, Queue] = {}
+        self.touched_applications: dict[int, Application] = {}
+        self.unschedulable: dict[int, UnschedulableAsks] = {}
+        """By the rank of the leaf."""
+        self.closed = ClosedBuckets()
+        self.parked_queues = ParkedQueues()
+        self.retry_round = 0
+        """Number of times that parked applications were worth another attempt."""
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    def touch(self, leaf: Queue) -> None:
+        """Mark that the sort keys of this queue and of those above it may have changed."""
+        touched = self.touched
+        for queue in leaf.ancestry():
+            if queue.rank in touched:  # and so are those above it
+                return
+            touched[queue.rank] = queue
+
+    def touch_application(self, application: Application) -> None:
+        """Mark that the sort key or the asks of this application may have changed."""
+        if application.rank not in self.touched_applications:
+            self.touched_applications[application.rank] = application
+            self.touch(application.queue)
+
+    def retry_parked(self) -> None:
+        """Begin a retry round: something was freed, so parked applications may be worth another attempt."""
+        self.retry_round += 1
+
+    def reopen_limits(self, account: UsageAccount) -> None:
+        """Retry applications that wait for the user or group of this account: it uses less, or counts no longer."""
+        reopened = [self.closed.reopen(level) for level in account.charged]
+        if any(reopened):
+            self.retry_parked()
+
+    def update_cluster_size(self) -> None:
+        """Set the maximum of the root queue to the size of the cluster, which all shares depend on."""
+        root = self._tree.root
+        size = dict(self._nodes.total) if is_positive(self._nodes.total) else None
+        root.entitle(maximum=size, guaranteed=root.guaranteed)
+        self._update_shares()
+
+    def reset_leaf(self, leaf: Queue) -> None:
+        """Sort the applications of a leaf anew, after a change of its sort policy, as if none had been tried."""
+        self.ready.pop(leaf.rank, None)
+        unschedulable = self.unschedulable.pop(leaf.rank, None)
+        if unschedulable is not None:
+            unschedulable.clear()
+        self.turns.leaves.pop(leaf.rank, None)
+        for application_id in leaf.applications:
+            self.touch_application(self._applications[application_id])
+
+    def reset_all(self) -> None:
+        """Retry all applications, after a change of settings of queues, users or groups."""
+        for queue in self._tree:
+            self.reset_leaf(queue)
+        self._update_shares()
+
+    def forget_application(self, application: Application) -> None:
+        """Remove an application that has left its queue."""
+        self._drop_ready(application)
+        self.touched_applications.pop(application.rank, None)
+        for other in self.turns.remove(application):
+            self.touch_application(other)
+        self._unpark(application)
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Remove a queue without applications."""
+        assert queue.parent is not None, queue.path
+        queue.parent.ready_children.drop(queue)
+        self.touched.pop(queue.rank, None)
+        self.reset_leaf(queue)
+        self.parked_queues.forget(queue)
+
+    # The next queue and application ---------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Update the orders for all marked queues and applications; O(log n) for each."""
+        for application in self.touched_applications.values():
+            self._update_application(application)
+        self.touched_applications.clear()
+        for queue in self.touched.values():
+            self._update_queue(queue)
+        self.touched.clear()
+
+    def update_served(self, application: Application) -> None:
+        """Update the orders after one ask of the application was placed and nothing else changed; the highest priority
+        of its asks is still the same.
+        """
+        leaf = application.queue
+        if leaf.policies.application_sort != "fifo" or not application.asks.count:
+            self._update_application(application)
+        elif self.unschedulable and leaf.rank in self.unschedulable:
+            self.unschedulable[leaf.rank].is_trying = False
+        for queue in leaf.ancestry():
+            self._update_queue(queue)
+
+    def next_child(self, queue: Queue) -> Queue | None:
+        """Return the most deserving child of a queue below which an ask may be placed."""
+        if self.parked_queues.children:
+            self.parked_queues.bring_back(queue, self.retry_round, self._may_place_below)
+        return queue.ready_children.first()
+
+    def next_application(self, leaf: Queue) -> Application | None:
+        """Return the most deserving application of a leaf of which an ask may be placed."""
+        unschedulable = self.unschedulable.get(leaf.rank)
+        if (
+            unschedulable is not None
+            and unschedulable.checked_round != self.retry_round
+            and not unschedulable.is_trying
+        ):
+            self._bring_back(unschedulable)
+        ready = self.ready.get(leaf.rank)
+        return None if ready is None else ready.first()
+
+    def park_queue(self, queue: Queue) -> None:
+        """Park a queue below which nothing can be placed in this retry round."""
+        self.parked_queues.park(queue, self.retry_round)
+
+    def park_application(self, application: Application, account: UsageAccount, waits: Iterable[Wait]) -> None:
+        """Park an application that may not start, or of which no ask can be placed in this retry round."""
+        leaf = application.queue
+        self._drop_ready(application)
+        unschedulable = self.unschedulable.get(leaf.rank)
+        if unschedulable is None:
+            unschedulable = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
+        unschedulable.park(application, account, application_key(application), waits, self.retry_round)
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _update_shares(self) -> None:
+        refresh_fair_maximum(self._tree.root)
+        self.touched.update((queue.rank, queue) for queue in self._tree)
+        self.retry_parked()
+
+    def _update_queue(self, queue: Queue) -> None:
+        """Move a queue to its place among its ready siblings, or remove it from them."""
+        parent = queue.parent
+        if parent is None:
+            return
+        if self.parked_queues.children:
+            self.parked_queues.unpark(queue)
+        if queue.state != "Stopped" and any(queue.pending.values()):
+            parent.ready_children.put(queue, queue_key(queue))
+        else:
+            parent.ready_children.drop(queue)
+
+    def _update_application(self, application: Application) -> None:
+        """Move an application to its place, as if it had not been tried."""
+        if application.queue.state_aware:
+            for other in self.turns.update(application, application_key(application)):
+                self._update_ready(other)
+        self._update_ready(application)
+
+    def _update_ready(self, application: Application) -> None:
+        leaf = application.queue
+        self._unpark(application)
+        if not is_zero(application.pending) and (not leaf.state_aware or self.turns.is_turn_of(application)):
+            self.ready[leaf.rank].put(application, application_key(application))
+        else:
+            self._drop_ready(application)
+
+    def _drop_ready(self, application: Application) -> None:
+        ready = self.ready.get(application.queue.rank)
+        if ready is not None:
+            ready.drop(application)
+
+    def _unpark(self, application: Application) -> None:
+        unschedulable = self.unschedulable.get(application.queue.rank)
+        if unschedulable is not None:
+            unschedulable.unpark(application)
+
+    def _bring_back(self, unschedulable: UnschedulableAsks) -> None:
+        """Make the most deserving parked application ready of which an ask may be placed."""
+        leaf = unschedulable.leaf
+        usable = [bucket for bucket in unschedulable.buckets.values() if self._may_place_from(leaf, bucket)]
+        first = [(unschedulable.first(bucket), bucket.key) for bucket in usable]
+        found = [(application_key(one), one.rank, one, key) for one, key in first if one is not None]
+        if not found:
+            unschedulable.checked_round = self.retry_round
+            return
+        sort_key, _, application, key = min(found, key=lambda one: one[:2])
+        unschedulable.unpark(application)
+        unschedulable.brought_back, unschedulable.is_trying = (application.rank, key), True
+        self.ready[leaf.rank].put(application, sort_key)
+
+    def _may_place_below(self, queue: Queue) -> bool:
+        """Whether something that waits in or below a queue may be placed."""
+        if queue.children:
+            waits = self.parked_queues.waits.get(queue.rank, ())
+            return any(has_room(queue, shape.amounts) and self._has_node(shape, may) for shape, may in waits)
+        unschedulable = self.unschedulable.get(queue.rank)
+        buckets = () if unschedulable is None else unschedulable.buckets.values()
+        return any(self._may_place_from(queue, bucket) for bucket in buckets)
+
+    def _may_place_from(self, leaf: Queue, bucket: WaitBucket) -> bool:
+        """Whether queues and nodes have room for what a bucket waits for; the room of users and groups is not checked.
+        Without room there is none for the rest of the retry round.
+        """
+        if bucket.failed_round == self.retry_round or bucket.place is None:
+            return False
+        shape, may_reserve, starts, _ = bucket.key
+        if has_room(leaf, shape.amounts) and (not starts or has_opening(leaf)) and self._has_node(shape, may_reserve):
+            return True
+        bucket.failed_round = self.retry_round
+        return False
+
+    def _has_node(self, shape: AskShape, may_reserve: bool) -> bool:  # noqa: FBT001 - the two values of a Wait
+        """Whether a node has room, or may be reserved; a required node may always be reserved."""
+        if shape.required_node:
+            return self._nodes.required_node(shape) is not None
+        if self._nodes.is_deferred(shape):
+            return False
+        return self._nodes.node_for(shape) is not None or (may_reserve and self._nodes.may_reserve(shape))
+
+
+def application_key(application: Application) -> Key:
+    """Return the sort key of an application in its leaf, by the policies of the leaf."""
+    queue = application.queue
+    priority = -application.priority
+    if queue.policies.application_sort == "fair":
+        shares = descending_shares(application.allocated, queue.guaranteed)
+        return (priority, shares) if queue.policies.priority_sort else (shares, priority)
+    submitted = application.submitted_ns
+    return (priority, submitted) if queue.policies.priority_sort else (submitted, priority)
+
+
+# State-aware leaves ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class LeafTurns:
+    """The applications of a state-aware leaf that are starting or wait for that."""
+
+    starting: dict[int, Application] = field(default_factory=dict)
+    """By rank. Normally one; more if the RM reports running applications or applications were moved here."""
+    accepted: Order[Application] = field(default_factory=Order)
+    """Accepted applications with pending asks."""
+    turn: Application | None = None
+    """The application that may start."""
+
+
+class StateAwareTurns:
+    """Which application may start next, in every state-aware leaf of a partition."""
+
+    def __init__(self) -> None:
+        self.leaves: dict[int, LeafTurns] = {}
+        """By the rank of the leaf."""
+
+    def is_turn_of(self, application: Application) -> bool:
+        """Whether asks of an application may be placed: it has started, or it is its turn."""
+        if application.state is not AppState.ACCEPTED:
+            return True
+        turns = self.leaves.get(application.queue.rank)
+        return turns is not None and turns.turn is application
+
+    def update(self, application: Application, key: Key) -> list[Application]:
+        """Update an application whose state, sort key or asks changed; return those that got or lost the turn."""
+        leaf, rank = application.queue, application.rank
+        turns = self.leaves.setdefault(leaf.rank, LeafTurns())
+        if application.state is AppState.STARTING:
+            turns.starting[rank] = application
+        else:
+            turns.starting.pop(rank, None)
+        if application.state is AppState.ACCEPTED and is_positive(application.pending):
+            turns.accepted.put(application, (application.application_id not in leaf.allocating, *key))
+        else:
+            turns.accepted.drop(application)
+        return self._update_turn(leaf, turns)
+
+    def remove(self, application: Application) -> list[Application]:
+        """Remove an application that has left its leaf; return those that got the turn."""
+        turns = self.leaves.get(application.queue.rank)
+        if turns is None:
+            return []
+        turns.starting.pop(application.rank, None)
+        turns.accepted.drop(application)
+        return [one for one in self._update_turn(application.queue, turns) if one is not application]
+
+    def _update_turn(self, leaf: Queue, turns: LeafTurns) -> list[Application]:
+        before, turns.turn = turns.turn, None if turns.starting else turns.accepted.first()
+        if not turns.starting and not len(turns.accepted):
+            del self.leaves[leaf.rank]
+        return [one for one in (before, turns.turn) if one is not None] if before is not turns.turn else []
+
+
+# Placeholder swaps ----------------------------------------------------------------------------------------------------
+
+
+class SwapCandidates:
+    """Applications that may have a placeholder to swap; finding the first costs nothing if there is none."""
+
+    def __init__(self) -> None:
+        self.offered: Order[Application] = Order()
+        self.parked: dict[int, Application] = {}
+        """By rank: those for which no node had room."""
+        self.checked_round = -1
+        """The last retry round in which they were checked."""
+
+    def __contains__(self, application: Application) -> bool:
+        return application in self.offered or application.rank in self.parked
+
+    def offer(self, application: Application) -> None:
+        """Add an application of which an ask or a placeholder is new or changed."""
+        self.parked.pop(application.rank, None)
+        # What is below a queue precedes what is in it, so two keys never differ first where one has left its path.
+        self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
+
+    def drop(self, application: Application) -> None:
+        """Remove an application without a swap, if it is known."""
+        self.offered.drop(application)
+        self.parked.pop(application.rank, None)
+
+    def park(self, application: Application) -> None:
+        """Park an application until the next retry round: no node has room for its swap."""
+        self.offered.drop(application)
+        self.parked[application.rank] = application
+
+    def first(self, retry_round: int) -> Application | None:
+        """Return the most deserving application that is worth a check in this retry round."""
+        if self.parked and self.checked_round != retry_round:
+            for application in tuple(self.parked.values()):
+                self.offer(application)
+        self.checked_round = retry_round
+        return self.offered.first()
+
+    def reorder(self) -> None:
+        """Sort all applications anew, after a change of queues or policies."""
+        waiting = (*self.offered, *self.parked.values())
+        self.offered = Order()
+        for application in waiting:
+            self.offer(application)

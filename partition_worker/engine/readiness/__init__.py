@@ -1,1 +1,0 @@
-"""Which queues, applications and asks are worth an attempt now."""
