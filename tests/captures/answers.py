@@ -17,7 +17,7 @@ from tests.captures.canon import Document
 from tests.captures.player import Player
 from tests.captures.scenario import DATA, Recorded, Request, scenario
 from tests.captures.visitor import Answered, streaming, visit
-from tests.webservice.fakes import people
+from tests.webservice.fakes import loopback_users
 from webservice.api import Api
 from webservice.history.queries import HistoryReader
 
@@ -56,7 +56,7 @@ def given() -> dict[Key, Answered]:
 def _played(history: Path) -> dict[Key, Answered]:
     played = scenario()
     player = Player(played, history)
-    api = Api(player.link, people(), Settings(debug=True))
+    api = Api(player.link, loopback_users(), Settings(debug=True))
     found: dict[Key, Answered] = {}
     for group in player.play():
         if player.past is not None and api.services.history is None:

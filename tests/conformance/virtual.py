@@ -25,7 +25,7 @@ from tests.captures.system import System, SystemLink
 from tests.captures.visitor import visit
 from tests.conformance.rest import Rest
 from tests.conformance.wires import STREAMS, Hear, RefusedError
-from tests.webservice.fakes import people
+from tests.webservice.fakes import loopback_users
 from tests.world_rm import RM
 from webservice.api import Api
 
@@ -52,7 +52,7 @@ class VirtualRest(Rest):
 
     def __init__(self, system: System) -> None:
         super().__init__("")
-        self._api = Api(SystemLink(system), people(RUNS_US), Settings())
+        self._api = Api(SystemLink(system), loopback_users(RUNS_US), Settings())
 
     def ask(self, path: str, *, post: str | None = None) -> tuple[int, str]:
         method = "GET" if post is None else "POST"

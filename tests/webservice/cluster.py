@@ -14,7 +14,7 @@ from common.settings import Settings
 from tests.captures.player import Player
 from tests.captures.scenario import scenario
 from tests.captures.system import SystemLink
-from tests.webservice.fakes import CLIENT, SERVER, people
+from tests.webservice.fakes import CLIENT, SERVER, loopback_users
 from webservice.api import Api
 from webservice.history.queries import HistoryReader
 
@@ -30,7 +30,7 @@ def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp
     """
     player = Player(scenario(), file)
     next(group for group in player.play() if group == moment)
-    answering = Api(link(player.system), people(0), Settings(debug=True))
+    answering = Api(link(player.system), loopback_users(0), Settings(debug=True))
     if player.past is not None:
         player.past.close()
         answering.services.history = HistoryReader(player.past)

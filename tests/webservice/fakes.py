@@ -54,7 +54,9 @@ ADMIN = Actor(user="root", groups=["root"], scheduler_admin=True)
 _UIDS = {1000: Identity("alice", ("staff", "dev")), 0: Identity("root", ("root",))}
 
 
-def people(uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None) -> LoopbackUsers:
+def loopback_users(
+    uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None
+) -> LoopbackUsers:
     """A machine on which one user has one connection, to us; user 0 runs us."""
     table = [line(CLIENT, SERVER, uid=uid), line(SERVER, CLIENT, uid=0)]
     return LoopbackUsers(admins, own_uid=0, tables=tables or (lambda: ["\n".join(table)]), account=_UIDS.__getitem__)
@@ -149,14 +151,14 @@ def request(
     client: tuple[str, int] = CLIENT,
     who: LoopbackUsers | None = None,
     settings: Settings | None = None,
-    guard: AccessControl | None = None,
+    control: AccessControl | None = None,
     shown: Certificate | None = None,
     past: HistoryReader | None = None,
 ) -> httpx.Response:
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
     certificate with which the client has come.
     """
-    api = Api(link, who or people(), settings or Settings(), guard)
+    api = Api(link, who or loopback_users(), settings or Settings(), control)
     api.services.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,7 @@ from starlette.types import Message
 from common.acl import parse_acl
 from common.query_messages import Answer, PartitionList, Query
 from common.settings import Settings
-from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
+from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
 from webservice import api, response_cache
 from webservice.api import Api
 from webservice.auth import AccessControl, Authenticator, Authorizer
@@ -44,7 +44,7 @@ def test_an_error_has_them_too() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/ws/v1/nosuch", "/ws/v1/partition/default/applications/", "/ws/v1/clusters/x"])
-def test_an_unknown_path_is_told_in_plain_text(path: str) -> None:
+def test_the_answer_to_an_unknown_path_is_plain_text(path: str) -> None:
     response = request(LINK, path)
     assert (response.status_code, response.content) == (404, b"404 page not found\n")
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
@@ -79,7 +79,7 @@ def test_head_is_another_method() -> None:
     assert (response.status_code, response.content, response.headers["allow"]) == (405, b"", "GET, OPTIONS")
 
 
-def test_options_says_only_what_is_allowed() -> None:
+def test_options_lists_only_the_allowed_methods() -> None:
     response = request(LINK, "/ws/v1/clusters", "OPTIONS")
     assert (response.status_code, response.content) == (200, b"")
     assert dict(response.headers) == {"allow": "GET, OPTIONS", "content-length": "0"}
@@ -89,7 +89,7 @@ def test_options_says_only_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ws/v1/clusters/", "/WS/V1/Clusters", "/ws//v1/clusters"])
-def test_a_path_with_a_slip_is_redirected(path: str) -> None:
+def test_a_path_with_a_small_mistake_is_redirected(path: str) -> None:
     response = request(LINK, path)
     assert (response.status_code, response.headers["location"]) == (301, "/ws/v1/clusters")
     assert response.content == b'<a href="/ws/v1/clusters">Moved Permanently</a>.\n\n'
@@ -132,7 +132,7 @@ def sized(size: int) -> FakeLink:
 
 
 @pytest.mark.parametrize("size", [response_cache.GZIP_BYTES_MIN, response_cache.THREAD_BYTES_MIN])
-def test_a_large_body_is_compressed_for_those_who_take_it(size: int) -> None:
+def test_a_large_body_is_compressed_for_clients_that_accept_gzip(size: int) -> None:
     response = request(sized(size), "/ws/v1/partition/default/queues", headers={"Accept-Encoding": "gzip"})
     assert response.headers["content-encoding"] == "gzip"
     assert response.headers["vary"] == "Accept-Encoding"
@@ -156,7 +156,7 @@ def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pyt
 
     async def run() -> list[bytes]:
         nonlocal version
-        answering = Api(FakeLink(partition(), worker=worker), people(), Settings())
+        answering = Api(FakeLink(partition(), worker=worker), loopback_users(), Settings())
         transport = httpx.ASGITransport(app=answering)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             path, bodies = "/ws/v1/partition/default/queues", list[bytes]()
@@ -235,14 +235,14 @@ def test_what_yunikorn_answers_is_answered_whatever_the_host_is_called(path: str
 
 
 def test_a_private_answer_is_given_where_the_host_is_checked_by_other_means() -> None:
-    named = AccessControl(Authorizer(people(), hosts=("core.example",)), Cors())
+    named = AccessControl(Authorizer(loopback_users(), hosts=("core.example",)), Cors())
     headers = {"Host": "Core.example.:9080"}
-    assert request(LINK, "/ws/v1/settings", headers=headers, guard=named).status_code == 200
+    assert request(LINK, "/ws/v1/settings", headers=headers, control=named).status_code == 200
     known = AccessControl(
-        Authorizer(people(), Authenticator(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors()
+        Authorizer(loopback_users(), Authenticator(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors()
     )
     headers = {"Host": "evil.example:9080", "X-Forwarded-User": "ann"}
-    assert request(LINK, "/ws/v1/settings", headers=headers, guard=known).status_code == 200
+    assert request(LINK, "/ws/v1/settings", headers=headers, control=known).status_code == 200
     tls = {"method": "GET", "path": "/ws/v1/settings", "raw_path": b"/ws/v1/settings", "scheme": "https"}
     assert converse(LINK, {**tls, "headers": [(b"host", b"core.example")]}, [])[0]["status"] == 200
 
@@ -315,7 +315,7 @@ def test_from_another_machine_nothing_is_changed() -> None:
 
 @pytest.mark.parametrize(("uid", "status"), [(0, 200), (1000, 403)])
 def test_an_answer_to_a_change_is_for_no_other_site(uid: int, status: int) -> None:
-    response = request(FakeLink(partition()), CONFIG, "PUT", body=QUEUES.encode(), who=people(uid))
+    response = request(FakeLink(partition()), CONFIG, "PUT", body=QUEUES.encode(), who=loopback_users(uid))
     assert response.status_code == status
     assert not [name for name in response.headers if name.startswith("access-control")]
 
@@ -323,13 +323,13 @@ def test_an_answer_to_a_change_is_for_no_other_site(uid: int, status: int) -> No
 def test_who_may_not_is_refused_before_the_body_is_read() -> None:
     body = b"x" * (api.BODY_BYTES_MAX + 1)
     assert request(FakeLink(partition()), CONFIG, "PUT", body=body).status_code == 403
-    assert request(FakeLink(partition()), CONFIG, "PUT", body=body, who=people(0)).status_code == 413
+    assert request(FakeLink(partition()), CONFIG, "PUT", body=body, who=loopback_users(0)).status_code == 413
 
 
 def test_every_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "core.rest")
     line = FakeLink(partition())
-    request(line, f"{CONFIG}?rm=rm-1&x=%0A", "PUT", body=QUEUES.encode(), who=people(0))
+    request(line, f"{CONFIG}?rm=rm-1&x=%0A", "PUT", body=QUEUES.encode(), who=loopback_users(0))
     request(line, KILL, "POST")
     request(line, KILL, "POST", client=("10.0.0.7", 40000))
     no = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"not\nnow " + b"x" * 999))
@@ -366,8 +366,8 @@ def converse(
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 9080),
     }
-    guard = AccessControl(Authorizer(people(0), hosts=hosts), Cors())
-    asyncio.run(Api(asked, people(0), Settings(), guard)({**usual, **scope}, receive, send))
+    control = AccessControl(Authorizer(loopback_users(0), hosts=hosts), Cors())
+    asyncio.run(Api(asked, loopback_users(0), Settings(), control)({**usual, **scope}, receive, send))
     return sent
 
 
@@ -380,7 +380,7 @@ def test_who_has_gone_before_the_change_began_changes_nothing() -> None:
     assert asked.changes == []
 
 
-def test_a_connection_without_addresses_is_nobody_s() -> None:
+def test_a_connection_without_addresses_has_no_owner() -> None:
     asked = FakeLink(partition())
     sent = converse(asked, {"client": None, "server": ("/run/socket", None)}, [WHOLE])
     assert (sent[0]["status"], asked.changes) == (403, [])
@@ -413,7 +413,7 @@ def test_an_address_with_too_many_requests_at_once_has_to_wait() -> None:
             return self.known
 
     async def run() -> tuple[list[int], int]:
-        app = Api(SlowLink(), people(), Settings())
+        app = Api(SlowLink(), loopback_users(), Settings())
 
         async def ask(host: str) -> httpx.Response:
             transport = httpx.ASGITransport(app=app, client=(host, 1))

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
+from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
 from webservice import api_document
 from webservice.api_document import ROUTES, operation_id
 
@@ -27,7 +27,7 @@ def test_every_route_is_described_once() -> None:
     assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
 
 
-def test_the_document_has_every_route_and_says_who_may_use_it() -> None:
+def test_the_document_has_every_route_with_its_access_rule() -> None:
     paths = served()["paths"]
     shown = {(method, path): one["x-yunishard-access"] for path, of in paths.items() for method, one in of.items()}
     assert shown == {(route.method.lower(), route.path): route.access.value for route in ROUTES}
@@ -77,7 +77,12 @@ def test_a_configuration_can_be_sent_by_clients_that_generators_make(path: str) 
     assert offered["application/octet-stream"] == "string"
     for media in offered:
         sent = request(
-            FakeLink(partition()), path, "POST", headers={"Content-Type": media}, body=QUEUES.encode(), who=people(0)
+            FakeLink(partition()),
+            path,
+            "POST",
+            headers={"Content-Type": media},
+            body=QUEUES.encode(),
+            who=loopback_users(0),
         )
         assert sent.status_code == 200, sent.text
 

@@ -90,7 +90,7 @@ def test_a_full_file_gets_a_number_and_the_oldest_goes(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_created_again(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     log = AuditLog(file)
 
@@ -133,11 +133,11 @@ def many(log: AuditLog, *entries: Entry) -> Coroutine[None, None, None]:
 
 
 @pytest.mark.parametrize("who", ["", "mallory"])
-def test_nobody_can_drive_the_rest_out_and_what_is_left_out_is_counted(tmp_path: Path, who: str) -> None:
+def test_one_user_cannot_push_out_other_lines_and_omitted_lines_are_counted(tmp_path: Path, who: str) -> None:
     file, clock = tmp_path / "audit.log", Clock()
     log = AuditLog(file, clock)
-    strangers = [entry(number, user=who, outcome="refused") for number in range(FAILED_A_MINUTE_MAX + 5)]
-    asyncio.run(many(log, *strangers))
+    refusals = [entry(number, user=who, outcome="refused") for number in range(FAILED_A_MINUTE_MAX + 5)]
+    asyncio.run(many(log, *refusals))
     assert len(ids(file)) == FAILED_A_MINUTE_MAX
     asyncio.run(many(log, entry(900, outcome="refused")))
     assert json.loads(file.read_text().splitlines()[-1])["unrecorded"] == 5
@@ -161,7 +161,7 @@ def test_what_is_left_out_is_counted_once_however_many_write_at_a_time(tmp_path:
     assert (sum(found), min(found)) == (5, 0)
 
 
-def test_what_is_left_out_is_not_forgotten_while_it_cannot_be_written(tmp_path: Path) -> None:
+def test_omitted_lines_are_counted_while_the_log_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "later" / "audit.log"
     log = AuditLog(file, Clock())
     asyncio.run(many(log, *(entry(outcome="refused") for _ in range(FAILED_A_MINUTE_MAX + 5))))
@@ -170,7 +170,7 @@ def test_what_is_left_out_is_not_forgotten_while_it_cannot_be_written(tmp_path: 
     assert json.loads(file.read_text())["unrecorded"] == 5
 
 
-def test_that_a_refused_attempt_cannot_be_written_is_told_in_the_log(
+def test_a_refusal_that_cannot_be_written_is_in_the_process_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     asyncio.run(many(AuditLog(tmp_path / "none" / "audit.log"), entry(7, outcome="refused")))

@@ -90,7 +90,7 @@ def test_a_question_without_an_answer_is_given_up() -> None:
     talk(talking, lambda _: [], answer_max_s=0.01)
 
 
-def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice() -> None:
+def test_queries_are_repeated_to_a_restarted_broker_and_changes_are_not() -> None:
     def forgetful(incoming: Incoming) -> list[Outgoing]:
         """It answers what it hears a second time."""
         heard[incoming.header.ref] = heard.get(incoming.header.ref, 0) + 1
@@ -109,7 +109,7 @@ def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice
     talk(talking, forgetful, heartbeat_s=0.01)
 
 
-def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
+def test_an_answer_after_the_timeout_is_ignored() -> None:
     def twice_and_stray(incoming: Incoming) -> list[Outgoing]:
         stray = Outgoing(incoming.source, Header(kind="Answer", ref="0-1"), b"")
         return [stray, *helpful(incoming), *helpful(incoming)]
@@ -132,7 +132,7 @@ def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
         ),
     ],
 )
-def test_what_is_no_answer_is_told(answer: Callable[[Incoming], Outgoing], text: str) -> None:
+def test_a_malformed_answer_is_an_error(answer: Callable[[Incoming], Outgoing], text: str) -> None:
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError) as told:
             await link.ask("p", Query(what="nodes"))
@@ -164,7 +164,7 @@ def test_a_change_may_take_longer_than_a_question() -> None:
     assert CHANGE_MAX_S > ROLLOUT_MAX_S > ANSWER_MAX_S
 
 
-def test_of_a_change_without_an_answer_nobody_knows_whether_it_was_made() -> None:
+def test_a_change_without_an_answer_has_an_unknown_outcome() -> None:
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError) as told:
             await link.change(CHANGE, rm="rm-1")

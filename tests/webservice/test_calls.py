@@ -24,7 +24,7 @@ def test_a_list_has_a_version() -> None:
 
 
 @pytest.mark.parametrize("condition", ['W/"7-a"', '"7-a"', 'W/"6-a", W/"7-a"', "*"])
-def test_a_client_that_has_it_already_is_told_so(condition: str) -> None:
+def test_a_client_with_the_current_version_gets_304(condition: str) -> None:
     response = request(link(), NODES, headers={"If-None-Match": condition})
     assert (response.status_code, response.content, response.headers["ETag"]) == (304, b"", 'W/"7-a"')
 
@@ -35,7 +35,7 @@ def test_a_client_that_has_another_one_gets_it(condition: str) -> None:
     assert (response.status_code, response.content) == (200, b"[]\n")
 
 
-def test_a_page_says_where_the_next_one_is() -> None:
+def test_a_page_links_to_the_next_one() -> None:
     response = request(link(more="n 2"), NODES + "?limit=2&after=n%200")
     assert response.headers["Link"] == f'<{NODES}?limit=2&after=n%202>; rel="next"'
     assert response.links["next"]["url"] == f"{NODES}?limit=2&after=n%202"

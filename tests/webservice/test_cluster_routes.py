@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from common.metrics import Family, encode_families, gauge, report_process_up
 from common.query_messages import Answer, ManagerEntry, PartitionList, Query
 from common.settings import Settings
-from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
+from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, loopback_users, partition, request
 from webservice import cluster_routes
 from webservice.api import Api
 from webservice.calls import Call, Respond, Services
@@ -51,13 +51,13 @@ def test_without_partitions_there_are_no_nodes_to_be_full() -> None:
     assert request(FakeLink(), NODES).content == b"null\n"
 
 
-def test_every_partition_says_how_full_its_nodes_are() -> None:
+def test_every_partition_reports_its_node_utilization() -> None:
     asked = FakeLink(partition("rm-1"), partition("rm-2", "gpu"), worker=names)
     assert request(asked, NODES).json() == [{"partition": "default"}, {"partition": "gpu"}]
     assert {query.what for _, query in asked.asked} == {"utilisation"}
 
 
-def test_a_partition_that_does_not_answer_keeps_nobody_from_the_others() -> None:
+def test_a_silent_partition_does_not_hide_the_others() -> None:
     half = HalfSilent(partition("rm-1"), partition("rm-2", "gpu"), worker=names)
     silent = {"clusterId": "rm-1", "partition": "default", "utilizations": []}
     assert request(half, NODES).json() == [silent, {"partition": "gpu"}]
@@ -125,7 +125,7 @@ def test_a_list_of_all_partitions_is_compressed_once_while_it_stays_the_same(
     async def run() -> list[bytes]:
         nonlocal size
         transport = httpx.ASGITransport(
-            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), people(), Settings())
+            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), loopback_users(), Settings())
         )
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             replies = [await reader.get(path) for _ in "123"]
@@ -188,7 +188,7 @@ def series(link: FakeLink, path: str = METRICS) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines}
 
 
-def test_several_partitions_are_told_apart_and_the_page_has_headers_of_its_own() -> None:
+def test_series_of_several_partitions_differ_and_the_page_has_its_own_headers() -> None:
     response = request(two(), METRICS)
     shown = response.text.splitlines()
     assert [line for line in shown if line.startswith("n{")] == ['n{partition="rm-1_a"} 2', 'n{partition="rm-2_b"} 2']
@@ -212,7 +212,7 @@ def test_a_large_page_is_compressed_once() -> None:
     assert 'many{partition="rm-1_a",x="499"} 499\n' in response.text  # the client has undone it once
 
 
-def test_of_a_partition_that_does_not_answer_only_that_is_told() -> None:
+def test_a_silent_partition_is_reported_as_down() -> None:
     link = two()
     link.worker = lambda query: answer(NODE_GAUGE) if query.name == "a" else Answer(status=503, body=b"starting")
     shown = series(link)
@@ -224,12 +224,12 @@ def test_of_a_partition_that_does_not_answer_only_that_is_told() -> None:
     assert not any(value for name, value in shown.items() if "rm-2_b" in name)
 
 
-def test_a_partition_that_says_what_cannot_be_read_does_not_answer() -> None:
+def test_a_partition_with_a_malformed_answer_is_down() -> None:
     link = FakeLink(partition(), worker=lambda _: Answer(status=200, body=b"{}"))
     assert series(link)['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
 
 
-def test_if_nobody_answers_the_page_comes_all_the_same() -> None:
+def test_the_page_is_served_without_any_answer() -> None:
     assert series(SilentLink(partition()))['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
 
 
@@ -264,10 +264,10 @@ def test_without_a_broker_the_page_has_what_this_process_tells() -> None:
 
 def test_a_process_without_a_timely_answer_is_shown_as_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_routes, "METRICS_MAX_S", 0.001)
-    assert 'yunishard_process_up{process="broker"} 0\n' in request(StoppedBroker(), METRICS, who=people(0)).text
+    assert 'yunishard_process_up{process="broker"} 0\n' in request(StoppedBroker(), METRICS, who=loopback_users(0)).text
 
 
-def test_which_managers_are_away_and_whose_nodes_went_astray_is_told() -> None:
+def test_disconnected_managers_and_their_failed_nodes_are_reported() -> None:
     shown = series(two())
     assert shown['yunishard_rm_away_seconds{rm="rm-1"}'] == 0
     assert shown['yunishard_rm_away_seconds{rm="rm-2"}'] > 0
@@ -296,7 +296,7 @@ def test_of_one_manager_only_what_it_has_is_shown() -> None:
 
 
 def test_requests_are_counted_by_route_and_status() -> None:
-    api = Api(two(), people(), Settings())
+    api = Api(two(), loopback_users(), Settings())
 
     async def asked() -> str:
         transport = httpx.ASGITransport(app=api, client=CLIENT)

@@ -9,7 +9,7 @@ from common.acl import parse_acl
 from common.config.problems import Problem
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.settings import EffectiveSetting, Settings
-from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, answer, partition, people, request
+from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, answer, loopback_users, partition, request
 
 CONFIG = "/ws/v1/config"
 ONE = f"{CONFIG}?rm=rm-1"
@@ -34,7 +34,7 @@ def refusing(status: int, body: bytes) -> FakeLink:
 def told(asked: FakeLink, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     """What an administrator is refused with."""
     body = QUEUES.encode() if method != "GET" else b""
-    response = request(asked, path, method, headers=headers, body=body, who=people(0))
+    response = request(asked, path, method, headers=headers, body=body, who=loopback_users(0))
     document = response.json()
     assert document["status_code"] == response.status_code
     assert document["description"] == document["message"]
@@ -44,7 +44,7 @@ def told(asked: FakeLink, path: str, method: str = "GET", **headers: str) -> tup
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-def test_before_anybody_registers_only_two_keys_are_shown() -> None:
+def test_before_an_rm_registers_only_two_keys_are_shown() -> None:
     in_yaml, in_json = request(FakeLink(), CONFIG), request(FakeLink(), CONFIG, headers=ACCEPT_JSON)
     assert in_yaml.content == (CAPTURES / "unregistered-config-yaml.yaml").read_bytes()
     assert in_json.content == (CAPTURES / "unregistered-config-json.json").read_bytes()
@@ -83,7 +83,7 @@ def test_of_a_named_manager_the_text_is_given_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("path", [ONE, f"{CONFIG}/version/3"])
-def test_who_has_the_text_is_told_so(path: str) -> None:
+def test_a_client_with_the_current_text_gets_304(path: str) -> None:
     response = request(link(), path, headers={"If-None-Match": f'W/"{CHECKSUM}"'})
     assert (response.status_code, response.content) == (304, b"")
     assert response.headers["etag"] == f'"{CHECKSUM}"'
@@ -98,7 +98,7 @@ def test_a_compressed_text_varies_by_both() -> None:
     assert (response.text, response.headers["vary"]) == (long, "Accept, Accept-Encoding")
 
 
-def test_what_a_manager_gets_that_sends_none_is_told_before_there_is_one() -> None:
+def test_the_default_configuration_is_shown_before_an_rm_registers() -> None:
     asked = FakeLink()
     response = request(asked, f"{CONFIG}/default")
     assert (response.text, response.headers["etag"]) == (QUEUES, f'"{CHECKSUM}"')
@@ -139,9 +139,9 @@ def test_of_several_rms_one_is_changed_only_if_the_request_or_the_setting_names_
     text = "There are several resource managers, say which with ?rm=, one of: rm-2, rm-1"
     asked, named, other = two(), Settings(default_rm="rm-1"), Settings(default_rm="x")
     assert told(asked, path, method) == (409, text)
-    assert request(asked, path, method, body=QUEUES.encode(), who=people(0), settings=other).status_code == 409
+    assert request(asked, path, method, body=QUEUES.encode(), who=loopback_users(0), settings=other).status_code == 409
     assert asked.changes == []
-    response = request(asked, path, method, body=QUEUES.encode(), who=people(0), settings=named)
+    response = request(asked, path, method, body=QUEUES.encode(), who=loopback_users(0), settings=named)
     assert (response.status_code, [name for name, _ in asked.changes]) == (200, ["rm-1"])
 
 
@@ -160,12 +160,12 @@ def test_a_name_that_no_manager_can_have_is_not_sent_on() -> None:
     assert (status, len(text) < 120, asked.read_of) == (404, True, [])
 
 
-def test_a_broker_that_speaks_nonsense_is_told() -> None:
+def test_a_malformed_answer_of_the_broker_is_an_error() -> None:
     odd = FakeLink(partition(), reader=lambda _rm, _question: answer({"config": 7}), changer=lambda _: answer([]))
     assert told(odd, ONE)[0] == told(odd, ONE, "PUT")[0] == 503
 
 
-def test_a_configuration_in_force_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_configuration_in_force_is_an_error() -> None:
     document = {"checksum": CHECKSUM, "config": "partitions: 7"}
     odd = FakeLink(partition(), reader=lambda _rm, _question: answer(document))
     status, text = told(odd, CONFIG)
@@ -189,7 +189,7 @@ def test_settings_are_those_of_the_start_and_then_each_manager_s() -> None:
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_an_administrator_gives_a_manager_another_configuration(method: str) -> None:
     asked = link()
-    response = request(asked, ONE, method, body=QUEUES.encode(), who=people(0))
+    response = request(asked, ONE, method, body=QUEUES.encode(), who=loopback_users(0))
     document = (
         f'{{"checksum":"{CHECKSUM}","version":4,"partitions":["rm-1_default"],"file":true,"followers":["rm-2"],'
         '"warnings":[]}\n'
@@ -205,19 +205,19 @@ def test_an_edit_of_the_watched_file_is_overwritten_only_on_demand(path: str) ->
     for query in ("", "&force=false", "&force=true"):
         method = "PUT" if path == ONE else "POST"
         body = QUEUES.encode() if path == ONE else b""
-        assert request(asked, f"{path}{query}", method, body=body, who=people(0)).status_code == 200
+        assert request(asked, f"{path}{query}", method, body=body, who=loopback_users(0)).status_code == 200
     assert [wanted.overwrite for _, wanted in asked.changes if isinstance(wanted, ChangeConfig)] == [False, False, True]
     assert told(link(), f"{ONE}&force=yes", "PUT") == (400, "force is 'yes', expected true or false")
 
 
-def test_so_does_somebody_on_the_list_of_administrators() -> None:
+def test_a_listed_administrator_may_change_the_configuration() -> None:
     asked = link()
-    request(asked, CONFIG, "PUT", body=QUEUES.encode(), who=people(admins=parse_acl("alice")))
+    request(asked, CONFIG, "PUT", body=QUEUES.encode(), who=loopback_users(admins=parse_acl("alice")))
     assert asked.changes == [("rm-1", ChangeConfig(config=QUEUES, author="alice"))]
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
-def test_nobody_else_does(method: str, path: str) -> None:
+def test_other_users_may_not_change_the_configuration(method: str, path: str) -> None:
     asked = link()
     response = request(asked, path, method, body=QUEUES.encode())
     assert response.status_code == 403
@@ -254,7 +254,7 @@ def test_a_condition_that_cannot_be_understood_changes_nothing(method: str, path
         (503, "the record cannot be written"),
     ],
 )
-def test_what_the_broker_refuses_is_told_as_it_says(status: int, text: str) -> None:
+def test_a_refusal_of_the_broker_is_passed_on(status: int, text: str) -> None:
     assert told(refusing(status, text.encode()), ONE, "PUT") == (status, text)
 
 
@@ -267,7 +267,7 @@ def test_all_that_is_wrong_is_listed_and_the_first_is_the_message() -> None:
     assert told(refusing(400, body), ONE, "PUT")[1] == body.decode()
     listed = [{name: getattr(one, name) for name in ("line", "path", "message", "hint", "kind")} for one in problems]
     refused = refusing(400, json.dumps({"problems": listed}).encode())
-    response = request(refused, ONE, "PUT", body=b"x", who=people(0))
+    response = request(refused, ONE, "PUT", body=b"x", who=loopback_users(0))
     assert response.status_code == 400
     assert response.json() == {
         "status_code": 400,
@@ -280,7 +280,7 @@ def test_all_that_is_wrong_is_listed_and_the_first_is_the_message() -> None:
 @pytest.mark.parametrize(("body", "text"), [(b"", "empty"), (b" \n", "empty"), (b"a: \xff", "not UTF-8")])
 def test_a_body_without_a_text_is_refused_here(body: bytes, text: str) -> None:
     asked = link()
-    response = request(asked, ONE, "PUT", body=body, who=people(0))
+    response = request(asked, ONE, "PUT", body=body, who=loopback_users(0))
     assert response.status_code == 400
     assert text in response.json()["problems"][0]["message"]
     assert asked.changes == []
@@ -288,7 +288,7 @@ def test_a_body_without_a_text_is_refused_here(body: bytes, text: str) -> None:
 
 def test_going_back_gives_the_earlier_text_again() -> None:
     asked = link()
-    response = request(asked, f"{CONFIG}/rollback?version=3", "POST", who=people(0))
+    response = request(asked, f"{CONFIG}/rollback?version=3", "POST", who=loopback_users(0))
     assert (response.status_code, response.json()["version"]) == (200, 4)
     assert (response.json()["file"], response.json()["followers"]) == (True, ["rm-2"])
     assert asked.read_of == [("rm-1", ReadConfig(what="version", version=3))]

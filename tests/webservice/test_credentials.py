@@ -20,7 +20,7 @@ from webservice.credentials import (
 )
 
 
-def test_what_ssl_says_of_a_certificate_is_understood() -> None:
+def test_a_certificate_from_the_ssl_module_is_parsed() -> None:
     peer = {
         "subject": ((("countryName", "DE"),), (("organizationalUnitName", "ops"), ("commonName", "alice"))),
         "issuer": ((("commonName", "our CA"),),),
@@ -61,7 +61,7 @@ def test_a_uri_of_ours_goes_before_the_common_name() -> None:
         Certificate(("alice",), (), ("yunishard:user:a", "yunishard:user:b")),
     ],
 )
-def test_one_that_names_nobody_for_sure_stands_for_nobody(certificate: Certificate) -> None:
+def test_a_certificate_without_exactly_one_valid_user_has_no_owner(certificate: Certificate) -> None:
     assert certificate_owner(certificate) is None
 
 
@@ -86,7 +86,7 @@ def test_a_proxy_names_a_user_and_their_groups() -> None:
 
 
 @pytest.mark.parametrize("headers", [[], [(b"x-forwarded-user", b"")], [(b"x-forwarded-groups", b"ops")]])
-def test_without_a_user_it_names_nobody(headers: list[tuple[bytes, bytes]]) -> None:
+def test_without_a_user_headers_have_no_identity(headers: list[tuple[bytes, bytes]]) -> None:
     assert proxied_identity(headers) is None
 
 
@@ -101,12 +101,12 @@ def test_without_a_user_it_names_nobody(headers: list[tuple[bytes, bytes]]) -> N
         [(b"x-forwarded-user", b"alice"), (b"x-forwarded-groups", b"a\x00b")],
     ],
 )
-def test_what_may_have_come_from_somebody_else_is_not_believed(headers: list[tuple[bytes, bytes]]) -> None:
+def test_headers_that_a_client_may_have_sent_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(UntrustedHeaders):
         proxied_identity(headers)
 
 
-def test_whether_somebody_is_named_is_seen_by_either_header() -> None:
+def test_either_header_claims_an_identity() -> None:
     assert claims_identity([(b"x-forwarded-user", b"")])
     assert claims_identity([(b"x-forwarded-groups", b"ops")])
     assert not claims_identity([(b"x-forwarded-for", b"10.0.0.1")])
@@ -141,7 +141,7 @@ def test_the_owner_is_whose_own_end_it_is() -> None:
 
 
 @little_endian
-def test_a_connection_that_lingers_is_nobody_s() -> None:
+def test_a_closing_connection_has_no_owner() -> None:
     assert found(RECORDED, ("127.0.0.1", 40001)) == []
 
 
@@ -173,7 +173,7 @@ def test_neither_another_port_nor_another_address_will_do() -> None:
     assert found(table, ("127.0.0.2", 40000)) == [1000]
 
 
-def test_all_that_match_are_told() -> None:
+def test_all_matching_owners_are_returned() -> None:
     twice = [line(("127.0.0.1", 40000), OURS, uid=uid) for uid in (7, 8)]
     assert found("\n".join(twice), ("127.0.0.1", 40000)) == [7, 8]
 

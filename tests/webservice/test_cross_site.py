@@ -4,13 +4,13 @@ import pytest
 
 from common.query_messages import Answer
 from common.settings import Settings
-from tests.webservice.fakes import QUEUES, FakeLink, answer, partition, people, request
+from tests.webservice.fakes import QUEUES, FakeLink, answer, loopback_users, partition, request
 from webservice.cross_site import PREFLIGHT_S, Cors, explain_not_local, is_known_host
 
 HERE = "127.0.0.1:9080"
 
 
-def said(server: str = "127.0.0.1", scheme: str = "http", **headers: str) -> str:
+def explain(server: str = "127.0.0.1", scheme: str = "http", **headers: str) -> str:
     return explain_not_local(
         {name.replace("_", "-"): value for name, value in headers.items()}, scheme=scheme, server=server
     )
@@ -20,11 +20,11 @@ def said(server: str = "127.0.0.1", scheme: str = "http", **headers: str) -> str
     "host", [HERE, "localhost:9080", "LOCALHOST", "localhost.:9080", "[::1]:9080", "127.1.2.3:1", "127.0.0.1"]
 )
 def test_this_machine_may_be_called_by_its_loopback_names(host: str) -> None:
-    assert said(host=host) == ""
+    assert explain(host=host) == ""
 
 
 def test_it_may_be_called_by_the_address_that_was_reached() -> None:
-    assert said(server="10.0.0.7", host="10.0.0.7:9080") == ""
+    assert explain(server="10.0.0.7", host="10.0.0.7:9080") == ""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_it_may_be_called_by_the_address_that_was_reached() -> None:
     ["evil.example:9080", "evil.example", "10.0.0.8:9080", "localhost.evil.example", "", "[::1", "x@localhost:y"],
 )
 def test_another_name_is_refused_even_if_it_leads_here(host: str) -> None:
-    assert "is not an address of this machine" in said(host=host)
+    assert "is not an address of this machine" in explain(host=host)
 
 
 def test_no_name_is_refused() -> None:
@@ -40,8 +40,8 @@ def test_no_name_is_refused() -> None:
 
 
 def test_our_own_page_may_ask() -> None:
-    assert said(host=HERE, origin=f"http://{HERE}", sec_fetch_site="same-origin") == ""
-    assert said(scheme="https", host=HERE, origin=f"https://{HERE}") == ""
+    assert explain(host=HERE, origin=f"http://{HERE}", sec_fetch_site="same-origin") == ""
+    assert explain(scheme="https", host=HERE, origin=f"https://{HERE}") == ""
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_our_own_page_may_ask() -> None:
     ["http://evil.example", "null", "", f"https://{HERE}", "http://127.0.0.1:3000", "http://127.0.0.1", "file://"],
 )
 def test_another_page_may_not(origin: str) -> None:
-    assert "may not change anything here" in said(host=HERE, origin=origin)
+    assert "may not change anything here" in explain(host=HERE, origin=origin)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "new-word"])
-def test_nor_when_only_the_browser_says_so(site: str) -> None:
-    assert "a page of another site" in said(host=HERE, sec_fetch_site=site)
+def test_a_cross_site_fetch_header_is_refused(site: str) -> None:
+    assert "a page of another site" in explain(host=HERE, sec_fetch_site=site)
 
 
 def test_an_address_that_a_person_typed_is_no_page() -> None:
-    assert said(host=HERE, sec_fetch_site="none") == ""
+    assert explain(host=HERE, sec_fetch_site="none") == ""
 
 
 @pytest.mark.parametrize(
     "header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "x_forwarded_user"]
 )
-def test_what_a_proxy_passes_on_is_nobody_s_we_know(header: str) -> None:
-    assert "shows that a proxy sent the request" in said(host=HERE, **{header: "10.0.0.7"})
+def test_a_forwarded_request_is_refused(header: str) -> None:
+    assert "shows that a proxy sent the request" in explain(host=HERE, **{header: "10.0.0.7"})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def cors_of(path: str, origin: str | None, *, method: str = "GET", origins: tupl
     """The headers of an answer that are about it."""
     headers = {} if origin is None else {"Origin": origin}
     settings = Settings(cors=origins)
-    found = request(FakeLink(partition()), path, method, headers=headers, settings=settings, who=people(0))
+    found = request(FakeLink(partition()), path, method, headers=headers, settings=settings, who=loopback_users(0))
     return {name: text for name, text in found.headers.items() if name.startswith("access-control") or name == "vary"}
 
 
@@ -109,7 +109,7 @@ def test_without_a_list_all_may_read_as_with_yunikorn(origin: str | None, origin
     assert cors_of(QUEUE_PATH, origin, method="OPTIONS", origins=origins) == {}
 
 
-def test_with_a_list_a_site_on_it_may_read_and_the_answer_says_that_it_differs() -> None:
+def test_with_a_list_only_listed_sites_may_read_and_the_answer_varies() -> None:
     found = cors_of(QUEUE_PATH, UI)
     assert found.pop("access-control-expose-headers").split(",")[:2] == ["ETag", "Link"]
     assert found == {
@@ -128,11 +128,11 @@ def test_another_may_not(origin: str | None, method: str) -> None:
     assert cors_of(QUEUE_PATH, origin, method=method) == {"vary": "Origin"}
 
 
-def test_an_error_is_for_those_who_may_read_the_answer() -> None:
+def test_an_error_has_the_cors_headers_of_the_answer() -> None:
     assert cors_of("/ws/v1/partition/nosuch/queues", UI)["access-control-allow-origin"] == UI
 
 
-def test_a_page_asks_first_and_hears_what_it_may_send() -> None:
+def test_a_preflight_request_gets_the_allowed_headers() -> None:
     found = cors_of("/ws/v1/config", UI, method="OPTIONS")
     assert found["access-control-allow-origin"] == UI
     assert found["access-control-allow-methods"] == "GET,OPTIONS,POST,PUT"
@@ -140,7 +140,7 @@ def test_a_page_asks_first_and_hears_what_it_may_send() -> None:
     assert found["access-control-max-age"] == str(PREFLIGHT_S)
 
 
-def test_what_is_private_stays_so_while_the_door_is_open() -> None:
+def test_private_answers_are_private_while_authentication_is_off() -> None:
     assert cors_of("/ws/v1/settings", UI) == {"vary": "Origin"}
     private = Cors((UI,), is_open=False).headers(UI, ["GET"], private=True)
     assert private["Access-Control-Allow-Origin"] == UI
@@ -157,7 +157,7 @@ def test_credentials_are_for_sites_on_the_list_only_and_where_they_matter() -> N
 @pytest.mark.parametrize("origins", [(), ("*",), (UI,)])
 @pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("origin", [None, "*", UI, "https://evil.example"])
-def test_credentials_never_go_with_everybody(origins: tuple[str, ...], is_open: bool, origin: str | None) -> None:
+def test_credentials_are_not_allowed_for_all_sites(origins: tuple[str, ...], is_open: bool, origin: str | None) -> None:
     cors = Cors(origins, is_open=is_open, credentials=not is_open)
     for found in (cors.headers(origin, ["GET"], private=False), cors.preflight(origin, ["GET"])):
         if found.get("Access-Control-Allow-Origin") == "*":
@@ -165,11 +165,11 @@ def test_credentials_never_go_with_everybody(origins: tuple[str, ...], is_open: 
             assert "Access-Control-Allow-Credentials" not in found
 
 
-def test_once_people_say_who_they_are_nobody_s_page_may_read_unless_listed() -> None:
+def test_with_authentication_only_listed_sites_may_read() -> None:
     assert Cors((), is_open=False).headers(UI, ["GET"], private=False) == {"Vary": "Origin"}
 
 
-def test_what_an_answer_differs_by_is_said_together() -> None:
+def test_vary_joins_all_its_values() -> None:
     large = QUEUES + "# " + "x" * 5000
     link = FakeLink(partition(), reader=lambda _, __: _answer(large))
     headers = {"Origin": UI, "Accept-Encoding": "gzip"}

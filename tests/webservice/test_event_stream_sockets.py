@@ -11,7 +11,7 @@ import pytest
 
 from common.settings import Settings
 from tests.webservice.event_worker import FakeClock, FakeWorker
-from tests.webservice.fakes import FakeLink, partition, people
+from tests.webservice.fakes import FakeLink, loopback_users, partition
 from tests.webservice.server import serving
 from webservice.api import Api
 from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
@@ -26,7 +26,7 @@ PADDING = {"message": "x" * 300}
 @asynccontextmanager
 async def api(worker: FakeWorker, clock: FakeClock | None = None) -> AsyncIterator[tuple[Api, tuple[str, int]]]:
     """The API with a clock that stands still, so that nobody is cut off because the machine is busy."""
-    one = Api(FakeLink(partition(), worker=worker.answer), people(), Settings())
+    one = Api(FakeLink(partition(), worker=worker.answer), loopback_users(), Settings())
     one.services.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
     async with serving(one) as address:
         yield one, address
@@ -89,7 +89,7 @@ def test_a_burst_reaches_all_who_read_and_who_does_not_is_cut_off() -> None:
     asyncio.run(run())
 
 
-def test_who_takes_its_lines_again_in_time_hears_that_it_was_cut_off() -> None:
+def test_a_client_that_reads_again_in_time_gets_the_closing_line() -> None:
     async def run() -> None:
         worker, clock = FakeWorker(), FakeClock()
         worker.padding = PADDING

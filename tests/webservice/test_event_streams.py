@@ -21,34 +21,34 @@ from webservice.event_streams import (
 from webservice.views import RequestError
 
 
-def tape(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> EventBuffer:
+def event_buffer(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> EventBuffer:
     one = EventBuffer(first, bytes_max=bytes_max)
     one.append(lines)
     return one
 
 
-def test_lines_are_numbered_from_where_the_tape_begins() -> None:
-    one = tape(b"a\n", b"b\n")
+def test_lines_are_numbered_from_the_start_of_the_buffer() -> None:
+    one = event_buffer(b"a\n", b"b\n")
     assert (one.first, one.end) == (10, 12)
     assert one.read(10) == (b"a\nb\n", 12)
     assert one.read(11) == (b"b\n", 12)
 
 
 def test_at_the_end_and_beyond_it_there_is_nothing_yet() -> None:
-    one = tape(b"a\n")
+    one = event_buffer(b"a\n")
     assert one.read(11) == (b"", 11)
     assert one.read(15) == (b"", 15)
 
 
 def test_a_piece_ends_with_the_line_that_makes_it_large_enough() -> None:
     large = b"x" * PIECE_BYTES
-    one = tape(b"a", large, b"b", bytes_max=3 * PIECE_BYTES)
+    one = event_buffer(b"a", large, b"b", bytes_max=3 * PIECE_BYTES)
     assert one.read(10) == (b"a" + large, 12)
     assert one.read(12) == (b"b", 13)
 
 
 def test_the_oldest_lines_go_when_there_is_no_room() -> None:
-    one = tape(b"123", b"456", b"789", bytes_max=8)
+    one = event_buffer(b"123", b"456", b"789", bytes_max=8)
     assert (one.first, one.end) == (11, 13)
     one.append([b"0", b"1"])
     assert one.read(11) == (b"45678901", 15)
@@ -56,13 +56,13 @@ def test_the_oldest_lines_go_when_there_is_no_room() -> None:
     assert one.first == 12
 
 
-def test_a_line_that_is_larger_than_the_tape_is_kept_alone() -> None:
-    one = tape(b"1", b"2", b"x" * 2000)
+def test_a_line_that_is_larger_than_the_buffer_stays_alone() -> None:
+    one = event_buffer(b"1", b"2", b"x" * 2000)
     assert (one.first, one.end) == (12, 13)
 
 
-def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
-    one = tape(b"a", b"b")
+def test_dropped_lines_do_not_change_later_numbers() -> None:
+    one = event_buffer(b"a", b"b")
     one.drop_before(11)
     assert one.first == 11
     one.drop_before(100)
@@ -74,7 +74,7 @@ def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
 
 
 def test_what_went_makes_room() -> None:
-    one = tape(b"123", b"456", bytes_max=6)
+    one = event_buffer(b"123", b"456", bytes_max=6)
     one.drop_before(11)
     one.append([b"789"])
     assert one.first == 11
@@ -116,7 +116,7 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b'{"n":%d}\n' % number for number in range(first, end)]
 
 
-def test_it_says_which_history_it_is_and_then_what_happens_from_now_on() -> None:
+def test_a_stream_begins_with_its_instance_and_continues_with_new_events() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]
@@ -149,7 +149,7 @@ def test_a_burst_reaches_who_reads_without_gaps_and_without_repetition() -> None
     run(test, FakeWorker())
 
 
-def test_a_reader_who_is_behind_the_tape_gets_what_the_partition_still_has() -> None:
+def test_a_reader_behind_the_buffer_gets_the_events_of_the_worker() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         slow, quick = await begun(all_), await begun(all_)
         worker.end += 5000
@@ -174,7 +174,7 @@ def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
     run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_bytes_max=100))
 
 
-def test_a_connection_that_takes_nothing_is_cut_off_and_the_others_go_on() -> None:
+def test_a_stalled_connection_is_cut_off_and_the_others_continue() -> None:
     async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stuck, other = await begun(all_), await begun(all_)
         await anext(stuck)  # and never asks for more: the piece is not written yet
@@ -252,7 +252,7 @@ def test_all_streams_end_where_what_follows_is_not_what_comes_next(change: Calla
     run(test, FakeWorker(10))
 
 
-def test_an_end_that_is_another_one_than_was_told_ends_all_streams() -> None:
+def test_a_changed_last_event_ends_all_streams() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.end += 1
@@ -276,7 +276,7 @@ def test_a_ring_without_room_for_more_is_followed_all_the_same() -> None:
     run(test, FakeWorker(10))
 
 
-def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -> None:
+def test_a_new_stream_of_another_instance_ends_the_previous_streams() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         old = await begun(all_)
         other_instance(worker)
@@ -287,7 +287,7 @@ def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -
     run(test, FakeWorker(10), Pace(interval_min_s=1000))
 
 
-def test_a_partition_that_is_silent_for_a_while_goes_on_where_it_was() -> None:
+def test_a_stream_continues_after_a_silent_period() -> None:
     async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.silent = True
@@ -312,7 +312,7 @@ def test_one_that_stays_silent_ends_its_streams() -> None:
     run(test, FakeWorker())
 
 
-def test_streams_stay_open_while_nothing_is_recorded_and_go_on_when_it_is_again() -> None:
+def test_streams_stay_open_while_tracking_is_off() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.tracking = False
@@ -346,7 +346,7 @@ def test_there_may_be_so_many_in_all_and_for_one_host() -> None:
     run(test, FakeWorker(streams_max=3, streams_per_host_max=2))
 
 
-def test_none_may_be_begun_where_none_is_allowed() -> None:
+def test_a_limit_of_zero_allows_no_stream() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         with pytest.raises(RequestError, match="Too many streaming connections"):
             await begun(all_)
@@ -382,7 +382,7 @@ def test_a_count_that_is_none_is_refused(count: str, text: str) -> None:
     run(test, FakeWorker())
 
 
-def test_the_worker_is_not_asked_any_more_once_nobody_reads() -> None:
+def test_the_worker_is_not_queried_without_streams() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         await stream.aclose()
@@ -407,7 +407,7 @@ def test_however_many_read_it_is_asked_once() -> None:
     run(test, FakeWorker(), Pace(interval_min_s=0.001, interval_max_s=1000))
 
 
-def test_at_the_end_all_are_told_that_it_is_over_and_none_begins() -> None:
+def test_closing_ends_all_streams_and_opens_no_more() -> None:
     async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]

@@ -46,7 +46,7 @@ def failed(**more: object) -> list[str]:
     return wrong
 
 
-def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() -> None:
+def test_names_are_hidden_from_limited_viewers() -> None:
     wrong: dict[str, object] = {
         "orphans_on_nodes": ["ask-of-bert"],
         "orphans_of_applications": ["ask-of-bert", "ask-of-adam"],
@@ -63,7 +63,7 @@ def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() ->
     assert not shown.Healthy
 
 
-def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where() -> None:
+def test_paths_are_hidden_from_limited_viewers() -> None:
     storage = StorageProblems(space=("/var: full",), audit="/var/audit.log: full", history="/var/history: full")
     problems = SystemProblems(unstartable=[("rm-1_default", "/var: full")], record="/var: full", storage=storage)
     shown = health_view([("rm-1_default", found())], problems, whole=False)
@@ -167,7 +167,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None
         ({"drift": ["queue root: ..."]}, 'Sums that drifted: ["rm-1_default: queue root: ..."]'),
     ],
 )
-def test_each_check_can_fail_and_says_why(more: dict[str, object], diagnosis: str) -> None:
+def test_each_check_can_fail_with_its_diagnosis(more: dict[str, object], diagnosis: str) -> None:
     assert failed(**more) == [diagnosis]
 
 
@@ -179,12 +179,12 @@ def test_partitions_are_counted_together() -> None:
     assert told[6] == "Reservation/node nr ratio: [0.750000 NaN]"
 
 
-def test_nodes_of_the_same_name_are_told_apart() -> None:
+def test_nodes_of_the_same_name_are_shown_with_their_partition() -> None:
     told = diagnoses(("rm-1_a", found(negative_nodes=["n1"])), ("rm-2_a", found(negative_nodes=["n1"])))
     assert told[3] == 'Nodes with negative resources: ["rm-1_a: n1" "rm-2_a: n1"]'
 
 
-def test_who_is_away_or_reports_anew_is_shown_and_no_failure() -> None:
+def test_disconnected_and_resuming_managers_are_no_failure() -> None:
     shown = health_view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
     assert shown.Healthy
     assert shown.HealthChecks[12].DiagnosisMessage == ('Away: ["rm-2"], partitions that resume: ["rm-1_default"]')
@@ -222,7 +222,7 @@ def test_a_partition_that_does_not_answer_makes_no_health() -> None:
     assert (response.status_code, response.json()["Healthy"]) == (200, False)
 
 
-def test_an_answer_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_answer_is_an_error() -> None:
     with pytest.raises(RequestError, match="rm-1_default answered what cannot be read"):
         health_view([("rm-1_default", b"[]")])
 
@@ -291,7 +291,7 @@ def test_a_history_that_is_not_kept_is_a_problem() -> None:
     assert problems(health).history == "the disk is full"
 
 
-def test_an_audit_log_that_cannot_be_written_is_a_problem_before_anybody_changes_anything(
+def test_an_unwritable_audit_log_is_a_problem_before_the_first_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "audit.log"

@@ -13,7 +13,7 @@ import pytest
 from common.acl import parse_acl
 from common.query_messages import Actor, Answer, Query
 from common.settings import Settings
-from tests.webservice.fakes import FakeLink, answer, partition, people, request
+from tests.webservice.fakes import FakeLink, answer, loopback_users, partition, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
 from webservice.auth import AccessControl, Authenticator, Authorizer
 from webservice.credentials import Certificate
@@ -76,7 +76,7 @@ def refusal(response: httpx.Response) -> tuple[int, str]:
 # What YuniKorn tells --------------------------------------------------------------------------------------------------
 
 
-def test_what_ran_each_minute_is_told_in_yunikorns_words(ask: Ask) -> None:
+def test_charts_have_the_keys_of_yunikorn(ask: Ask) -> None:
     at = f'"timestamp":{NOW}', f'"timestamp":{NOW + MINUTE}'
     apps, containers = ask("/apps"), ask("/containers")
     assert apps.text == f'[{{{at[0]},"totalApplications":"3"}},{{{at[1]},"totalApplications":"3"}}]\n'
@@ -92,7 +92,7 @@ def test_pages_of_other_sites_may_read_what_yunikorn_tells_and_nothing_else(ask:
 
 
 @pytest.mark.parametrize("path", ["/apps", "/containers"])
-def test_without_a_history_yunikorns_routes_say_what_yunikorn_says(path: str) -> None:
+def test_without_a_history_charts_have_the_error_of_yunikorn(path: str) -> None:
     response = request(FakeLink(partition()), H + path)
     assert response.status_code == 500
     assert response.json() == {"status_code": 500, "message": OFF, "description": OFF}
@@ -106,7 +106,7 @@ def test_without_one_the_others_say_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("path", ["/apps", "/gaps"])
-def test_while_none_is_kept_the_reason_is_told(kept: Kept, path: str) -> None:
+def test_the_reason_is_shown_while_nothing_is_recorded(kept: Kept, path: str) -> None:
     past = HistoryReader(replace(kept, problem="disk full"))
     assert refusal(request(FakeLink(), H + path, past=past)) == (503, "There is no history: disk full")
 
@@ -151,12 +151,12 @@ def test_lists_are_narrowed_by_the_query(ask: Ask, query: str, expected: list[st
     assert shown(ask(f"/applications{query}")) == expected
 
 
-def test_the_past_may_be_said_from_now(ask: Ask) -> None:
+def test_times_may_be_relative_to_now(ask: Ask) -> None:
     assert shown(ask("/applications?until=-999999h")) == []
     assert shown(ask("/applications?since=-999999h")) == ["app-1", "app-2", "=app-3"]
 
 
-def test_a_list_goes_on_where_the_link_says(ask: Ask) -> None:
+def test_the_link_leads_to_the_next_page(ask: Ask) -> None:
     first = ask("/applications?limit=2")
     match = re.fullmatch(r'</ws/v1/history/applications\?(limit=2&after=\S+)>; rel="next"', first.headers["Link"])
     assert match
@@ -205,7 +205,7 @@ def test_a_list_can_be_had_as_csv(ask: Ask, query: str, accept: str) -> None:
     assert [dict(zip(names, row, strict=True))["applicationID"] for row in rows] == ["app-1", "app-2", "'=app-3"]
 
 
-def test_csv_goes_on_page_by_page_too(ask: Ask) -> None:
+def test_csv_has_pages_too(ask: Ask) -> None:
     first = ask("/applications?format=csv&limit=2")
     following = first.headers["Link"].partition("?")[2].partition(">")[0]
     assert len(ask(f"/applications?{following}").text.splitlines()) == 2
@@ -219,7 +219,7 @@ def test_who_wants_json_gets_it_whatever_else_they_would_take(ask: Ask) -> None:
 
 
 CLOSED = AccessControl(
-    Authorizer(people(), Authenticator(certificates=True), admins=parse_acl("root")),
+    Authorizer(loopback_users(), Authenticator(certificates=True), admins=parse_acl("root")),
     Cors((), is_open=False, credentials=True),
 )
 ADMINISTERS = {"carl": {"submit": ["root.a"], "admin": ["root.a"]}, "eve": {"submit": ["root"], "admin": []}}
@@ -234,7 +234,7 @@ def rights(query: Query) -> Answer:
 
 def asked_by(user: str, path: str, kept: Kept, link: FakeLink | None = None, *groups: str) -> httpx.Response:
     known = link or FakeLink(partition(), worker=rights)
-    return request(known, H + path, guard=CLOSED, shown=Certificate((user,), groups), past=HistoryReader(kept))
+    return request(known, H + path, control=CLOSED, shown=Certificate((user,), groups), past=HistoryReader(kept))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_what_ran_each_minute_is_the_same_for_all(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_what_the_document_says_may_be_asked_is_what_may_be_asked(name: ListName) -> None:
+def test_the_documented_parameters_are_the_accepted_ones(name: ListName) -> None:
     told = {one.name for route in HISTORY.routes if route.path == f"{H}/{name}" for one in route.parameters}
     response = request(FakeLink(), f"{H}/{name}?no-such-name", past=HistoryReader(Kept(Path("/none"))))
     assert told == set(refusal(response)[1].partition("those are: ")[2].split(", "))

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from common.settings import Settings
-from tests.webservice.fakes import FakeLink, people
+from tests.webservice.fakes import FakeLink, loopback_users
 from tests.webservice.server import serving
 from webservice.api import Api, StreamResponse
 from webservice.http1 import BoundedHttpProtocol
@@ -33,7 +33,7 @@ def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHtt
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
-        api = Api(FakeLink(), people(), Settings())
+        api = Api(FakeLink(), loopback_users(), Settings())
         config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None)
         config.load()
         state = ServerState()
@@ -54,7 +54,7 @@ def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHtt
     return asyncio.run(run())
 
 
-def test_a_client_that_says_nothing_is_left() -> None:
+def test_a_client_that_sends_nothing_is_disconnected() -> None:
     assert converse(b"") == b""
 
 
@@ -82,14 +82,14 @@ def test_what_is_no_request_is_refused() -> None:
 
 @pytest.mark.parametrize("head", [b"GET /", REQUEST[:-2] + b"X: "], ids=["path", "header"])
 @pytest.mark.parametrize("length", [70_000, 3_000_000], ids=["longer", "much longer"])
-def test_a_head_that_is_too_long_is_refused_and_said_so(head: bytes, length: int) -> None:
+def test_a_head_that_is_too_long_is_answered_with_431(head: bytes, length: int) -> None:
     received = converse(head + b"x" * length, BoundedHttpProtocol)
     assert received.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert received.endswith(b"\r\n\r\nThe head of the request is too long\n")
 
 
 @pytest.mark.parametrize("begun", [REQUEST, REQUEST.replace(b"GET", b"HEAD"), CHUNKED], ids=["get", "head", "chunked"])
-def test_nonsense_in_the_middle_ends_the_connection_and_upsets_nobody(
+def test_invalid_data_after_a_request_ends_the_connection_without_a_traceback(
     begun: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     converse(begun + b"\0\0\0\r\n\r\n")

@@ -39,7 +39,7 @@ def lines(*partitions: list[Family]) -> list[str]:
     return [line for line in written(*partitions).decode().splitlines() if line[0] != "#"]
 
 
-def test_series_of_several_partitions_are_told_apart() -> None:
+def test_series_of_several_partitions_have_the_partition_label() -> None:
     one = [family("node", (["active"], 2), (["failed"], 1))]
     other = [family("node", (["active"], 3))]
     assert written(one, other) == (
@@ -92,7 +92,7 @@ def test_a_bucket_of_a_histogram_counts_what_is_below_it_too() -> None:
     )
 
 
-def test_histograms_of_several_partitions_are_told_apart() -> None:
+def test_histograms_of_several_partitions_have_the_partition_label() -> None:
     assert lines([histogram(([], [1, 0, 1], 20.25))], [histogram(([], [0, 2], 2), bounds=(1,))]) == [
         'lag_bucket{partition="p0",le="0.5"} 1',
         'lag_bucket{partition="p0",le="10"} 1',
@@ -145,7 +145,7 @@ def test_a_family_that_is_of_another_type_than_the_first_of_its_name_is_left_out
     assert lines([family("a", ([], 1), labels=()), family("a", ([], 2), kind="counter", labels=())]) == ["a 1"]
 
 
-def test_the_queues_of_two_partitions_that_become_one_name_are_told_apart() -> None:
+def test_queues_of_two_partitions_with_one_metric_name_stay_apart() -> None:
     one = [family("yunikorn_root_a_b_queue_container", (["released"], 1), kind="counter")]
     assert lines(one, one) == [
         'yunikorn_root_a_b_queue_container{partition="p0",state="released"} 1',

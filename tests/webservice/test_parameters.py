@@ -20,7 +20,7 @@ from webservice.views import RequestError
 
 
 @pytest.mark.parametrize(("text", "bad"), [("a%20b", False), ("a%zzb", True), ("a%", True), ("%4", True), ("", False)])
-def test_a_path_with_a_broken_escape_is_noticed(text: str, *, bad: bool) -> None:
+def test_a_path_with_a_broken_escape_is_detected(text: str, *, bad: bool) -> None:
     assert has_bad_escape(text) is bad
 
 
@@ -156,7 +156,7 @@ NOW = 1_800_000_000 * S
         ("999999999999", 2**63 - 1),
     ],
 )
-def test_a_moment_can_be_said_in_several_ways(text: str, expected: int) -> None:
+def test_a_time_can_be_written_in_several_ways(text: str, expected: int) -> None:
     assert moment_ns(text, NOW) == expected
 
 

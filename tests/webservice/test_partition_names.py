@@ -18,7 +18,7 @@ def test_a_name_that_one_partition_has_leads_there() -> None:
     assert directory.show(one).shown == "gpu"
 
 
-def test_two_partitions_with_one_usual_name_are_told_apart() -> None:
+def test_two_partitions_with_one_usual_name_have_different_shown_names() -> None:
     first = PartitionEntry(full_name="a_b_default", name="default", rm_id="a_b")
     second = PartitionEntry(full_name="a_b_default~1", name="b_default", rm_id="a")
     directory = PartitionNames([first, second])
@@ -74,7 +74,7 @@ def listing(*entries: PartitionEntry, away: str = "rm-3") -> PartitionList:
     return PartitionList(partitions=list(entries), build_information=builds, started_ns=7, managers=managers)
 
 
-def test_what_one_manager_has_is_told_without_what_others_have() -> None:
+def test_select_rm_returns_the_part_of_one_rm() -> None:
     first, second = partition("rm-1"), partition("rm-2")
     assert select_rm(listing(first, second), "rm-2") == PartitionList(
         partitions=[second],
@@ -88,7 +88,7 @@ def test_a_manager_without_partitions_is_known_all_the_same() -> None:
     assert select_rm(listing(partition("rm-1")), "rm-3").partitions == []
 
 
-def test_an_unknown_manager_is_told_with_those_there_are() -> None:
+def test_an_unknown_rm_is_an_error_with_the_registered_ones() -> None:
     with pytest.raises(RequestError, match="RM 'RM-1' is not registered, those that are: rm-1, rm-3"):
         select_rm(listing(partition("rm-1")), "RM-1")
     with pytest.raises(RequestError, match="those that are: none") as refused:

@@ -16,7 +16,7 @@ from tests.machines import said
 from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_admin_actions import TWO_QUEUES
 from tests.webservice.event_worker import FakeWorker
-from tests.webservice.fakes import ADMIN, ALICE, FakeLink, partition, people, request
+from tests.webservice.fakes import ADMIN, ALICE, FakeLink, loopback_users, partition, request
 from webservice.broker_client import Change
 
 PATHS = ["/ws/v1/events/batch", "/ws/v1/events/stream"]
@@ -101,7 +101,7 @@ def test_there_is_nothing_to_follow_before_there_is_a_partition() -> None:
         (True, 1, "?count=abc", 400, 'strconv.ParseUint: parsing "abc": invalid syntax'),
     ],
 )
-def test_what_stands_in_the_way_of_a_stream_is_said_in_the_order_that_clients_know(
+def test_the_errors_of_a_stream_have_the_order_that_clients_expect(
     tracking: bool, streams_max: int, query: str, status: int, text: str
 ) -> None:
     worker = FakeWorker(streams_max=streams_max)
@@ -129,7 +129,7 @@ def test_an_application_is_killed_by_who_asks() -> None:
 
 def test_an_application_is_moved_by_who_asks() -> None:
     asked = link()
-    response = request(asked, f"{APPLICATION}/move?queue=root.A.b%2fc", "POST", who=people(0))
+    response = request(asked, f"{APPLICATION}/move?queue=root.A.b%2fc", "POST", who=loopback_users(0))
     assert response.status_code == 200
     wanted = MoveApplication(application_id="App +%1", queue="root.a.b/c", actor=ADMIN, name="default")
     assert asked.changes == [("rm-1_default", wanted)]
@@ -152,7 +152,7 @@ def test_an_answer_to_a_change_names_the_partition_as_every_other_answer_does(
         return answered
 
     asked = FakeLink(*others, partition("rm-1"), changer=changer)
-    response = request(asked, f"/ws/v1/partition/{path}/{action}", "POST", who=people(0))
+    response = request(asked, f"/ws/v1/partition/{path}/{action}", "POST", who=loopback_users(0))
     assert (response.status_code, response.json()["partition"]) == (200, shown)
 
 
@@ -165,13 +165,13 @@ def test_a_refusal_of_steps_names_the_partition_as_every_other_answer_does() -> 
         return answered
 
     asked = FakeLink(partition("rm-2"), partition("rm-1"), changer=changer)
-    response = request(asked, "/ws/v1/partition/rm-1_default/schedule", "POST", who=people(0))
+    response = request(asked, "/ws/v1/partition/rm-1_default/schedule", "POST", who=loopback_users(0))
     assert response.json()["message"].startswith("partition rm-1_default decides by itself")
 
 
 @pytest.mark.parametrize("action", ["kill", "move?queue=root.b"])
 @pytest.mark.parametrize("status", [400, 403, 404, 409])
-def test_what_the_worker_refuses_is_told_as_it_says(action: str, status: int) -> None:
+def test_a_refusal_of_the_worker_is_passed_on(action: str, status: int) -> None:
     asked = FakeLink(partition(), changer=lambda _: Answer(status=status, body=b"so it is"))
     response = request(asked, f"{APPLICATION}/{action}", "POST")
     assert response.json() == {"status_code": status, "message": "so it is", "description": "so it is"}
@@ -218,7 +218,7 @@ SCHEDULE = "/ws/v1/partition/default/schedule"
 )
 def test_a_scheduler_administrator_has_a_partition_decide_step_by_step(query: str, steps: int) -> None:
     asked = link()
-    response = request(asked, f"{SCHEDULE}{query}", "POST", who=people(0))
+    response = request(asked, f"{SCHEDULE}{query}", "POST", who=loopback_users(0))
     assert (response.status_code, response.json()) == (200, {"made": steps})
     assert asked.changes == [("rm-1_default", Schedule(steps=steps, name="default"))]
 
@@ -226,7 +226,7 @@ def test_a_scheduler_administrator_has_a_partition_decide_step_by_step(query: st
 @pytest.mark.parametrize("steps", ["0", "-1", "1.5", "many", "", "1e3", "\u0663", str(STEPS_MAX + 1), "9" * 1500])
 def test_a_number_of_steps_that_cannot_be_is_refused_with_what_can(steps: str) -> None:
     asked = link()
-    response = request(asked, f"{SCHEDULE}?steps={steps}", "POST", who=people(0))
+    response = request(asked, f"{SCHEDULE}?steps={steps}", "POST", who=loopback_users(0))
     assert response.status_code == 400
     assert response.json()["message"].startswith(f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}")
     assert asked.changes == []
@@ -239,9 +239,9 @@ def test_steps_are_for_scheduler_administrators_only() -> None:
     assert asked.changes == []
 
 
-def test_steps_that_the_worker_refuses_are_told_as_it_says() -> None:
+def test_refused_steps_have_the_text_of_the_worker() -> None:
     asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it decides by itself"))
-    response = request(asked, SCHEDULE, "POST", who=people(0))
+    response = request(asked, SCHEDULE, "POST", who=loopback_users(0))
     assert (response.status_code, response.json()["message"]) == (409, "it decides by itself")
 
 

@@ -69,7 +69,7 @@ def test_a_small_answer_is_always_asked_for_and_made_only_if_something_changed()
     played(story)
 
 
-def test_those_who_come_while_it_is_asked_share_the_next_answer() -> None:
+def test_requests_during_a_query_share_the_next_answer() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first = asyncio.create_task(told(one))
@@ -118,7 +118,7 @@ def test_what_is_not_kept_has_a_turn_of_its_own() -> None:
     played(story)
 
 
-def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_waits_too_long_for_its_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first = asyncio.create_task(told(one, Query(what="nodes", args={"limit": "1"})))
@@ -133,7 +133,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatc
     played(story)
 
 
-def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+def test_a_cancelled_request_does_not_cancel_the_others() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first, second = asyncio.create_task(told(one)), asyncio.create_task(told(one))
@@ -146,7 +146,7 @@ def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
     played(story)
 
 
-def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
+def test_a_failure_reaches_all_waiting_requests_and_is_not_cached() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.fails = "it does not answer"
         worker.open.clear()
@@ -176,7 +176,7 @@ def test_an_expensive_answer_is_given_again_until_the_worker_has_done_something_
     played(story)
 
 
-def test_while_the_next_one_is_made_nobody_waits() -> None:
+def test_requests_do_not_wait_while_an_answer_is_renewed() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         await told(one)
@@ -198,7 +198,7 @@ def test_while_the_next_one_is_made_nobody_waits() -> None:
     played(story)
 
 
-def test_those_for_whom_it_is_too_old_wait_for_the_one_that_is_made_for_nobody() -> None:
+def test_requests_wait_for_a_renewal_once_the_answer_is_too_old() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         await told(one)
@@ -336,7 +336,7 @@ def test_a_list_that_is_too_long_is_put_together(monkeypatch: pytest.MonkeyPatch
     asyncio.run(run())
 
 
-def test_a_list_that_has_not_changed_since_it_was_begun_is_not_put_together_again() -> None:
+def test_an_unchanged_list_is_not_joined_again() -> None:
     lister, clock = Lister(3), Clock()
 
     async def run() -> None:

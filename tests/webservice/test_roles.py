@@ -15,7 +15,7 @@ import pytest
 from common.acl import parse_acl
 from common.query_messages import Actor, KillApplication, MoveApplication, Query
 from common.settings import Settings
-from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
+from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
 from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
@@ -86,18 +86,20 @@ ROLES = {
 
 
 @pytest.fixture(scope="module")
-def guard(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
+def control(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
     return closed(tmp_path_factory.mktemp("keys"))
 
 
 def closed(folder: Path, *origins: str) -> AccessControl:
-    """A door at which everybody has to say who they are, in any way."""
+    """A authenticator at which everybody has to say who they are, in any way."""
     file = folder / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    door = Authenticator(keys=KeyFile(file), certificates=True, proxies=(ip_network("10.1.0.0/16"),), clock=lambda: NOW)
-    entrance = Authorizer(people(), door, admins=parse_acl(ADMINS), origins=origins)
-    return AccessControl(entrance, Cors(origins, is_open=False, credentials=True))
+    authenticator = Authenticator(
+        keys=KeyFile(file), certificates=True, proxies=(ip_network("10.1.0.0/16"),), clock=lambda: NOW
+    )
+    authorizer = Authorizer(loopback_users(), authenticator, admins=parse_acl(ADMINS), origins=origins)
+    return AccessControl(authorizer, Cors(origins, is_open=False, credentials=True))
 
 
 def path_of(route: Route) -> str:
@@ -134,7 +136,7 @@ def test_the_document_has_the_rule_of_every_route_and_no_other() -> None:
     assert rules() == {named(route): route.access.value for route in ROUTES}
 
 
-def test_only_what_tells_nothing_of_anybody_s_work_is_for_everybody() -> None:
+def test_only_harmless_routes_are_for_unauthenticated_callers() -> None:
     told = {"/ws/v1/openapi.json", "/ws/v1/stack", "/ws/v1/fullstatedump"}  # the last two only say where to look
     assert {route.path for route in ROUTES if route.access is Access.ANYBODY} == told
 
@@ -150,9 +152,7 @@ def test_every_change_is_for_administrators_or_decided_by_the_worker() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(
-    role: str, route: Route, guard: AccessControl
-) -> None:
+def test_every_role_may_use_exactly_the_routes_of_its_rule(role: str, route: Route, control: AccessControl) -> None:
     who, link = ROLES[role], link_for(route)
     expected = who.status(route, rules_of_all()[named(route)])
     answer = request(
@@ -162,7 +162,7 @@ def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(
         headers=dict(who.headers),
         body=BODIES.get(route.path, b""),
         client=who.client,
-        guard=guard,
+        control=control,
         shown=who.shown,
         settings=DEBUG,
     )
@@ -179,12 +179,18 @@ def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(
 
 @pytest.mark.parametrize("role", [name for name, one in ROLES.items() if one.user])
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.access in (Access.SEEN, Access.OWN)], ids=named)
-def test_workers_hear_for_whom_they_answer(role: str, route: Route, guard: AccessControl) -> None:
+def test_workers_receive_the_viewer(role: str, route: Route, control: AccessControl) -> None:
     who, link = ROLES[role], FakeLink(partition())
     if who.status(route, route.access.value):
         return
     request(
-        link, path_of(route), route.method, headers=dict(who.headers), client=who.client, guard=guard, shown=who.shown
+        link,
+        path_of(route),
+        route.method,
+        headers=dict(who.headers),
+        client=who.client,
+        control=control,
+        shown=who.shown,
     )
     viewers = [query.viewer for _, query in link.asked if isinstance(query, Query)]
     changes = [one for _, one in link.changes if isinstance(one, KillApplication | MoveApplication)]
@@ -195,7 +201,7 @@ def test_workers_hear_for_whom_they_answer(role: str, route: Route, guard: Acces
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: Route) -> None:
+def test_without_authentication_every_caller_sees_everything(route: Route) -> None:
     if route.changes:
         return
     link = link_for(route)
@@ -206,19 +212,19 @@ def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: R
 
 @pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Forwarded-Groups"])
 @pytest.mark.parametrize("role", ["nobody", "scheduler administrator", "with a certificate"])
-def test_who_is_no_proxy_may_name_nobody(header: str, role: str, guard: AccessControl) -> None:
+def test_only_a_trusted_proxy_may_name_a_user(header: str, role: str, control: AccessControl) -> None:
     who = ROLES[role]
     headers = {**who.headers, header: "root"}
-    answer = request(FakeLink(partition()), "/ws/v1/clusters", headers=headers, guard=guard, shown=who.shown)
+    answer = request(FakeLink(partition()), "/ws/v1/clusters", headers=headers, control=control, shown=who.shown)
     assert answer.status_code == 403
     assert "is no proxy that may send X-Forwarded-User" in answer.text
 
 
-def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: AccessControl) -> None:
+def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(control: AccessControl) -> None:
     def seen(headers: dict[str, str], shown: Certificate | None) -> Actor | None:
         link = FakeLink(partition())
         path = "/ws/v1/partition/default/queues"
-        request(link, path, headers=headers, client=PROXY, guard=guard, shown=shown)
+        request(link, path, headers=headers, client=PROXY, control=control, shown=shown)
         return link.asked[0][1].viewer
 
     forwarded, certificate = {"X-Forwarded-User": "carol"}, Certificate(("bob",), ("units",))
@@ -227,17 +233,17 @@ def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: Access
     assert seen(forwarded, None) == Actor(user="carol")
 
 
-def test_a_wrong_token_is_not_mended_by_another_way(guard: AccessControl) -> None:
+def test_an_invalid_token_is_refused_despite_another_method(control: AccessControl) -> None:
     headers = {"Authorization": "Bearer wrong"}
     answer = request(
-        FakeLink(partition()), "/ws/v1/clusters", headers=headers, guard=guard, shown=Certificate(("bob",))
+        FakeLink(partition()), "/ws/v1/clusters", headers=headers, control=control, shown=Certificate(("bob",))
     )
     assert answer.status_code == 401
     assert "The token is invalid: it is no token (JWT). Authenticate by a token" in answer.text
 
 
-def test_who_is_not_known_is_told_every_way_that_there_is(guard: AccessControl) -> None:
-    text = request(FakeLink(), "/ws/v1/clusters", guard=guard).json()["message"]
+def test_an_unauthenticated_caller_gets_all_methods(control: AccessControl) -> None:
+    text = request(FakeLink(), "/ws/v1/clusters", control=control).json()["message"]
     assert text == (
         "The caller is not authenticated. Authenticate by a token (`yunishard token` makes one) in the header"
         " `Authorization: Bearer TOKEN`, or a client certificate, or the proxy in front of this port, where you log in"
@@ -278,18 +284,18 @@ def test_what_browsers_send_by_themselves_counts_for_our_pages_only(
 ) -> None:
     who, link = ROLES[role], FakeLink(partition())
     headers = {**who.headers, **more, **({"Origin": origin} if origin else {})}
-    guard = closed(tmp_path, UI)
-    answer = request(link, KILL, "POST", headers=headers, client=who.client, guard=guard, shown=who.shown)
+    control = closed(tmp_path, UI)
+    answer = request(link, KILL, "POST", headers=headers, client=who.client, control=control, shown=who.shown)
     assert answer.status_code == (200 if role == "submit user" else status)
     assert bool(link.changes) == (answer.status_code == 200)
 
 
-def test_behind_a_proxy_our_own_page_is_the_one_that_the_browser_sees(guard: AccessControl) -> None:
+def test_behind_a_proxy_our_own_page_is_the_one_that_the_browser_sees(control: AccessControl) -> None:
     def status(client: tuple[str, int], shown: Certificate | None, user: dict[str, str]) -> int:
         there = {"X-Forwarded-Host": "yunikorn.example", "X-Forwarded-Proto": "https"}
         headers = {"Origin": "https://yunikorn.example", **there, **user}
         link = FakeLink(partition())
-        return request(link, KILL, "POST", headers=headers, client=client, guard=guard, shown=shown).status_code
+        return request(link, KILL, "POST", headers=headers, client=client, control=control, shown=shown).status_code
 
     assert status(PROXY, None, {"X-Forwarded-User": "alice"}) == 200
     assert status(CLIENT, Certificate(("alice",)), {}) == 403

@@ -17,7 +17,7 @@ from common.query_messages import Answer, Query
 from partition_worker import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
-from tests.webservice.fakes import FakeLink, partition, people, request
+from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
 from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
@@ -74,19 +74,21 @@ def link() -> FakeLink:
 
 
 @pytest.fixture(scope="module")
-def guard(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
+def control(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
     file: Path = tmp_path_factory.mktemp("keys") / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    entrance = Authorizer(people(), Authenticator(keys=KeyFile(file), clock=lambda: NOW), admins=parse_acl("root"))
-    return AccessControl(entrance, Cors(is_open=False))
+    authorizer = Authorizer(
+        loopback_users(), Authenticator(keys=KeyFile(file), clock=lambda: NOW), admins=parse_acl("root")
+    )
+    return AccessControl(authorizer, Cors(is_open=False))
 
 
 @cache
-def read(link: FakeLink, guard: AccessControl | None, path: str, user: str) -> httpx.Response:
+def read(link: FakeLink, control: AccessControl | None, path: str, user: str) -> httpx.Response:
     """What somebody is answered, who asks once."""
     headers = {"Authorization": f"Bearer {token(sub=user, groups=[])}"}
-    return request(link, path, headers=headers, guard=guard)
+    return request(link, path, headers=headers, control=control)
 
 
 def paths(route: Route) -> Iterator[str]:
@@ -105,9 +107,9 @@ READ = [route for route in ROUTES if route.method == "GET" and route.access in (
 
 @pytest.mark.parametrize("user", SECRETS)
 @pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
-def test_nobody_reads_of_what_is_not_theirs(route: Route, user: str, link: FakeLink, guard: AccessControl) -> None:
+def test_callers_see_nothing_of_other_users(route: Route, user: str, link: FakeLink, control: AccessControl) -> None:
     for path in paths(route):
-        answer = read(link, guard, path, user)
+        answer = read(link, control, path, user)
         asked_for = [text for text in path.replace("?", "/").split("/") if text]
         text = answer.text
         if answer.status_code != 200:
@@ -117,23 +119,23 @@ def test_nobody_reads_of_what_is_not_theirs(route: Route, user: str, link: FakeL
 
 
 @pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
-def test_a_scheduler_administrator_reads_what_everybody_does_without_the_door(
-    route: Route, link: FakeLink, guard: AccessControl
+def test_a_scheduler_administrator_sees_what_is_visible_without_authentication(
+    route: Route, link: FakeLink, control: AccessControl
 ) -> None:
     for path in paths(route):
-        theirs, everybody_s = read(link, guard, path, "root"), read(link, None, path, "root")
+        theirs, everybody_s = read(link, control, path, "root"), read(link, None, path, "root")
         assert (theirs.status_code, theirs.content) == (everybody_s.status_code, everybody_s.content)
 
 
-def test_what_nobody_may_read_of_is_there_to_be_read(link: FakeLink) -> None:
+def test_the_hidden_names_exist_in_the_full_answer(link: FakeLink) -> None:
     """Without it none of the above could fail."""
     text = "".join(read(link, None, path, "").text for route in READ for path in paths(route))
     assert [secret for secret in SECRETS["nora"] if secret not in text] == []
 
 
-def test_people_do_read_of_what_is_theirs(link: FakeLink, guard: AccessControl) -> None:
+def test_callers_see_their_own_work(link: FakeLink, control: AccessControl) -> None:
     def text(user: str) -> str:
-        return "".join(read(link, guard, path, user).text for route in READ for path in paths(route))
+        return "".join(read(link, control, path, user).text for route in READ for path in paths(route))
 
     assert "root.p.c" in text("sue")
     assert all(own in text("paula") for own in ("app-p", "ask-p", "paula"))

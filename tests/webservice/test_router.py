@@ -67,10 +67,10 @@ def test_a_declaration_takes_the_summary_and_the_description_from_the_docstring(
         ("*", None),
     ],
 )
-def test_a_path_is_found_mended_or_unknown(path: str, found: Match | Elsewhere | OtherMethods | None) -> None:
+def test_a_path_is_found_corrected_or_unknown(path: str, found: Match | Elsewhere | OtherMethods | None) -> None:
     assert find(ROUTES, "GET", path) == found
 
 
-def test_a_mended_path_never_leaves_the_host() -> None:
+def test_a_corrected_path_stays_on_the_host() -> None:
     assert find(ROUTES, "GET", "//evil.example/..//v/lists") == Elsewhere("/v/lists")
     assert find(ROUTES, "GET", "//evil.example/v/lists") is None

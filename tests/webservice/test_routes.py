@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from common.query_messages import Answer, ManagerEntry, Query
 from common.settings import Settings
-from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, people, request
+from tests.webservice.fakes import FakeLink, SilentLink, echo, loopback_users, partition, request
 from webservice.api import Api
 from webservice.calls import VALIDATIONS_MAX
 
@@ -143,12 +143,12 @@ def test_an_answer_is_passed_on_as_it_is() -> None:
         ("/ws/v1/partition/x/application/a", 404, "Partition not found"),
     ],
 )
-def test_the_first_check_that_fails_is_told(path: str, status: int, text: str) -> None:
+def test_the_first_failed_check_is_reported(path: str, status: int, text: str) -> None:
     response = request(link(), path)
     assert (response.status_code, response.json()["message"]) == (status, text)
 
 
-def test_a_missing_queue_is_told_before_a_wrong_state() -> None:
+def test_a_missing_queue_is_reported_before_a_wrong_state() -> None:
     response = request(FakeLink(partition(), worker=missing_queue), f"{PARTITION}/queue/root.x/applications/completed")
     assert (response.status_code, response.json()["message"]) == (404, "Queue not found")
 
@@ -177,7 +177,7 @@ def test_usage_is_asked_for_by_any_name_while_there_is_one_partition(what: str) 
 
 
 @pytest.mark.parametrize(("path", "text"), [("user/alice", "User not found"), ("group/dev", "Group not found")])
-def test_nobody_is_found_where_there_is_no_partition(path: str, text: str) -> None:
+def test_users_and_groups_are_not_found_without_a_partition(path: str, text: str) -> None:
     response = request(FakeLink(), f"{PARTITION}/usage/{path}")
     assert (response.status_code, response.json()["message"]) == (404, text)
     assert request(link(), f"/ws/v1/partition/x/usage/{path}").json() == {"name": "default"}
@@ -193,7 +193,7 @@ def test_clusters_lists_each_partition_with_the_builds_of_all_rms_its_own_first(
     )
 
 
-def test_clusters_say_since_when_nothing_was_heard_of_their_manager() -> None:
+def test_clusters_show_when_their_rm_disconnected() -> None:
     two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"))
     managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", away_since_ns=5)]
     two.known = replace(two.known, managers=managers)
@@ -206,7 +206,7 @@ def test_partitions_joins_the_answers_of_all_workers() -> None:
     assert response.content == b'[{"name":"gpu"},{"name":"default"}]\n'
 
 
-def test_a_partition_that_says_nothing_is_listed_beside_the_others() -> None:
+def test_a_silent_partition_is_listed_beside_the_others() -> None:
     def worker(query: Query) -> Answer:
         return echo(query) if query.name == "a" else Answer(status=503, body=b"starting")
 
@@ -263,7 +263,7 @@ def test_configurations_are_validated_one_after_the_other_and_only_so_many_wait(
             yield b"partitions: []"
             await rest.wait()
 
-        transport = httpx.ASGITransport(app=Api(link(), people(), Settings()))
+        transport = httpx.ASGITransport(app=Api(link(), loopback_users(), Settings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
             path = "/ws/v1/validate-conf"
             first = [asyncio.create_task(visitor.post(path, content=slow())) for _ in range(VALIDATIONS_MAX)]
@@ -317,7 +317,7 @@ def test_an_expensive_answer_of_a_partition_that_ended_is_not_given_for_the_one_
         nonlocal generation
         entry = replace(partition(), session="first")
         link = FakeLink(entry, worker=worker)
-        transport = httpx.ASGITransport(app=Api(link, people(), Settings()))
+        transport = httpx.ASGITransport(app=Api(link, loopback_users(), Settings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             texts = [(await reader.get(path)).text]
             generation = "later"

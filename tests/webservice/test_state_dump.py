@@ -8,7 +8,7 @@ import httpx
 
 from common.query_messages import Answer, Query, ReadConfig
 from common.settings import Settings
-from tests.webservice.fakes import FakeLink, partition, people, request
+from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from webservice.api import Api
 from webservice.debug_routes import Part, write_json
 from webservice.views import RequestError
@@ -134,7 +134,7 @@ def test_everything_of_the_only_resource_manager_is_there() -> None:
     assert config["DeadlockTimeoutSeconds"] == 60
 
 
-def test_before_anybody_registers_it_says_so() -> None:
+def test_before_an_rm_registers_the_dump_has_a_placeholder() -> None:
     found = dumped(FakeLink())
     assert {**found, "timestamp": 0} == {
         "timestamp": 0,
@@ -215,7 +215,7 @@ def test_one_dump_is_made_at_a_time() -> None:
 
     async def run() -> None:
         link = SlowLink(partition(), worker=worker)
-        api = Api(link, people(), Settings())
+        api = Api(link, loopback_users(), Settings())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://x") as client:
             first = asyncio.create_task(client.get(PATH))
             await asked.wait()

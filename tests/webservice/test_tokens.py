@@ -53,7 +53,7 @@ def signed(payload: bytes) -> str:
 
 
 @pytest.mark.parametrize("algorithm", SIGNERS)
-def test_a_token_of_each_kind_says_who_somebody_is(algorithm: str) -> None:
+def test_a_token_of_each_algorithm_names_its_user(algorithm: str) -> None:
     assert bearer(token(algorithm)) == ALICE
 
 
@@ -214,7 +214,7 @@ def test_a_token_that_is_too_long_is_not_read() -> None:
     assert "more than 8192 bytes" in refusal(token(groups=["x" * 200] * 40))
 
 
-def test_what_is_wrong_is_said_without_a_part_of_the_token() -> None:
+def test_errors_contain_nothing_of_the_token() -> None:
     text = token("RS256")[:-9] + "AAAAAAAAA"
     assert not any(part[:8] in refusal(text) for part in text.split("."))
 
@@ -305,7 +305,7 @@ def test_another_content_counts_after_the_next_look(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b'{"keys":[]}', None, jwks(secret_jwk())])
-def test_while_it_is_broken_the_keys_before_hold_and_the_log_says_it_once(
+def test_the_previous_keys_stay_in_force_while_the_file_is_invalid(
     tmp_path: Path, broken: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "core.rest")

@@ -142,13 +142,13 @@ def test_files_are_only_read(root: Path, method: str) -> None:
     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_the_head_of_a_file_says_how_long_it_is(root: Path) -> None:
+def test_a_head_request_has_the_length_of_the_file(root: Path) -> None:
     response = ask(root, "/main.js", "HEAD")
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["content-length"] == str(len(SCRIPT))
 
 
-def test_a_version_that_the_asker_has_is_not_sent_again(root: Path) -> None:
+def test_a_current_version_is_not_sent_again(root: Path) -> None:
     first = ask(root, "/main.js")
     tag, changed = first.headers["etag"], first.headers["last-modified"]
     assert ask(root, "/main.js", If_None_Match=tag).status_code == 304

@@ -107,7 +107,7 @@ def test_what_runs_is_asked_for_with_a_sample_after_something_was_missed() -> No
     assert "keys" not in args(one, NOW + MINUTE)[0]
 
 
-def test_a_place_in_the_future_is_one_of_a_wrong_clock_and_not_believed() -> None:
+def test_a_read_position_in_the_future_is_ignored() -> None:
     one = collector(ReadPosition("one", 7, last_event_ns=NOW * 2, ended_ns=NOW * 2))
     assert args(one, NOW)[0]["since"] == "0"
     assert heard(one, account(began("a"), first=7)).happened == [began("a")]
@@ -116,7 +116,7 @@ def test_a_place_in_the_future_is_one_of_a_wrong_clock_and_not_believed() -> Non
 # What is kept ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_happened_goes_with_the_place_to_go_on_from() -> None:
+def test_rows_come_with_the_next_read_position() -> None:
     one = collector()
     events, ended = [began("a"), gone("a")], [application(at_ns=NOW)]
     found = heard(one, account(*events, ended=ended))
@@ -148,7 +148,7 @@ def test_only_usage_that_is_another_than_before_is_kept() -> None:
     assert heard(one, account(first=7, sample=told), NOW + 2 * S).usage == []
 
 
-def test_once_an_hour_everybody_is_noted_who_has_something() -> None:
+def test_all_usage_is_recorded_once_an_hour() -> None:
     one = collector(ReadPosition("one", 7, sampled_ns=NOW - S), usage("root", 5))
     found = heard(one, account(first=7, sample=sample(usage("root", 5), users=[usage("bob")], groups=[usage("dev")])))
     assert found.usage == [("queues", usage("root", 5)), ("users", usage("bob")), ("groups", usage("dev"))]
@@ -157,7 +157,7 @@ def test_once_an_hour_everybody_is_noted_who_has_something() -> None:
 # Gaps -----------------------------------------------------------------------------------------------------------------
 
 
-def test_events_that_the_worker_has_forgotten_are_a_gap_with_their_number() -> None:
+def test_events_that_the_worker_discarded_are_a_gap_with_their_number() -> None:
     one = collector(ReadPosition("one", 7, last_event_ns=NOW - S))
     found = heard(one, account(began("a"), first=10))
     assert found.gaps == [Gap("events", NOW - S, NOW, 3, "the worker overwrote events before they were read")]
@@ -176,21 +176,21 @@ def test_another_instance_that_tells_again_what_is_known_is_no_gap_and_nothing_i
     assert found.position == ReadPosition("two", 3, NOW + 2 * S)
 
 
-def test_another_instance_that_begins_later_leaves_a_gap_of_which_nobody_knows_how_much_it_was() -> None:
+def test_another_instance_that_begins_later_leaves_a_gap_of_unknown_size() -> None:
     one = collector(ReadPosition("one", 7, last_event_ns=NOW - S))
     found = heard(one, account(began("a"), instance="two"))
     assert [(gap.since_ns, gap.until_ns, gap.missed) for gap in found.gaps] == [(NOW - S, NOW, None)]
     assert found.position.unsure
 
 
-def test_while_events_are_not_tracked_each_sample_says_so() -> None:
+def test_each_sample_reports_that_events_are_not_tracked() -> None:
     one = collector(ReadPosition("one", 7, sampled_ns=NOW))
     assert one.process_answer(DEFAULT, account(first=7, tracked=False), NOW + S) is None
     found = heard(one, account(first=7, tracked=False, sample=sample()), NOW + MINUTE)
     assert [(gap.what, gap.since_ns, gap.until_ns) for gap in found.gaps] == [("events", NOW, NOW + MINUTE)]
 
 
-def test_minutes_in_which_nobody_answered_are_a_gap() -> None:
+def test_minutes_without_an_answer_are_a_gap() -> None:
     one = collector(ReadPosition("one", 7, sampled_ns=NOW))
     assert heard(one, account(first=7, sample=sample()), NOW + 85 * S).gaps == []
     found = heard(one, account(first=7, sample=sample()), NOW + 85 * S + 5 * MINUTE)

@@ -176,7 +176,7 @@ def test_rows_are_narrowed(path: Path, name: ListName, wanted: HistoryFilter, ex
     assert names(path, name, wanted) == expected
 
 
-def test_a_partition_that_never_was_is_told(path: Path) -> None:
+def test_an_unknown_partition_is_refused(path: Path) -> None:
     with refuses(404, "^Partition not found$"):
         rows(path, "queues", HistoryFilter(partition="nonsense"))
 
@@ -219,7 +219,7 @@ def test_a_viewer_gets_what_is_theirs_and_their_queues(
     assert names(path, name, wanted) == expected
 
 
-def test_a_queue_as_somebody_wrote_it_is_that_of_the_same_name(tmp_path: Path) -> None:
+def test_the_case_of_a_queue_name_does_not_matter(tmp_path: Path) -> None:
     path = written(tmp_path, portion(ended=[application("app-1", queue="Root.A.Nothing", user="eve")]))
     assert names(path, "applications", viewer("carl", admin="root.a")) == ["app-1"]
     assert names(path, "applications", viewer("carl", admin="root.an")) == []
@@ -258,13 +258,13 @@ def test_page_by_page_every_row_comes_once_in_order_also_while_more_are_written(
     assert seen == sorted(seen, key=lambda one: one[0])
 
 
-def test_the_end_of_a_list_says_nothing_of_where_it_goes_on(path: Path) -> None:
+def test_the_last_page_has_no_cursor(path: Path) -> None:
     assert queries.read_page(path, "allocations", ALL, limit=3, after="").next == ""
     assert queries.read_page(path, "allocations", ALL, limit=2, after="").next != ""
 
 
 @pytest.mark.parametrize("after", ["x", "!!", "MQ", "MS4y/", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTkuMQ", "ü"])
-def test_a_cursor_that_is_none_of_ours_is_told(path: Path, after: str) -> None:
+def test_a_malformed_cursor_is_refused(path: Path, after: str) -> None:
     with refuses(400, "^after must be the value of next in an earlier answer$"):
         queries.read_page(path, "allocations", ALL, limit=2, after=after)
 
@@ -299,7 +299,7 @@ def test_a_question_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         queries.read_page(path, "allocations", HistoryFilter(user="nobody"), limit=1, after="", seconds_max=0.0)
 
 
-def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_that_is_no_database_are_refused(tmp_path: Path) -> None:
     with refuses(503, "^The history cannot be read: unable to open"):
         rows(tmp_path / "none.sqlite", "queues")
     other = tmp_path / "other.sqlite"

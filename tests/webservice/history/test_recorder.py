@@ -88,7 +88,7 @@ def test_what_workers_tell_is_in_the_file(path: Path) -> None:
     assert len(read(path, "SELECT at FROM totals")) >= 1
 
 
-def test_after_a_restart_it_goes_on_and_nothing_is_there_twice(path: Path) -> None:
+def test_recording_continues_after_a_restart_without_duplicates(path: Path) -> None:
     world = World(path)
     world.run(4)
     world.events.append(gone("b"))
@@ -167,7 +167,7 @@ def test_only_one_process_writes(path: Path) -> None:
     assert "another process writes it" in keeper.problem
 
 
-def test_once_the_file_can_be_used_it_is_and_that_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recording_begins_once_the_file_is_usable_and_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World(path)
     path.mkdir()  # something is in the way

@@ -77,12 +77,12 @@ def test_a_key_can_be_used_again(path: Path) -> None:
     assert read(path, RUNS) == [("a", NOW, NOW + S, "STOPPED_BY_RM"), ("a", NOW + 5 * S, None, "")]
 
 
-def test_one_that_is_reported_anew_is_the_same(path: Path) -> None:
+def test_an_allocation_that_is_reported_again_is_one_row(path: Path) -> None:
     write(path, portion(began("a")), portion(began("a", NOW + 5 * S)))
     assert read(path, RUNS) == [("a", NOW, None, "")]
 
 
-def test_one_whose_beginning_nobody_saw_has_none(path: Path) -> None:
+def test_an_allocation_whose_beginning_was_missed_has_none(path: Path) -> None:
     write(path, portion(gone("a")))
     assert read(path, RUNS) == [("a", None, NOW + S, "STOPPED_BY_RM")]
 
@@ -109,7 +109,7 @@ def test_a_full_name_that_goes_to_another_rm_takes_no_history_along(path: Path) 
     assert read(path, "SELECT full_name FROM partitions ORDER BY id") == [("a_b_c~1.1",), ("a_b_c",)]
 
 
-def test_what_no_longer_runs_has_ended_though_nobody_told_how(path: Path) -> None:
+def test_an_allocation_that_no_longer_runs_has_an_unknown_end(path: Path) -> None:
     write(path, portion(began("a"), began("b")), portion(began("c"), partition=GPU))
     write(path, portion(keys=["b"], at_ns=NOW + MINUTE))
     assert read(path, RUNS) == [("a", NOW, NOW + MINUTE, "UNKNOWN"), ("b", NOW, None, ""), ("c", NOW, None, "")]
@@ -137,7 +137,7 @@ def test_an_application_is_a_row_with_what_it_used_and_how_many_allocations_it_h
     ]
 
 
-def test_why_one_fails_is_remembered_until_it_has(path: Path) -> None:
+def test_the_reason_of_a_failure_is_stored_until_the_application_ends(path: Path) -> None:
     write(path, portion(Failing(NOW - S, "app-1", "killed by op")))
     write(path, portion(ended=[application(state="Failed"), application("app-2", state="Failed")]))
     assert read(path, "SELECT application, message FROM applications") == [("app-1", "killed by op"), ("app-2", "")]
@@ -168,7 +168,7 @@ def test_a_sample_is_a_row_and_so_is_each_usage(path: Path) -> None:
     ]
 
 
-def test_the_latest_usage_is_found_again_without_that_of_those_who_have_none(path: Path) -> None:
+def test_the_latest_usage_is_read_without_zero_usage(path: Path) -> None:
     sampled = portion().position._replace(sampled_ns=NOW + S)
     earlier = replace(portion(), position=sampled, usage=[("queues", usage("root", 1)), ("queues", usage("root.a", 1))])
     later = replace(earlier, at_ns=NOW + S, usage=[("queues", usage("root", 2)), ("queues", Usage("root.a", 0, {}))])

@@ -1,4 +1,4 @@
-"""Rows as a table for spreadsheets."""
+"""Rows of the history as CSV."""
 
 import csv
 import io

@@ -1,7 +1,8 @@
-"""Who stands at the door: which way counts, and what is told to those whom no way names."""
+"""Authentication: which method counts, the owners of loopback connections, and the log of refusals."""
 
 import asyncio
 import grp
+import logging
 import os
 import pwd
 import socket
@@ -13,20 +14,24 @@ import pytest
 
 from common.acl import parse_acl
 from common.query_messages import Actor
-from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, people
+from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, FakeLink, loopback_users, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
 from webservice.auth import (
     CERTIFICATE,
+    LOGGED_A_MINUTE_MAX,
     PROXY,
     TOKEN,
+    AccessControl,
     Authenticator,
+    Authorizer,
     KeyFile,
     LoopbackUsers,
     Unauthenticated,
     look_up_account,
 )
 from webservice.credentials import Certificate, Identity, TokenTerms, UntrustedHeaders
+from webservice.cross_site import Cors
 from webservice.views import RequestError
 
 HERE = "127.0.0.1"
@@ -45,15 +50,15 @@ def by_token(tmp_path: Path) -> Authenticator:
     return Authenticator(keys=KeyFile(file), clock=lambda: NOW)
 
 
-def stranger(door: Authenticator, *asked: object) -> str:
+def refusal(authenticator: Authenticator, *asked: object) -> str:
     with pytest.raises(Unauthenticated) as found:
-        door.authenticate(*asked)
+        authenticator.authenticate(*asked)
     return str(found.value)
 
 
-def test_a_door_with_a_way_is_closed(by_token: Authenticator) -> None:
+def test_with_a_method_callers_must_authenticate(by_token: Authenticator) -> None:
     assert Authenticator().is_off
-    assert not any(door.is_off for door in (by_token, BY_CERTIFICATE, BY_PROXY))
+    assert not any(authenticator.is_off for authenticator in (by_token, BY_CERTIFICATE, BY_PROXY))
 
 
 @pytest.mark.parametrize("kind", [b"Bearer", b"bearer", b"BEARER", b"Bearer "])
@@ -63,23 +68,23 @@ def test_the_word_before_a_token_may_be_written_in_any_way(by_token: Authenticat
 
 
 def test_two_tokens_are_none(by_token: Authenticator) -> None:
-    assert "The token is invalid: it is no token" in stranger(by_token, [BEARER, BEARER], HERE)
+    assert "The token is invalid: it is no token" in refusal(by_token, [BEARER, BEARER], HERE)
 
 
 def test_what_a_token_must_say_is_held_against_it(by_token: Authenticator) -> None:
     wanting = Authenticator(keys=by_token.keys, terms=TokenTerms(issuer="us"), clock=lambda: NOW)
-    assert "another issuer" in stranger(wanting, [BEARER], HERE)
+    assert "another issuer" in refusal(wanting, [BEARER], HERE)
 
 
-def test_another_kind_of_authorization_says_nothing(by_token: Authenticator) -> None:
+def test_another_authorization_scheme_does_not_count(by_token: Authenticator) -> None:
     headers = [(b"authorization", b"Basic YWxpY2U6cw==")]
-    assert stranger(by_token, headers, HERE).startswith("The caller is not authenticated. Authenticate by a token")
+    assert refusal(by_token, headers, HERE).startswith("The caller is not authenticated. Authenticate by a token")
 
 
 def test_ways_that_are_not_open_do_not_count(by_token: Authenticator) -> None:
-    assert stranger(by_token, [], HERE, ALICE_CERTIFICATE)
-    assert stranger(BY_CERTIFICATE, [BEARER], HERE)
-    assert stranger(BY_PROXY, [BEARER], "10.0.0.1", ALICE_CERTIFICATE)
+    assert refusal(by_token, [], HERE, ALICE_CERTIFICATE)
+    assert refusal(BY_CERTIFICATE, [BEARER], HERE)
+    assert refusal(BY_PROXY, [BEARER], "10.0.0.1", ALICE_CERTIFICATE)
 
 
 def test_each_way_names_its_person() -> None:
@@ -92,14 +97,14 @@ def test_each_way_names_its_person() -> None:
 
 @pytest.mark.parametrize("address", [HERE, "::1", "11.0.0.1", ""])
 def test_only_a_proxy_that_is_named_may_name_others_even_on_this_machine(address: str) -> None:
-    for door in (BY_PROXY, BY_CERTIFICATE):
+    for authenticator in (BY_PROXY, BY_CERTIFICATE):
         with pytest.raises(UntrustedHeaders, match="is no proxy that may send X-Forwarded-User"):
-            door.authenticate([FORWARDED], address, ALICE_CERTIFICATE)
+            authenticator.authenticate([FORWARDED], address, ALICE_CERTIFICATE)
 
 
-def test_a_stranger_is_told_the_ways_that_there_are() -> None:
-    assert stranger(BY_CERTIFICATE, [], HERE).endswith("Authenticate by a client certificate")
-    assert stranger(BY_PROXY, [], HERE).endswith("Authenticate by the proxy in front of this port, where you log in")
+def test_an_unauthenticated_caller_gets_the_methods_that_are_on() -> None:
+    assert refusal(BY_CERTIFICATE, [], HERE).endswith("Authenticate by a client certificate")
+    assert refusal(BY_PROXY, [], HERE).endswith("Authenticate by the proxy in front of this port, where you log in")
 
 
 def ask(who: LoopbackUsers, client: tuple[str, int] = CLIENT, server: tuple[str, int] = SERVER) -> Actor:
@@ -110,54 +115,54 @@ def ask(who: LoopbackUsers, client: tuple[str, int] = CLIENT, server: tuple[str,
 
 
 def test_a_local_user_is_known_with_all_groups() -> None:
-    assert ask(people()) == ALICE
+    assert ask(loopback_users()) == ALICE
 
 
 def test_who_runs_the_process_is_a_scheduler_administrator() -> None:
-    assert ask(people(0)) == ADMIN
+    assert ask(loopback_users(0)) == ADMIN
 
 
 @pytest.mark.parametrize("text", ["alice", "bob,alice", "bob dev", "*", " dev"])
-def test_so_is_everybody_on_the_list(text: str) -> None:
-    assert ask(people(admins=parse_acl(text))).scheduler_admin
+def test_listed_users_and_groups_are_scheduler_administrators(text: str) -> None:
+    assert ask(loopback_users(admins=parse_acl(text))).scheduler_admin
 
 
 @pytest.mark.parametrize("text", ["", "bob", "bob ops", "dev"])
 def test_others_are_not(text: str) -> None:
-    assert not ask(people(admins=parse_acl(text))).scheduler_admin
+    assert not ask(loopback_users(admins=parse_acl(text))).scheduler_admin
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::1", "testclient"])
-def test_from_elsewhere_asks_nobody(address: str) -> None:
+def test_a_connection_from_another_machine_has_no_owner(address: str) -> None:
     with pytest.raises(RequestError, match="changes are accepted only from this machine"):
-        ask(people(), (address, 40000))
+        ask(loopback_users(), (address, 40000))
 
 
-def test_a_connection_that_is_not_there_is_nobody_s() -> None:
+def test_an_unlisted_connection_has_no_owner() -> None:
     with pytest.raises(RequestError, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
-        ask(people(), ("127.0.0.1", 40001))
+        ask(loopback_users(), ("127.0.0.1", 40001))
 
 
-def test_a_connection_of_two_is_nobody_s() -> None:
+def test_a_connection_with_two_owners_has_none() -> None:
     twice = [line(CLIENT, SERVER, uid=0), line(CLIENT, SERVER, uid=1000)]
     with pytest.raises(RequestError, match="was not found"):
-        ask(people(tables=lambda: twice))
+        ask(loopback_users(tables=lambda: twice))
 
 
-def test_without_tables_nobody_is_known() -> None:
+def test_without_tables_connections_have_no_owner() -> None:
     with pytest.raises(RequestError, match="was not found, which needs Linux"):
-        ask(people(tables=list))
+        ask(loopback_users(tables=list))
 
 
-def test_a_table_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_table_is_an_error() -> None:
     def closed() -> list[str]:
         raise PermissionError(13, "Permission denied", "/proc/net/tcp")
 
     with pytest.raises(RequestError, match=r"cannot be looked up: .*Permission denied"):
-        ask(people(tables=closed))
+        ask(loopback_users(tables=closed))
 
 
-def test_an_account_that_cannot_be_read_is_told() -> None:
+def test_an_account_that_cannot_be_looked_up_is_an_error() -> None:
     def broken(uid: int) -> Identity:
         raise OSError(f"the directory is down for {uid}")
 
@@ -191,7 +196,7 @@ def test_a_real_connection_is_the_user_s_who_opened_it() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists() or sys.platform != "linux", reason="Linux only")
-def test_a_real_connection_that_was_closed_is_nobody_s() -> None:
+def test_a_real_connection_that_was_closed_has_no_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = listener.getsockname()
         client = socket.create_connection(server)
@@ -201,3 +206,41 @@ def test_a_real_connection_that_was_closed_is_nobody_s() -> None:
             client.close()
             with pytest.raises(RequestError):
                 ask(LoopbackUsers(), name, server)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_refusals_are_logged_without_secrets_and_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "core.rest")
+    clock = Clock()
+    control = AccessControl(
+        Authorizer(loopback_users(), Authenticator(certificates=True), clock=clock), Cors(is_open=False)
+    )
+    secret = token()
+
+    def knock() -> None:
+        headers = {"Authorization": f"Bearer {secret}", "X-Forwarded-User": "root"}
+        assert request(FakeLink(), "/ws/v1/clusters?a=%0A", headers=headers, control=control).status_code == 403
+
+    for _ in range(LOGGED_A_MINUTE_MAX + 3):
+        knock()
+    assert len(caplog.messages) == LOGGED_A_MINUTE_MAX
+    assert caplog.messages[0].startswith("refused: GET /ws/v1/clusters from 127.0.0.1: 127.0.0.1 is no proxy ")
+    clock.now += 60
+    knock()
+    assert caplog.messages[LOGGED_A_MINUTE_MAX] == "requests refused in that minute besides those logged: 3"
+    assert len(caplog.messages) == LOGGED_A_MINUTE_MAX + 2
+    assert not any(part in "".join(caplog.messages) for part in secret.split("."))
+
+
+def test_a_refused_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "core.rest")
+    control = AccessControl(Authorizer(loopback_users(), Authenticator(certificates=True)), Cors(is_open=False))
+    path = "/ws/v1/partition/default/schedule"
+    assert request(FakeLink(), path, "POST", control=control).status_code == 401
+    assert caplog.messages == [f"refused: POST {path} from 127.0.0.1: The caller is not authenticated"]
