@@ -12,21 +12,14 @@ changed nothing, one that dies after finds the decision in its record. Not here:
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import ClassVar, Final
 
 from broker.registry import Registry, RmSession
-from broker.rm_records import RmPersistence
-from broker.state import CONFLICT, UNAVAILABLE, BrokerState, ChangeRefused, RolloutOutcome
+from broker.rm_records import RmPersistence, build_record
+from broker.state import BrokerState, ChangeRefused, RolloutOutcome
+from common import control_messages
 from common.config.model import PartitionConfig
-from common.control_messages import (
-    AbortConfig,
-    CommitConfig,
-    ConfigVersion,
-    ConfigVote,
-    PrepareConfig,
-    Recorded,
-    WorkerEnded,
-)
 from common.messages import Control, Header
 from common.names import usual_name
 from common.wire import NEVER, Outgoing, make_outgoing
@@ -67,10 +60,12 @@ class Rollout:
     def build_prepare(self, registry: Registry, partition: str) -> Outgoing:
         """Ask a worker for its vote."""
         config = self.configs[partition]
-        message = PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
+        message = control_messages.PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
         return self._build(registry, partition, message)
 
-    def build_outcome(self, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
+    def build_outcome(
+        self, registry: Registry, outcome: type[control_messages.CommitConfig | control_messages.AbortConfig]
+    ) -> list[Outgoing]:
         """Request all workers to commit or to abort."""
         return [self._build(registry, partition, outcome(rollout=self.number)) for partition in self.configs]
 
@@ -86,7 +81,7 @@ class ConfigChange(ABC):
     label: ClassVar[str]
     """For sentences that end with `of RM x`."""
 
-    def __init__(self, rollout: Rollout, version: ConfigVersion | None) -> None:
+    def __init__(self, rollout: Rollout, version: control_messages.ConfigVersion | None) -> None:
         self.rollout = rollout
         self.version = version
         """The new entry of the history; None if the text in force stays the same."""
@@ -145,7 +140,7 @@ class ConfigChanges:
         present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).is_present]
         return [rollout.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
-    def count_vote(self, partition: str, vote: ConfigVote, now: float) -> list[Outgoing]:
+    def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:
         change = self.find_for_partition(partition)
         if change is None or change.rollout.number != vote.rollout:
             self._note_objection(partition, vote)
@@ -153,14 +148,14 @@ class ConfigChanges:
         if change.recording:
             return []  # from a worker that restarted after the decision
         if vote.reason:
-            refusal = ChangeRefused(CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
+            refusal = ChangeRefused(HTTPStatus.CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
             return self.abort(change, refusal, "objected")
         rollout = change.rollout
         rollout.accepted.add(partition)
         rollout.deadline = max(rollout.deadline, min(now + ROLLOUT_MAX_S, rollout.extensible_until))
         return self._decide(change)
 
-    def _note_objection(self, partition: str, vote: ConfigVote) -> None:
+    def _note_objection(self, partition: str, vote: control_messages.ConfigVote) -> None:
         """A restarted worker may reject the configuration in force: then its partition cannot start."""
         owner = self._state.registry.owner(partition)
         if owner is None or not vote.reason or vote.rollout != owner.rollout:
@@ -169,7 +164,7 @@ class ConfigChanges:
         self._state.registry.slots[partition].problem = problem
         self._state.warnings.append(f"partition {partition}: {problem}")
 
-    def handle_worker_ended(self, partition: str, ended: WorkerEnded) -> list[Outgoing]:
+    def handle_worker_ended(self, partition: str, ended: control_messages.WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready. If it cannot start, the change is aborted at once, so that the
         caller receives the reason: a retry within seconds would not help. After a crash the next attempt may be in
         time.
@@ -182,13 +177,13 @@ class ConfigChanges:
             return []
         name = usual_name(partition)
         reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
-        return self.abort(change, ChangeRefused(UNAVAILABLE, reason), "unstartable")
+        return self.abort(change, ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, reason), "unstartable")
 
-    def complete(self, change: ConfigChange, recorded: Recorded, now: float) -> list[Outgoing]:
+    def complete(self, change: ConfigChange, recorded: control_messages.Recorded, now: float) -> list[Outgoing]:
         """Apply a change whose decision is durable, or abort it if it could not be recorded."""
         if recorded.problem:
             reason = f"the configuration cannot be recorded: {recorded.problem}"
-            return self.abort(change, ChangeRefused(UNAVAILABLE, reason), "unrecorded")
+            return self.abort(change, ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, reason), "unrecorded")
         counters = self._state.counters
         counters.rollouts["committed"] += 1
         counters.rollout_s.observe(max(0.0, now - change.started_at))
@@ -203,7 +198,7 @@ class ConfigChanges:
         sends: list[Outgoing] = []
         for change in [one for one in self._in_progress.values() if one.rollout.deadline <= now]:
             waited_s = change.rollout.deadline - change.started_at
-            refusal = ChangeRefused(UNAVAILABLE, self._explain_timeout(change.rollout, waited_s))
+            refusal = ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, self._explain_timeout(change.rollout, waited_s))
             sends += self.abort(change, refusal, "expired")
         return sends
 
@@ -227,7 +222,7 @@ class ConfigChanges:
         del self._in_progress[rollout.rm]
         registry.changed_rms[rollout.rm] = None  # releases what waits for the end of the change
         session = registry.sessions.get(rollout.rm)
-        sends = rollout.build_outcome(registry, AbortConfig)
+        sends = rollout.build_outcome(registry, control_messages.AbortConfig)
         for partition in rollout.configs:
             if session is None or not session.has(partition):
                 registry.free_slot(partition)
@@ -241,5 +236,6 @@ class ConfigChanges:
         change.rollout.deadline = NEVER
         change.order = self._state.registry.next_order()
         session = change.plan_session(self._state)
-        change.recording, message = self._persistence.record_decision(session, change.version)
+        record = build_record(session, self._state.registry)
+        change.recording, message = self._persistence.write(session.rm, record, change.version)
         return [message]

@@ -8,6 +8,7 @@ Not here: the vote (`config_rollout.py`), watching the file (`watched_file.py`).
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, Literal
 
 import msgspec
@@ -16,16 +17,7 @@ from msgspec.structs import replace
 from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
 from broker.config_validation import analyses
 from broker.registry import RmSession, build_answer, build_refusal
-from broker.state import (
-    BAD_REQUEST,
-    CONFLICT,
-    FROM_FILE,
-    NOT_FOUND,
-    OWNER_ORIGINS,
-    PRECONDITION_FAILED,
-    BrokerState,
-    ChangeRefused,
-)
+from broker.state import FROM_FILE, OWNER_ORIGINS, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
 from common.config.problems import Problem
 from common.control_messages import CommitConfig, ConfigVersion, RebaseVersion, WriteFile
@@ -115,7 +107,7 @@ class UpdateRequest:
         if self.source == "rm":
             return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
         body = str(refusal).encode()
-        if refusal.status == BAD_REQUEST:
+        if refusal.status == HTTPStatus.BAD_REQUEST:
             body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
         return [build_answer(self.peer, self.call.ref, refusal.status, body)]
 
@@ -200,14 +192,14 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
     rm, checksum = request.rm, compute_checksum(request.text)
     session = state.registry.sessions.get(rm)
     if session is None:
-        raise ChangeRefused(NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
+        raise ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
     in_progress = changes.find(rm)
     if in_progress is not None:
         reason = f"{in_progress.label} of RM {rm!r} is under way, try again when it is done"
-        raise ChangeRefused(CONFLICT, reason, code="busy")
+        raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
     if request.expected not in ("", session.checksum):
         reason = f"the configuration in force has the checksum {session.checksum}, not {request.expected}"
-        raise ChangeRefused(PRECONDITION_FAILED, reason)
+        raise ChangeRefused(HTTPStatus.PRECONDITION_FAILED, reason)
     if checksum == session.checksum:
         if request.follows_core is not None:
             state.registry.set_session(replace(session, follows_core=request.follows_core))
@@ -220,7 +212,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         if partition in state.registry.leaving:
             name = usual_name(partition)
             reason = f"partition {name} of an earlier configuration is being taken down, try again when it is gone"
-            raise ChangeRefused(CONFLICT, reason, code="busy")
+            raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
     version = state.versions.build_next(
         rm,
         request.text,
@@ -262,7 +254,7 @@ def _check_file(state: BrokerState, request: UpdateRequest, known: Collection[st
     if state.file_checksum in known:
         return
     raise ChangeRefused(
-        CONFLICT,
+        HTTPStatus.CONFLICT,
         f"the watched file {state.watched} has been edited, and RM {request.rm} does not run that text (see the log): "
         "the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then correct the "
         "file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",

@@ -53,6 +53,10 @@ ORDERED_KINDS: Final = frozenset(
 )
 """Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
 
+_KINDS_WITH_TEXT: Final[dict[str, type[RegisterResourceManager | UpdateConfiguration | ChangeConfig | ChangedFile]]] = {
+    one.__name__: one for one in (RegisterResourceManager, UpdateConfiguration, ChangeConfig, ChangedFile)
+}
+
 ProblemTuple = tuple[Problem, ...]
 
 
@@ -158,7 +162,10 @@ class ConfigPreloader:
             if kind not in ORDERED_KINDS and (kind != "Hello" or incoming.header.partition):
                 return self._machine.handle(incoming, now)
             self._waiting.append(incoming)
-            return self._handle_all(now) if len(self._waiting) > WAITING_MAX else []
+            if len(self._waiting) <= WAITING_MAX:
+                return []
+            waiting, self._waiting, self._text = self._waiting, deque(), ""
+            return [one for each in waiting for one in self._machine.handle(each, now)]
         text = self._find_unknown_text(incoming)
         return self._machine.handle(incoming, now) if text is None else self._request_analysis(text, incoming)
 
@@ -184,33 +191,19 @@ class ConfigPreloader:
         self._text = text
         return [Outgoing(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
 
-    def _handle_all(self, now: float) -> list[Outgoing]:
-        """Handle all waiting messages without the child process."""
-        waiting, self._waiting, self._text = self._waiting, deque(), ""
-        return [one for incoming in waiting for one in self._machine.handle(incoming, now)]
-
     def _find_unknown_text(self, incoming: Incoming) -> str | None:
         """The large text in a message, unless its analysis is in the cache."""
         if len(incoming.body) < PRELOAD_BYTES_MIN:
             return None
+        kind = _KINDS_WITH_TEXT.get(incoming.header.kind)
+        if kind is None:
+            return None
         try:
-            text = _text_in(incoming)
+            message = decode_body(kind, incoming.body)
         except WireError:  # the broker's machine refuses the message
             return None
+        text = message.text if isinstance(message, ChangedFile) else message.config
         return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
-
-
-def _text_in(incoming: Incoming) -> str:
-    match incoming.header.kind:
-        case "RegisterResourceManager":
-            return decode_body(RegisterResourceManager, incoming.body).config
-        case "UpdateConfiguration":
-            return decode_body(UpdateConfiguration, incoming.body).config
-        case "ChangeConfig":
-            return decode_body(ChangeConfig, incoming.body).config
-        case "ChangedFile":
-            return decode_body(ChangedFile, incoming.body).text
-    return ""
 
 
 if __name__ == "__main__":

@@ -149,7 +149,10 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
     recovery = classify_worker(owner, slot, header, hello)
     state.counters.recoveries[recovery.value] += 1
     slot.is_inherited, slot.has_sent = False, recovery in (RecoveryState.CURRENT, RecoveryState.BEHIND)
-    reason = hello.problem or _explain_mismatch(header)
+    mismatch = "what its worker kept is gone"
+    if header.session:
+        mismatch = "what its worker has is from another time than the record of this resource manager's session"
+    reason = hello.problem or mismatch
     if recovery is RecoveryState.LOST:
         owner = _start_generation(state, owner, header)
         state.warnings.append(
@@ -179,13 +182,6 @@ def request_resume_after_restart(state: BrokerState, owner: RmSession, partition
     name = usual_name(partition)
     reason = f"the worker of partition {name} was started again"
     return owner.request_resume(reason, partition="" if owner.rm in state.registry.away else name)
-
-
-def _explain_mismatch(header: Header) -> str:
-    """Explain why the state of a worker that detected nothing itself does not fit the session."""
-    if not header.session:
-        return "what its worker kept is gone"
-    return "what its worker has is from another time than the record of this resource manager's session"
 
 
 def _start_generation(state: BrokerState, owner: RmSession, header: Header) -> RmSession:

@@ -48,7 +48,11 @@ class BrokerMetrics:
         header, source = incoming.header, incoming.source
         match header.kind:
             case "Figures" if source in REPORTERS:
-                self._store_report(source, decode_body(Figures, incoming.body), now)
+                report = decode_body(Figures, incoming.body)
+                try:
+                    self._reports[source] = now, decode_families(report.families)
+                except ValueError as error:
+                    self._state.warnings.append(f"the metrics of {source} cannot be read: {error}")
             case "NodesAstray" if header.rm in self._state.registry.sessions:
                 self._state.counters.failed_nodes[header.rm] += decode_body(NodesAstray, incoming.body).count
             case "Query" if source == WEBSERVICE and decode_body(Query, incoming.body).what == "metrics":
@@ -56,12 +60,6 @@ class BrokerMetrics:
             case "Query":
                 return [build_answer(source, header.ref, 404, b"Partition not found")]
         return []
-
-    def _store_report(self, source: str, report: Figures, now: float) -> None:
-        try:
-            self._reports[source] = now, decode_families(report.families)
-        except ValueError as error:
-            self._state.warnings.append(f"the metrics of {source} cannot be read: {error}")
 
     def _collect(self, now: float) -> Iterator[Family]:
         yield from self.process_families()

@@ -5,12 +5,13 @@ Answers pass through undecoded. Not here: texts of earlier versions (`record_fil
 """
 
 from collections.abc import Container
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 from broker.registry import Registry, build_answer
-from broker.state import NOT_FOUND, BrokerState
+from broker.state import BrokerState
 from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion
 from common.messages import Header
@@ -190,7 +191,7 @@ def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Ou
                 for one in reversed(history.entries)
             ]
         case "current" | "history":
-            return build_answer(source, ref, NOT_FOUND, f"RM {rm} is not registered".encode())
+            return build_answer(source, ref, HTTPStatus.NOT_FOUND, f"RM {rm} is not registered".encode())
         case "default":
             text = state.default_text
             view = DefaultConfigView(checksum=compute_checksum(text), config=text, file=state.watched)

@@ -90,10 +90,6 @@ class RmPersistence:
     def deadline(self) -> float:
         return min((self._probe_at, *self._retry_at.values()))
 
-    def record_decision(self, session: RmSession, version: ConfigVersion | None) -> tuple[int, Outgoing]:
-        """Write a session before it takes effect: the number of the write and the message to send."""
-        return self._write(session.rm, build_record(session, self._state.registry), version)
-
     def persist(self, rm: str) -> list[Outgoing]:
         """Write the record of an RM that changed; if it is durable already, return the messages that waited for it."""
         session = self._state.registry.sessions.get(rm)
@@ -103,7 +99,7 @@ class RmPersistence:
             self._state.registry.leases_changed |= rm in self._held
             return self._held.pop(rm, [])
         self._held.setdefault(rm, [])
-        return [self._write(rm, record)[1]] if is_written else []
+        return [self.write(rm, record)[1]] if is_written else []
 
     def filter_outgoing(self, messages: list[Outgoing]) -> list[Outgoing]:
         """The messages that may be sent now; those about an RM whose record is not durable are held."""
@@ -160,7 +156,8 @@ class RmPersistence:
             leases[partition] = durable.leases.get(partition, slot.epoch) if durable else slot.epoch
         return leases
 
-    def _write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
+    def write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
+        """Write the record of an RM, or remove it: the number of the write, and the message to send."""
         self._numbers += 1
         self._writing[rm] = self._numbers, record
         self._retry_at.pop(rm, None)

@@ -10,12 +10,13 @@ is away keeps its allocations, but gets no new ones. Not here: the vote (`config
 """
 
 import hashlib
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
 from broker.registry import RmSession, build_refusal
-from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
+from broker.state import FROM_FILE, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
 from common.control_messages import CommitConfig, ConfigVersion, Pause, Repeat
 from common.messages import Header
@@ -102,9 +103,11 @@ def _build_registration(
 ) -> RmRegistration:
     header, rm = incoming.header, incoming.header.rm
     if request.rm_id not in ("", rm):
-        raise ChangeRefused(BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
+        raise ChangeRefused(HTTPStatus.BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
     if not state.may_register(rm):
-        raise ChangeRefused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
+        raise ChangeRefused(
+            HTTPStatus.FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it"
+        )
     own = request.config or state.default_text
     text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
     configs = state.registry.by_full_name(rm, configuration)
@@ -150,7 +153,7 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
     latest = before.latest if follows_core and state.watched and before.from_file else None
     try:
         if latest is not None and state.file_empty:
-            raise ChangeRefused(BAD_REQUEST, "it is empty")
+            raise ChangeRefused(HTTPStatus.BAD_REQUEST, "it is empty")
         return *_validate_changed(state, rm, own), compute_checksum(own)
     except ChangeRefused as refusal:
         if latest is None:
@@ -247,9 +250,10 @@ def _resume_partition(state: BrokerState, session: RmSession, partition: str, re
         # the proxy acknowledges commands for a partition that is being taken down; they never reach its worker
         acknowledged = request.acknowledged.get(name, 0) if is_configured else 0
         return [repeat(session, partition, Repeat(acknowledged=acknowledged), ack=received or 0)]
-    restarted = received is not None and is_configured
-    told = [session.build_partition_restarted(partition, "it restarted meanwhile")] if restarted else []
-    return [*told, repeat(session, partition, Repeat())]
+    resumption = repeat(session, partition, Repeat())
+    if received is None or not is_configured:
+        return [resumption]
+    return [session.build_partition_restarted(partition, "it restarted meanwhile"), resumption]
 
 
 def handle_leave(state: BrokerState, changes: ConfigChanges, incoming: Incoming) -> list[Outgoing]:
@@ -276,7 +280,7 @@ def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Ou
     """
     change, sends = changes.find(rm), []
     if change is not None:
-        refusal = ChangeRefused(NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy")
+        refusal = ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy")
         sends = changes.abort(change, refusal, "ended")
     state.registry.remove_rm(rm)
     state.counters.failed_nodes.pop(rm, None)

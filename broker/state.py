@@ -8,6 +8,7 @@ progress (`config_rollout.py`).
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec.structs import replace
@@ -31,13 +32,6 @@ WARNINGS_LOGGED_MAX: Final = 20
 
 WARNINGS_MAX: Final = 100
 """Warnings in the answer to a configuration change; a last one counts the others."""
-
-BAD_REQUEST: Final = 400
-FORBIDDEN: Final = 403
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
-PRECONDITION_FAILED: Final = 412
-UNAVAILABLE: Final = 503
 
 
 class ChangeRefused(Exception):
@@ -262,11 +256,13 @@ class BrokerState:
         assert configuration is not None, "a text without a configuration has problems"
         partitions = configuration.partitions
         if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
-            raise ChangeRefused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
+            raise ChangeRefused(
+                HTTPStatus.BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")]
+            )
         others = sum(slot.rm != rm for slot in self.registry.slots.values())
         if others + len(partitions) > self.settings.partitions_max:
             raise ChangeRefused(
-                CONFLICT,
+                HTTPStatus.CONFLICT,
                 f"{len(partitions)} partitions are too many now: all RMs together may have "
                 f"{self.settings.partitions_max}, the limit of the setting partitions-max",
             )
@@ -292,7 +288,7 @@ class BrokerState:
 
 def _refuse_if_any(problems: Sequence[Problem]) -> None:
     if problems:
-        raise ChangeRefused(BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
+        raise ChangeRefused(HTTPStatus.BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
 
 
 def _limit_warnings(found: Sequence[Problem], most: int) -> list[Problem]:

@@ -90,7 +90,7 @@ class GrpcRm:
         self._fault_counts: dict[str, int] = {}
         """Partition to the number of its unreadable or missing messages since the last good one."""
         self._calls = 0
-        self._asked: dict[str, asyncio.Future[Message]] = {}
+        self._pending_answers: dict[str, asyncio.Future[Message]] = {}
         """Calls and queries without an answer, by reference."""
 
     # To the core ----------------------------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ class GrpcRm:
     async def _answer(self, ref: str, outgoing: EncodedMessage) -> Message:
         if self.status is not None:
             raise StatusError(self.status)
-        self._asked[ref] = asyncio.get_running_loop().create_future()
+        self._pending_answers[ref] = asyncio.get_running_loop().create_future()
         try:
             self._send(outgoing)
-            return await self._asked[ref]
+            return await self._pending_answers[ref]
         finally:
-            del self._asked[ref]
+            del self._pending_answers[ref]
 
     def _reference(self) -> str:
         self._calls += 1
@@ -163,13 +163,16 @@ class GrpcRm:
         Raises:
             SessionLostError: the message cannot be used, or the core lost state of this RM.
         """
-        if header.kind == Answer.__name__:
-            self._settle(header.ref, _answer_in(body))
-            return
         try:
+            if header.kind == Answer.__name__:
+                self._settle(header.ref, decode_body(Answer, body))
+                return
             message = self.session.receive(header, body)
         except WireError as error:
-            self._recover(header.partition, error)
+            if header.kind == Answer.__name__:
+                self._settle(header.ref, rm_messages.Refused(code="malformed", reason=str(error)))
+            else:
+                self._recover(header.partition, error)
             return
         if message is not None and not isinstance(message, rm_messages.Registered):
             self._fault_counts.pop(header.partition, None)
@@ -198,8 +201,8 @@ class GrpcRm:
             case rm_messages.Goodbye(retry_after_milli_seconds=retry_ms):
                 self._end_streams(replace(StatusKind.STOPPING.make(), retry_s=retry_ms / 1000))
             case rm_messages.PartitionRestarted(reason=reason):
-                why = f": {reason}" if reason else ""
-                raise SessionLostError(f"partition {header.partition} was restarted and lost its state{why}")
+                suffix = f": {reason}" if reason else ""
+                raise SessionLostError(f"partition {header.partition} was restarted and lost its state{suffix}")
             case rm_messages.Refused() if header.ref and self.session.state != "refused":
                 return  # the caller does not wait any more
             case rm_messages.Refused():
@@ -218,10 +221,10 @@ class GrpcRm:
 
     def _settle(self, ref: str, message: Message) -> bool:
         """Pass an answer to the caller that waits for it; return whether one does."""
-        asked = self._asked.get(ref)
-        if asked is None or asked.done():
+        future = self._pending_answers.get(ref)
+        if future is None or future.done():
             return False
-        asked.set_result(message)
+        future.set_result(message)
         return True
 
     def _complete_registration(self) -> None:
@@ -230,13 +233,13 @@ class GrpcRm:
         self._send(*self.session.retransmissions())
         if self._away:  # a restarted broker has no record of that
             self._send_away()
-        elif self._streamless:
+        else:
             self._start_absence_timer()
 
     def _handle_refusal(self, header: Header, refused: rm_messages.Refused) -> None:
         """Handle the refusal of a registration, a resumption or an update."""
         if not self.answered.is_set():
-            self.end(make_refusal_status(refused.code, refused.reason))
+            self.end_registration(make_refusal_status(refused.code, refused.reason))
         elif refused.code in _RETRIABLE:
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume)
@@ -246,8 +249,8 @@ class GrpcRm:
         elif refused.code == "poison":
             command = self.session.find_unacknowledged(header, refused.seq)
             if command is not None and not _only_adds(command):  # additions are rejected by separate responses
-                why = f"the core set aside an update that ends or changes something: {refused.reason}"
-                raise SessionLostError(why)
+                text = f"the core set aside an update that ends or changes something: {refused.reason}"
+                raise SessionLostError(text)
         elif refused.seq:
             raise SessionLostError(f"the core refused an update: {refused.reason}")
         else:
@@ -291,7 +294,7 @@ class GrpcRm:
 
     # Streams --------------------------------------------------------------------------------------------------------
 
-    def bind(self, kind: type[Response], stream: RmStream) -> None:
+    def bind_stream(self, kind: type[Response], stream: RmStream) -> None:
         """Write responses of this kind on this stream; the stream that had them ends."""
         if self._absence is not None:
             self._absence.cancel()
@@ -304,13 +307,12 @@ class GrpcRm:
             self._away = False
             self._resume()
 
-    @property
-    def _streamless(self) -> bool:
-        return all(queue.stream is None for queue in self._queues.values())
+    def _list_streams(self) -> list[RmStream]:
+        return [queue.stream for queue in self._queues.values() if queue.stream is not None]
 
     def _start_absence_timer(self) -> None:
         """Start the timer after which the RM counts as away, if it has no stream left."""
-        if self._streamless and self._absence is None and not self._away and self.status is None:
+        if self._absence is None and not (self._list_streams() or self._away or self.status):
             self._absence = asyncio.get_running_loop().call_later(self._streamless_s, self._report_away)
 
     def _report_away(self) -> None:
@@ -323,7 +325,7 @@ class GrpcRm:
 
     # The end --------------------------------------------------------------------------------------------------------
 
-    def end(self, status: Status) -> None:
+    def end_registration(self, status: Status) -> None:
         """End this registration and its streams, and discard queued responses. The first status holds.
 
         The core is notified that the RM is away, and ignores that if another registration has replaced this one.
@@ -339,34 +341,24 @@ class GrpcRm:
     def _end_after_flush(self) -> None:
         """End the registration of an RM that left; its streams end once all responses are written."""
         self._finish(StatusKind.LEFT.make(rm_id=self.session.rm_id))
-        for queue in self._queues.values():
-            if queue.stream is not None:
-                queue.stream.half_close()
+        for stream in self._list_streams():
+            stream.half_close()
 
     def _finish(self, status: Status) -> None:
         self.status = self.status or status
         self.answered.set()
         self.ended.set()
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(StatusError(self.status))
+        for future in self._pending_answers.values():
+            if not future.done():
+                future.set_exception(StatusError(self.status))
         for timer in (self._absence, self._acknowledging):
             if timer is not None:
                 timer.cancel()
         self._absence = self._acknowledging = None
 
     def _end_streams(self, status: Status) -> None:
-        for queue in self._queues.values():
-            if queue.stream is not None:
-                queue.stream.end(status)
-
-
-def _answer_in(body: bytes) -> Message:
-    """Decode an answer; a refusal if it cannot be decoded."""
-    try:
-        return decode_body(Answer, body)
-    except WireError as error:
-        return rm_messages.Refused(code="malformed", reason=str(error))
+        for stream in self._list_streams():
+            stream.end(status)
 
 
 def _only_adds(command: Command) -> bool:
@@ -419,8 +411,8 @@ class GrpcRegistry:
             if rm is not None and rm.session.session == session:
                 try:
                     rm.receive(header, message.body)
-                except SessionLostError as lost:
-                    rm.end(StatusKind.SESSION_LOST.make(reason=lost))
+                except SessionLostError as error:
+                    rm.end_registration(StatusKind.SESSION_LOST.make(reason=error))
                 if rm.status is not None and self._registered.get(rm_id) is rm:
                     del self._registered[rm_id]
                 return
@@ -468,14 +460,14 @@ class GrpcRegistry:
         """End all registrations, and refuse calls from now on."""
         self._stopping = True
         for rm in (*self._registering.values(), *self._registered.values()):
-            rm.end(status)
+            rm.end_registration(status)
 
     async def _await_answer(self, rm: GrpcRm) -> None:
         try:
             async with asyncio.timeout(self._registration_s):
                 await rm.answered.wait()
         except TimeoutError:
-            rm.end(StatusKind.UNANSWERED.make(waited_s=self._registration_s))
+            rm.end_registration(StatusKind.UNANSWERED.make(waited_s=self._registration_s))
         self._settle(rm)
 
     def _settle(self, rm: GrpcRm) -> None:
@@ -486,6 +478,6 @@ class GrpcRegistry:
         rm_id = rm.session.rm_id
         del self._registering[rm_id]
         if rm.session.state != "refused" and (earlier := self._registered.pop(rm_id, None)) is not None:
-            earlier.end(StatusKind.REGISTERED_AGAIN.make(rm_id=rm_id))
+            earlier.end_registration(StatusKind.REGISTERED_AGAIN.make(rm_id=rm_id))
         if rm.status is None:
             self._registered[rm_id] = rm

@@ -273,7 +273,7 @@ class GrpcServer:
         self._authorizer.check(rm_id, stream.permitted)
         rm = self._registry.find(rm_id, kind.request)
         stream.rm_id = rm_id
-        rm.bind(kind.response, stream)
+        rm.bind_stream(kind.response, stream)
         return rm
 
     # The service ----------------------------------------------------------------------------------------------------

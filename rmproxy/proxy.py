@@ -4,7 +4,7 @@ A peer (a native connection, or an RM of the gRPC port) registers an RM, and the
 proxy forwards what the peer sends for one of its partitions with the body unopened; it splits an update that names no
 partition in its header, once.
 
-    present --silence_s without a message--> away (ManagerAway, once) --any message--> told to resume
+    present --silence_s without a message--> away (ManagerAway, once) --any message--> asked to resume
        ^                                                                                     |
        +-----------------------------------Registered---------------------------------------+
 
@@ -315,13 +315,13 @@ class Proxy:
 
     def _register(self, incoming: Incoming, call: tuple[str, Header], now: float) -> list[Outgoing]:
         header = incoming.header
-        peer, asked = call
+        peer, request = call
         registered = decode_body(rm_messages.Registered, incoming.body)
         before = self.sessions.get(header.rm)
         if header.partition:
             if before is not None and before.session == header.session:
                 before.window_of(header.partition).resume()
-            return [Outgoing(peer, _reply_to("Registered", asked), incoming.body)]
+            return [Outgoing(peer, _reply_to("Registered", request), incoming.body)]
         self.sessions[header.rm] = open_session(peer, header, registered, before, now)
         watched = self._heartbeat_s != NEVER
         extended = replace(
@@ -331,7 +331,7 @@ class Proxy:
             window_messages=WINDOW_MESSAGES,
             window_bytes=WINDOW_BYTES,
         )
-        sends = [make_outgoing(peer, extended, _reply_to("Registered", asked))]
+        sends = [make_outgoing(peer, extended, _reply_to("Registered", request))]
         if before is not None and before.session != header.session:
             superseded = rm_messages.Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
             sends.append(before.build_message(superseded))
@@ -367,10 +367,10 @@ class Proxy:
         return [make_outgoing(incoming.source, rm_messages.Refused(code=code, reason=reason, seq=header.seq), answer)]
 
 
-def _reply_to(kind: str, asked: Header) -> Header:
+def _reply_to(kind: str, call: Header) -> Header:
     """Return the header of the answer to a call. Queries and resumptions may be about one partition."""
-    partition = asked.partition if asked.kind in ("Query", "Resume") else ""
-    return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
+    partition = call.partition if call.kind in ("Query", "Resume") else ""
+    return Header(kind=kind, rm=call.rm, partition=partition, session=call.session, ref=call.ref)
 
 
 def _answer_to(header: Header, kind: str, *, ack: int = 0) -> Header:

@@ -1,12 +1,12 @@
 """Per-peer rate limiting of invalid messages and broker calls.
 
-    answered --more than REFUSALS_MAX invalid messages in a row--> told once that it floods --> not answered
+    answered --more than REFUSALS_MAX invalid messages in a row--> refused once for flooding --> not answered
        ^                                                                                           |
        +-----------------a valid message, or QUIET_S without an invalid one-----------------------+
 
 Valid messages pass in any state. Calls, which cost the broker work, have a token bucket. Only PEERS_MAX peers are kept;
 the peer that was seen longest ago is removed first. Not here: which messages are invalid (`proxy.py`), flow control of
-valid ones (`rm_sessions.py`), `authentication.py`.
+valid ones (`rm_sessions.py`), authentication (`authentication.py`).
 """
 
 from dataclasses import dataclass
