@@ -27,7 +27,6 @@ from common.text_formats import parse_duration
 T = TypeVar("T", covariant=True)
 C = TypeVar("C", bound=str)
 
-NATIVE_SCHEME: Final = "tcp://"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 TOKEN: Final = "token"  # noqa: S105 - the name of a method, no secret
 CERTIFICATE: Final = "certificate"
@@ -224,7 +223,7 @@ PLUGINS: Final = _words(
     "NAMES", "names of plug-ins with commas between", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
 )
 NETWORKS: Final = _words("ADDRESSES", "addresses or networks, as in 127.0.0.1,10.1.0.0/16", ipaddress.ip_network)
-METHODS: Final = Kind("WAYS", _methods)
+METHODS: Final = Kind("METHODS", _methods)
 ORIGINS: Final = _words(
     "ORIGINS",
     "origins such as https://ui.example:8443, or *",
@@ -309,10 +308,7 @@ class Settings:
         "what to do about a queue with a different parent in another partition",
     )
     native: str = setting(
-        "native",
-        _address(NATIVE_SCHEME),
-        "tcp://127.0.0.1:9090",
-        "native port for RMs (resource managers), `off` opens no port",
+        "native", _address("tcp://"), "tcp://127.0.0.1:9090", "port for resource managers (RMs), `off` opens no port"
     )
     grpc: str = setting(
         "grpc", _address(), "127.0.0.1:3333", "port for the scheduler interface over gRPC, `off` opens no port"
@@ -331,35 +327,26 @@ class Settings:
         "rest-tls-client-ca", FILE, "", "CAs that sign users' certificates, for --auth certificate"
     )
     native_keys: Path | None = setting(
-        "native-keys",
-        DIR,
-        "",
-        "its secret key server.key_secret, or the directory of it (default: no keys, any client may connect)",
+        "native-keys", DIR, "", "its key server.key_secret, or its directory (default: no keys, any client may connect)"
     )
     native_allowed: Path | None = setting(
         "native-allowed",
         FILE,
         "",
-        "file of keys that may act for each RM, watched for changes (default: allowed beside the key)",
+        "file with the keys of each RM, watched for changes (default: allowed beside the key)",
     )
     insecure: bool = setting("insecure", FLAG, "false", "open unsecured ports on addresses other than loopback, too")
     allowed_rms: tuple[str, ...] = setting(
         "allowed-rms", RM_IDS, "*", "ids of RMs that may register, separated by commas; * in an id matches any text"
     )
     scheduler_admins: str = setting(
-        "scheduler-admins",
-        ACL,
-        "",
-        "administrators, as 'user,user group,group', besides the user who runs this (default: none)",
+        "scheduler-admins", ACL, "", "administrators as 'user,user group,group', besides yourself (default: none)"
     )
     auth: tuple[str, ...] = setting(
         "auth", METHODS, OFF, "how clients authenticate: token, certificate, proxy, separated by commas"
     )
     auth_keys: Path | None = setting(
-        "auth-keys",
-        FILE,
-        "",
-        "keys that verify tokens: a JWKS, or the secret of `yunishard token`; watched for changes",
+        "auth-keys", FILE, "", "keys that verify tokens: a JWKS or the secret of `yunishard token`; watched for changes"
     )
     auth_issuer: str = setting("auth-issuer", TEXT, "", "accept only tokens with this `iss` (default: any)")
     auth_audience: str = setting(
@@ -369,10 +356,7 @@ class Settings:
         "auth-proxy", NETWORKS, "", "addresses or networks of proxies whose X-Forwarded-User is trusted"
     )
     cors: tuple[str, ...] = setting(
-        "cors",
-        ORIGINS,
-        "",
-        "origins whose pages may use the API, such as https://ui.example (default: all may read without --auth)",
+        "cors", ORIGINS, "", "origins of pages that may use the API (default: all may read without --auth)"
     )
     rest_hosts: tuple[str, ...] = setting(
         "rest-hosts",
@@ -382,10 +366,7 @@ class Settings:
         "only under these, addresses and localhost (default: the name in --rest)",
     )
     preemption_threshold_percent: int = setting(
-        "preemption-threshold",
-        PERCENT,
-        "0",
-        "preempt for guarantees only while at least this much of the cluster is used",
+        "preemption-threshold", PERCENT, "0", "preempt for guarantees only while this much of the cluster is used"
     )
     preemption_pause_s: float = setting(
         "preemption-pause", DURATION, "15s", "time between two searches for victims for an ask, as in 500ms or 1m30s"
@@ -394,10 +375,7 @@ class Settings:
         "disable-reservation", FLAG, "false", "reserve no node for an ask that fits none now"
     )
     predicates: tuple[str, ...] = setting(
-        "predicates",
-        PLUGINS,
-        "",
-        "plug-ins that decide which nodes an ask may use (default: only the built-in predicates)",
+        "predicates", PLUGINS, "", "plug-ins that decide which nodes an ask may use (default: built-in predicates only)"
     )
     manual: bool = setting(
         "manual", FLAG, "false", "make no scheduling decision unless `yunishard schedule` asks for it"
@@ -406,10 +384,7 @@ class Settings:
         "interpreted", FLAG, "false", "run the engine as Python, even where `make compiled` has made a compiled one"
     )
     asks_max: int = setting(
-        "asks-max",
-        _count(1, 100_000_000),
-        "2000000",
-        "asks and allocations that a partition holds; further ones are rejected",
+        "asks-max", _count(1, 100_000_000), "2000000", "asks and allocations that a partition holds; more are rejected"
     )
     partitions_max: int = setting(
         "partitions-max", _count(1, 10_000), "500", "partitions of all RMs together, each is a process"
@@ -421,10 +396,7 @@ class Settings:
         "heartbeat", _duration("0.1s"), "1s", "interval at which an otherwise silent process or RM sends a heartbeat"
     )
     silence_s: float = setting(
-        "silence",
-        DURATION,
-        "3s",
-        "time without a message after which an RM counts as disconnected and gets no allocations",
+        "silence", DURATION, "3s", "time without a message after which an RM is disconnected and gets no allocations"
     )
     pause_timeout_s: float = setting(
         "pause-timeout", DURATION, "15m", "time after which the partitions of a disconnected RM end"
@@ -433,10 +405,7 @@ class Settings:
         "lease-timeout", DURATION, "10s", "time without a message after which a worker is replaced"
     )
     proxy_memory_max_bytes: int = setting(
-        "proxy-memory-max",
-        _size(256),
-        "2GiB",
-        "if messages of RMs use more memory, the proxy disconnects all RMs, and they resume",
+        "proxy-memory-max", _size(256), "2GiB", "memory of RM messages; beyond it, all RMs are disconnected and resume"
     )
     state: Path | None = setting("state", DIR, "", "state directory (default: ~/.local/state/yunishard)")
     ephemeral: bool = setting("ephemeral", FLAG, "false", "keep state in a temporary directory, removed at the end")
@@ -453,7 +422,7 @@ class Settings:
         "default-rm",
         RM,
         "",
-        "RM with plain partition names, to which requests without ?rm= refer (default: the first to register)",
+        "RM of plain partition names and of requests without ?rm= (default: the first to register)",
     )
     web_root: Path | None = setting(
         "web-root", DIR, "", "directory with the files of a web UI, served there (default: none)"
@@ -527,7 +496,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     >>> host_and_port("tcp://[::1]:9090")
     ('::1', 9090)
     """
-    host, _, port = address.removeprefix(NATIVE_SCHEME).rpartition(":")
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
     return host.strip("[]"), int(port)
 
 
