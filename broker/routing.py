@@ -272,7 +272,7 @@ class BrokerMachine:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
             case kind if kind == MALFORMED:
-                return [build_refusal(incoming.source, header, "malformed", header.ref)]
+                return [build_refusal(incoming.source, header, "malformed", incoming.body.decode(errors="replace"))]
         return self._handle_call(incoming, now)
 
     def _handle_call(self, incoming: Incoming, now: float) -> list[Outgoing]:

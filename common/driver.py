@@ -83,23 +83,8 @@ class Traffic:
     """Messages that the latest call of `receive` found."""
 
 
-class Network(Protocol):
-    """What `drive` needs of a transport, so that tests can use one of their own."""
-
-    def follow(self, turn: Turn) -> None:
-        """While `receive` waits, call `turn` with messages that arrive; it returns how long `receive` may go on
-        waiting.
-        """
-
-    async def receive(self, timeout_s: float) -> list[Incoming]:
-        """Return messages that arrived, or none after the timeout."""
-
-    def send(self, message: Outgoing) -> None:
-        """Pass a message on without waiting."""
-
-
 async def drive(
-    machine: Machine, network: Network, stopping: asyncio.Event, *, write_notes: Callable[[], None] = lambda: None
+    machine: Machine, transport: "Transport", stopping: asyncio.Event, *, write_notes: Callable[[], None] = lambda: None
 ) -> None:
     """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process.
 
@@ -110,19 +95,19 @@ async def drive(
         now = clock()
         for incoming in batch:
             for message in machine.handle(incoming, now):
-                network.send(message)
+                transport.send(message)
         deadline = machine.deadline
         if deadline <= now:
             for message in machine.tick(now):
-                network.send(message)
+                transport.send(message)
             deadline = machine.deadline
         write_notes()
         return deadline - clock()
 
-    network.follow(turn)
+    transport.follow(turn)
     left_s = machine.deadline - clock()
     while not stopping.is_set():
-        left_s = turn(await network.receive(left_s))
+        left_s = turn(await transport.receive(left_s))
 
 
 class Transport:
@@ -132,7 +117,7 @@ class Transport:
         self.traffic = Traffic()
         self._endpoints: list[tuple[str, Endpoint]] = []
         self._waiting: asyncio.Future[None] | None = None
-        """What `receive` waits for, while it waits."""
+        """The future that `receive` awaits; None while it does not wait."""
         self._yielded = True
         """Whether the event loop ran other callbacks since `receive` last returned messages at once."""
         self._woken = True

@@ -5,9 +5,9 @@ operator sets them. pyzmq reconnects and queues; an event loop polls each socket
 `zmq.asyncio`, and one I/O thread per process moves the bytes.
 
 Overflow policy. No message is dropped silently: sending to a peer that is not connected fails (ROUTER_MANDATORY), and
-the message is counted as dropped. Its sender retransmits it when the peer resumes (`outbox.py`). Queues between our
+the message is counted as dropped. Its sender retransmits it when the peer resumes (`session.py`). Queues between our
 processes have no length limit, because a limit either loses messages or blocks two processes on each other; the windows
-of `outbox.py` bound what is in flight end to end. Queues towards RMs are limited to far more than all windows.
+of `session.py` bound what is in flight end to end. Queues towards RMs are limited to far more than all windows.
 
 Not here: the event loop (`driver.py`), encoding (`wire.py`), authentication (`rmproxy`).
 """
@@ -23,19 +23,8 @@ import zmq
 from msgspec.structs import replace
 
 from common.driver import DroppingEndpoint
-from common.messages import Header
 from common.process_limits import DescriptorGuard
-from common.wire import (
-    BODY_BYTES_MAX,
-    FORBIDDEN,
-    MALFORMED,
-    Incoming,
-    Outgoing,
-    WireError,
-    check_size,
-    decode_header,
-    encode_frames,
-)
+from common.wire import BODY_BYTES_MAX, FORBIDDEN, MALFORMED, Incoming, Outgoing, decode_incoming, encode_frames
 
 MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
 """ZeroMQ closes a connection that sends a larger frame. Smaller frames over the limit are refused with a text."""
@@ -114,15 +103,13 @@ class _Socket(DroppingEndpoint):
         for option, value in options:
             self.raw.setsockopt(option, value)
 
-    def _bind(self, address: str) -> None:
+    def _open(self, action: Callable[[str], object], verb: str, address: str) -> None:
+        """Bind or connect the socket, and start to watch it."""
         try:
-            self.raw.bind(address)
+            action(address)
         except zmq.ZMQError as error:
             self.raw.close()
-            raise OSError(f"cannot listen on {address}: {_text_of(error)}") from error
-        self._watch()
-
-    def _watch(self) -> None:
+            raise OSError(f"cannot {verb} {address}: {_text_of(error)}") from error
         asyncio.get_running_loop().add_reader(self.raw.FD, self._look)
         self._look()
 
@@ -177,12 +164,7 @@ class BrokerConnection(_Socket):
         self.peer = peer
         self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
         self._set((zmq.RECONNECT_IVL, RECONNECT_MIN_MS), (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS))
-        try:
-            self.raw.connect(address)
-        except zmq.ZMQError as error:
-            self.raw.close()
-            raise OSError(f"cannot connect to {address}: {_text_of(error)}") from error
-        self._watch()
+        self._open(self.raw.connect, "connect to", address)
 
     def receive(self) -> Incoming | None:
         frames = self._frames()
@@ -205,8 +187,8 @@ class BrokerPort(_Socket):
         self._path = _path_of(address)
         super().__init__(zmq.ROUTER, address, wake)
         self._set((zmq.ROUTER_MANDATORY, 1), (zmq.ROUTER_HANDOVER, 1))
-        self._bind(address)
-        self._guard = DescriptorGuard(look_every_s=COUNT_EVERY_S)
+        self._open(self.raw.bind, "listen on", address)
+        self._guard = DescriptorGuard(check_every_s=COUNT_EVERY_S)
         self._guard.add(_Listener(self.raw, address))
 
     def receive(self) -> Incoming | None:
@@ -254,7 +236,7 @@ class NativePort(_Socket):
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.IPV6, int("[" in address)),  # otherwise an IPv4 endpoint reports an IPv6 address
         )
-        self._bind(address)
+        self._open(self.raw.bind, "listen on", address)
         self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         """Where it listens, with the port that the system chose if none was given."""
         self.listener = _Listener(self.raw, self.address)
@@ -287,7 +269,9 @@ class NativePort(_Socket):
         incoming = decode_incoming(source, self._other_frames())
         if incoming.header.kind == MALFORMED:
             return incoming
-        objection = authenticator.find_objection(key, incoming.header.rm) or _check_routing_id(identity)
+        objection = authenticator.find_objection(key, incoming.header.rm)
+        if not objection and (len(identity) != GIVEN_ID_BYTES or identity[0] != 0):
+            objection = "at a port with keys a connection may not choose its routing id: leave it empty"
         if not objection:
             return incoming
         return Incoming(source, replace(incoming.header, kind=FORBIDDEN), objection.encode())
@@ -314,22 +298,6 @@ class _Listener:
             self._raw.bind(self._address)
         except zmq.ZMQError as error:
             raise OSError(error.errno, f"cannot listen on {self._address}: {_text_of(error)}") from error
-
-
-def decode_incoming(source: str, frames: list[bytes]) -> Incoming:
-    """Decode the header of a message; the kind is MALFORMED if it cannot be read."""
-    try:
-        header = decode_header(frames)
-        check_size(frames[2])
-    except WireError as error:
-        return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")
-    return Incoming(source, header, frames[2])
-
-
-def _check_routing_id(identity: bytes) -> str:
-    if len(identity) == GIVEN_ID_BYTES and identity[0] == 0:
-        return ""
-    return "at a port with keys a connection may not choose its routing id: leave it empty"
 
 
 def _path_of(address: str) -> Path:

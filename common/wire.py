@@ -1,10 +1,14 @@
-"""Bytes to messages and back: three frames, `[protocol] [header] [body]`, and the limits on what comes from outside.
+"""Encoding of messages, and the interface of the machines that exchange them.
 
-The first frame names protocol and major version in every message, because a socket reconnects without telling. Header
-and body are MessagePack. Decoding validates: what is malformed raises `WireError` with the place, and nothing of it
-takes effect.
+A message is three frames, `[protocol] [header] [body]`. The first frame names protocol and major version in every
+message, because a socket reconnects without notice. Header and body are MessagePack. Decoding validates: a malformed
+message raises `WireError` with the place, and no part of it takes effect.
 
-Not here: sockets and routing frames (`sockets.py`), the messages themselves (`messages.py` lists the files).
+A process is a machine and a driver. The machine decides and never waits: it receives a message and the time, and
+returns the messages to send. It has no socket, clock, randomness, logger or environment, so a test, a simulation and a
+replay run it exactly as production does. The driver (`driver.py`) waits and decides nothing.
+
+Not here: sockets and routing frames (`transport.py`), the messages (`messages.py` lists the files).
 """
 
 import math
@@ -17,18 +21,23 @@ from common import control_messages, journal_messages, query_messages, rm_messag
 from common.messages import Header, Message, Part
 
 PROTOCOL: Final = b"YSH1"
-"""Name and major version. Minor changes add fields, which decoders ignore when they do not know them."""
+"""Name and major version. Minor changes add fields, which older decoders ignore."""
 
 HEADER_BYTES_MAX: Final = 4096
 BODY_BYTES_MAX: Final = 64 << 20
 
-_M = TypeVar("_M", bound=Message)
-_encoder = msgspec.msgpack.Encoder()
-_header_decoder = msgspec.msgpack.Decoder(Header)
+MALFORMED: Final = "Malformed"
+"""The kind of an incoming message that cannot be decoded; the body is the error as text."""
+
+FORBIDDEN: Final = "Forbidden"
+"""The kind of an incoming message whose sender may not act for the RM in its header; the body is the reason as text."""
 
 MESSAGE_MODULES: Final = (rm_messages, control_messages, query_messages, journal_messages)
 """Importing them completes `Message.kinds`."""
 
+_M = TypeVar("_M", bound=Message)
+_encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(Header)
 _decoders: Final[dict[type[Message], msgspec.msgpack.Decoder[Message]]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in Message.kinds.values()
 }
@@ -36,26 +45,52 @@ _decoders: Final[dict[type[Message], msgspec.msgpack.Decoder[Message]]] = {
 
 
 class WireError(ValueError):
-    """A message that cannot be read; the text names the place and what would be right."""
+    """A message that cannot be decoded; the text names the place and what is expected there."""
+
+
+class Outgoing(Struct, frozen=True, gc=False):
+    """A message to send to the peer `to`, with an encoded body."""
+
+    to: str
+    header: Header
+    body: bytes
+
+
+class Incoming(Struct, frozen=True, gc=False):
+    """A message that arrived from the peer `source`, with an encoded body."""
+
+    source: str
+    header: Header
+    body: bytes
+
+
+def make_outgoing(to: str, message: Message, header: Header | None = None) -> Outgoing:
+    """Encode a message for a peer. Without a header it has one with the message's kind only."""
+    return Outgoing(to, header or Header(kind=type(message).__name__), encode_body(message))
 
 
 def encode_body(message: Message | Part) -> bytes:
-    """The encoded body of a message, or a piece of one that is kept by itself."""
+    """Encode a message, or a part of one that is stored by itself."""
     return _encoder.encode(message)
 
 
-def encode_header(header: Header) -> bytes:
-    """The second frame of a message."""
-    return _encoder.encode(header)
-
-
 def encode_frames(header: Header, body: bytes) -> list[bytes]:
-    """The three frames of a message."""
-    return [PROTOCOL, encode_header(header), body]
+    """Return the three frames of a message."""
+    return [PROTOCOL, _encoder.encode(header), body]
+
+
+def decode_incoming(source: str, frames: list[bytes]) -> Incoming:
+    """Decode the header of a message; the kind is MALFORMED if that is not possible."""
+    try:
+        header = decode_header(frames)
+        check_size(frames[2])
+    except WireError as error:
+        return Incoming(source, Header(kind=MALFORMED), str(error).encode(errors="replace"))
+    return Incoming(source, header, frames[2])
 
 
 def decode_header(frames: list[bytes]) -> Header:
-    """The header of a message, after a look at the number, the version and the size of its frames.
+    """Decode the header of a message, after checking the number, version and size of its frames.
 
     Raises:
         WireError: not three frames, another protocol, over a limit, or a malformed header.
@@ -83,7 +118,7 @@ def check_size(body: bytes) -> None:
 
 
 def decode_body(kind: type[_M], body: bytes) -> _M:
-    """The message of this class in a body.
+    """Decode the message of this class in a body.
 
     Raises:
         WireError: with the place, as in `$.allocations[3].priority: expected int`.
@@ -98,48 +133,19 @@ def decode_body(kind: type[_M], body: bytes) -> _M:
     return message
 
 
-# Machines -------------------------------------------------------------------------------------------------------------
-
 NEVER: Final = math.inf
-"""The deadline of a machine that waits for nothing but messages."""
-
-MALFORMED: Final = "Malformed"
-"""The kind of an incoming message that cannot be read; its header's `ref` says why."""
-
-FORBIDDEN: Final = "Forbidden"
-"""The kind of an incoming message whose sender may not act for the RM in its header; the body says why."""
-
-
-class Outgoing(Struct, frozen=True, gc=False):
-    """A message on its way out: to whom (a peer's name), and the encoded body that no one on the way needs to open."""
-
-    to: str
-    header: Header
-    body: bytes
-
-
-class Incoming(Struct, frozen=True, gc=False):
-    """A message that arrived: from whom, and still encoded."""
-
-    source: str
-    header: Header
-    body: bytes
-
-
-def make_outgoing(to: str, message: Message, header: Header | None = None) -> Outgoing:
-    """A `Outgoing` of a message; the kind in the header is the message's class unless a header says otherwise."""
-    return Outgoing(to, header or Header(kind=type(message).__name__), encode_body(message))
+"""The deadline of a machine that only waits for messages."""
 
 
 class Machine(Protocol):
-    """Everything a process decides, with nothing it waits for. Times are Unix seconds."""
+    """Decides what a process does, and never waits. Times are Unix seconds."""
 
     @property
     def deadline(self) -> float:
-        """When it wants `tick`, or NEVER."""
+        """When to call `tick`, or NEVER."""
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Take one message; what to send because of it."""
+        """Process one message, and return the messages to send."""
 
     def tick(self, now: float) -> list[Outgoing]:
-        """Do what is due; called once `deadline` has passed."""
+        """Do what is due after `deadline`, and return the messages to send."""

@@ -155,11 +155,9 @@ class Proxy:
         header = incoming.header
         if header.kind in _CALLS:
             return self._call(incoming, now)
-        if header.kind == MALFORMED:
-            return self._refuse(incoming, "malformed", header.ref, now)
-        if header.kind == FORBIDDEN:
+        if header.kind in (MALFORMED, FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            return self._refuse(incoming, "forbidden", reason, now)
+            return self._refuse(incoming, header.kind.lower(), reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":
@@ -362,8 +360,6 @@ class Proxy:
                 case ReplyTo.FLOOD:
                     code, reason = "flood", rate_limit.REFUSALS_LIMIT + reason
         answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
-        if header.kind == MALFORMED:
-            answer = Header(kind="Refused")
         return [make_outgoing(incoming.source, rm_messages.Refused(code=code, reason=reason, seq=header.seq), answer)]
 
 

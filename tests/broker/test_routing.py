@@ -315,9 +315,9 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_what_could_not_be_read_is_refused_with_the_reason() -> None:
-    unread = header("Malformed", ref="body of 99 bytes, at most 9 are allowed")
-    [answer] = House().switch.handle(Incoming(PROXY, unread, b""), 0)
-    assert answer == refused(unread.ref, "malformed", ref=unread.ref)
+    reason = "body of 99 bytes, at most 9 are allowed"
+    [answer] = House().switch.handle(Incoming(PROXY, header("Malformed"), reason.encode()), 0)
+    assert answer == refused(reason, "malformed", ref="")
 
 
 def test_a_session_that_registers_again_goes_on_where_it_was() -> None:

@@ -29,10 +29,11 @@ def message(kind: str) -> Outgoing:
     return Outgoing("peer", Header(kind=kind), b"")
 
 
-class Network:
+class Network(Transport):
     """A wire with a script: what arrives in each turn. When it is over, it is time to stop."""
 
     def __init__(self, *turns: list[str]) -> None:
+        super().__init__()
         self.stopping = asyncio.Event()
         self.timeouts: list[float] = []
         self.sent: list[str] = []

@@ -93,7 +93,7 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
             looks.release()
             return free
 
-        guard = DescriptorGuard(look_every_s=0.001, free=count)
+        guard = DescriptorGuard(check_every_s=0.001, free=count)
         listener = FakeListener()
         guard.add(listener)
         await listener.until(["pause"])
@@ -116,7 +116,7 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
 def test_episodes_that_follow_each_other_soon_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         free = ENOUGH
-        guard = DescriptorGuard(look_every_s=0.001, free=lambda: free)
+        guard = DescriptorGuard(check_every_s=0.001, free=lambda: free)
         listener = FakeListener()
         guard.add(listener)
         for round_ in range(1, 4):
@@ -134,7 +134,7 @@ def test_a_listener_that_cannot_resume_yet_is_tried_again(
     monkeypatch.setattr(process_limits, "LOG_EVERY_S", 0.0)
 
     async def story() -> None:
-        guard = DescriptorGuard(look_every_s=0.001, free=lambda: ENOUGH)
+        guard = DescriptorGuard(check_every_s=0.001, free=lambda: ENOUGH)
         listener = FakeListener()
         guard.add(listener)
         listener.failure = OSError(errno.EADDRINUSE, "cannot listen on tcp://127.0.0.1:9090: in use")
@@ -161,7 +161,7 @@ def test_connections_that_find_no_descriptor_are_accepted_later(caplog: pytest.L
                 arrived.put_nowait(held.enter_context(connection))
 
             clients = [held.enter_context(socket.socket()) for _ in range(room + 4)]
-            guard = DescriptorGuard(look_every_s=0.01)
+            guard = DescriptorGuard(check_every_s=0.01)
             acceptor = Acceptor(server, accepted, guard)
             listener = FakeListener()
             guard.add(listener)
@@ -222,7 +222,7 @@ def test_who_uses_too_much_hears_it_once() -> None:
             heard.append(used)
             done.set()
 
-        limit = MemoryLimit(100, exceeded, used_bytes=lambda: next(uses), look_every_s=0.001)
+        limit = MemoryLimit(100, exceeded, used_bytes=lambda: next(uses), check_every_s=0.001)
         async with asyncio.timeout(10):
             await done.wait()
         limit.close()

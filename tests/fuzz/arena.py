@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.control_messages import Repeat
-from common.messages import Header
 from common.names import BROKER, worker_name
-from common.wire import MALFORMED, Incoming, Outgoing, WireError, check_size, decode_header
+from common.wire import Outgoing, decode_incoming
 from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
 from tests.fuzz.frames import Mad
@@ -42,16 +41,6 @@ ROUND: Final = 50
 """Messages after which everything may settle, and everything is looked at."""
 
 
-def delivered(source: str, frames: Frames) -> Incoming:
-    """As the sockets do it."""
-    try:
-        header = decode_header(frames)
-        check_size(frames[2])
-    except WireError as error:
-        return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")
-    return Incoming(source, header, frames[2])
-
-
 class Arena:
     """A world with a good and a mad resource manager in it."""
 
@@ -71,16 +60,16 @@ class Arena:
         """Let these frames arrive."""
         world = self.world
         if place == "native":
-            sends = world.machine(PROXY).handle(delivered(PEER, frames), world.now)
+            sends = world.machine(PROXY).handle(decode_incoming(PEER, frames), world.now)
             self._count(sends)
             world.carry(PROXY, sends)
         elif place == "worker":
-            worker, incoming = world.workers.get(MAD.partition), delivered(BROKER, frames)
+            worker, incoming = world.workers.get(MAD.partition), decode_incoming(BROKER, frames)
             if worker is not None and incoming.header.kind not in _CHECKED:
                 world.carry(self._worker_name(), worker.handle(incoming, world.now))
         else:
             source = "mad" if place == "process" else self._worker_name()
-            world.carry(BROKER, world.machine(BROKER).handle(delivered(source, frames), world.now))
+            world.carry(BROKER, world.machine(BROKER).handle(decode_incoming(source, frames), world.now))
 
     def look(self) -> None:
         """Everything that is under way arrives; then all books are right and the good one is served."""

@@ -268,7 +268,7 @@ def test_only_the_peer_and_the_session_that_registered_may_speak() -> None:
 
 def test_what_cannot_be_read_is_refused_with_its_reason() -> None:
     front = open_front()
-    malformed = Incoming(PEER, Header(kind=MALFORMED, ref="header: Expected `array`"), b"")
+    malformed = Incoming(PEER, Header(kind=MALFORMED), b"header: Expected `array`")
     expected = Outgoing(
         PEER, Header(kind="Refused"), encode_body(Refused(code="malformed", reason="header: Expected `array`"))
     )

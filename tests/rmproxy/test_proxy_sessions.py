@@ -417,7 +417,7 @@ def test_a_synchronisation_passes_like_an_update_and_is_refused_where_there_is_n
 
 def test_a_flood_of_what_cannot_be_read_is_answered_a_few_times_and_then_no_more() -> None:
     front = open_front()
-    nonsense = Incoming(PEER, Header(kind=MALFORMED, ref="no"), b"")
+    nonsense = Incoming(PEER, Header(kind=MALFORMED), b"no")
     codes = [decode_body(Refused, one.body).code for _ in range(1000) for one in front.handle(nonsense, 0)]
     assert codes == ["malformed"] * REFUSALS_MAX + ["flood"]
     assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION), 0)), "what is right passes all the same"

@@ -14,7 +14,7 @@ from common.journal_messages import Append
 from common.resources import drop_zeros, fits
 from common.wire import decode_body
 from partition_worker.engine.application import ACTIVE, Application, AppState
-from partition_worker.engine.auditor import violations
+from partition_worker.engine.auditor import find_violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.worker import Worker
@@ -92,7 +92,7 @@ def _names(partition: str, problem: str) -> tuple[str, ...]:
 def _problems(world: "World", rm: ResourceManager, site: Site, worker: Worker) -> Iterator[str]:
     partition = worker.partition
     assert partition is not None
-    yield from violations(partition)
+    yield from find_violations(partition)
     yield from _configuration(world, rm, site, partition)
     yield from _nodes(site, partition)
     yield from _applications(site, partition)
@@ -189,7 +189,7 @@ def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
     if again.partition is None or worker.partition is None:
         yield "the journal leads to nothing"
         return
-    for problem in violations(again.partition):
+    for problem in find_violations(again.partition):
         yield f"after a recovery: {problem}"
     mine, its = _summary(worker), _summary(again)
     if mine != its:
