@@ -10,11 +10,11 @@ expected type and the value.
 Not here: sending (`client.py`), what the core decides (ids that exist already, unknown queues).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
 from types import NoneType, UnionType
-from typing import Annotated, Final, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
+from typing import Annotated, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, get_origin
 
 from msgspec import Struct
 from msgspec.msgpack import encode
@@ -28,8 +28,13 @@ from common.wire import BODY_BYTES_MAX, WireError, decode_body, encode_body
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-Check = Callable[[str, object], None]
-"""Checks the value of an argument. The first parameter names the function and the argument."""
+
+
+class Check(Protocol):
+    """Checks a value. It formats no text unless the check fails, as programs build many asks."""
+
+    def __call__(self, place: str, value: object, /, *at: object) -> None:
+        """Check the value at these keys or indexes of the argument `place`, which names the function, too."""
 
 
 class Bounds(NamedTuple):
@@ -45,14 +50,19 @@ def check_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     The function then raises TypeError for a wrong type, and ValueError for a value out of bounds.
     """
-    checks = {name: _find_check(kind) for name, kind in function.__annotations__.items() if name != "return"}
+    checks = {
+        name: (_find_check(kind), f"{function.__name__}(): {name}")
+        for name, kind in function.__annotations__.items()
+        if name != "return"
+    }
     names = tuple(signature(function).parameters)
 
     @wraps(function)
     def check_and_call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in checks:
-                checks[name](f"{function.__name__}(): {name}", value)
+                check, place = checks[name]
+                check(place, value)
         return function(*args, **kwargs)
 
     return check_and_call
@@ -75,81 +85,84 @@ def _find_check(annotation: object) -> Check:
     return partial(_check_instance, kind=annotation)
 
 
-def _check_text(place: str, value: object) -> None:
+def _check_text(place: str, value: object, *at: object) -> None:
     if not isinstance(value, str):
-        raise wrong_type(place, value, "text (str)")
+        raise wrong_type(place, value, "text (str)", at=at)
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{place} must be text that UTF-8 can write, got {_shorten(value)}: {error.reason}"
-            f" at character {error.start}"
-        ) from None
+        problem = f"got {_shorten(value)}: {error.reason} at character {error.start}"
+        raise ValueError(f"{_locate(place, at)} must be text that UTF-8 can write, {problem}") from None
 
 
-def _check_whole(place: str, value: object, bounds: Bounds) -> None:
+def _check_whole(place: str, value: object, *at: object, bounds: Bounds) -> None:
     what = f"a whole number{' of ' + bounds.unit if bounds.unit else ''} (int)"
     if not isinstance(value, int) or isinstance(value, bool):
-        raise wrong_type(place, value, what)
+        raise wrong_type(place, value, what, at=at)
     if not bounds.low <= value <= bounds.high:
-        raise ValueError(f"{place} must be {what} from {bounds.low} to {bounds.high}, got {_shorten(value)}")
+        text = f"must be {what} from {bounds.low} to {bounds.high}, got {_shorten(value)}"
+        raise ValueError(f"{_locate(place, at)} {text}")
 
 
-def _check_seconds(place: str, value: object) -> None:
+def _check_seconds(place: str, value: object, *_: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(place, value, "a number of seconds")
     if not value >= 0:  # also for NaN
         raise ValueError(f"{place} must be a number of seconds, 0 or more, got {_shorten(value)}")
 
 
-def _check_choice(place: str, value: object, choices: Sequence[str]) -> None:
+def _check_choice(place: str, value: object, *_: object, choices: Sequence[str]) -> None:
     _check_text(place, value)
     if value not in choices:
         raise ValueError(f"{place} must be one of {', '.join(map(repr, choices))}, got {_shorten(value)}")
 
 
-def _check_instance(place: str, value: object, kind: type | UnionType) -> None:
+def _check_instance(place: str, value: object, *_: object, kind: type | UnionType) -> None:
     if not isinstance(value, kind):
         names = {bool: "True or False", NoneType: "None"}
         wanted = " or ".join(names.get(one, one.__name__) for one in get_args(kind) or (kind,))
         raise wrong_type(place, value, wanted)
 
 
-def check_callable(place: str, value: object) -> None:
+def check_callable(place: str, value: object, *_: object) -> None:
     """Raises TypeError unless it is None or can be called."""
     if value is not None and not callable(value):
         raise wrong_type(place, value, "a function or None")
 
 
-def _check_list(place: str, value: object, kind: type) -> None:
+def _check_list(place: str, value: object, *_: object, kind: type) -> None:
     wanted = "text (str)" if kind is str else f"{kind.__name__} (`{_BUILDERS[kind]}` makes one)"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         hint = ": put it into a list" if isinstance(value, kind) else ""
         raise wrong_type(place, value, f"a list of {wanted}", hint)
     for number, item in enumerate(value):
         if kind is str:
-            _check_text(f"{place}[{number}]", item)
+            _check_text(place, item, number)
         elif not isinstance(item, kind):
-            raise wrong_type(f"{place}[{number}]", item, wanted)
+            raise wrong_type(place, item, wanted, at=(number,))
 
 
-def _check_dict(place: str, value: object, check: Check, wanted: str) -> None:
+def _check_dict(place: str, value: object, *_: object, check: Check, wanted: str) -> None:
     if not isinstance(value, Mapping):
         raise wrong_type(place, value, wanted)
     for key, item in value.items():
-        _check_text(place.replace(": ", ": a key of "), key)
-        check(f"{place}[{key!r}]", item)
+        if not isinstance(key, str):
+            raise wrong_type(place.replace(": ", ": a key of "), key, "text (str)")
+        _check_text(place, key, key)
+        check(place, item, key)
 
 
-def _check_amount(place: str, value: object) -> None:
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise wrong_type(place, value, 'a whole number in base units (int), or text such as "1500m" or "2Gi"')
-    if isinstance(value, int):
-        _check_whole(place, value, Bounds())
+def _check_amount(place: str, value: object, *at: object) -> None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not INT64_MIN <= value <= INT64_MAX:
+            _check_whole(place, value, *at, bounds=Bounds())
+    elif not isinstance(value, str):
+        wanted = 'a whole number in base units (int), or text such as "1500m" or "2Gi"'
+        raise wrong_type(place, value, wanted, at=at)
 
 
 def _optional(check: Check) -> Check:
-    return lambda place, value: None if value is None else check(place, value)
+    return lambda place, value, /, *_: None if value is None else check(place, value)
 
 
 _check_amounts = partial(_check_dict, check=_check_amount, wanted='a dict such as {"vcore": "500m", "memory": "2Gi"}')
@@ -207,9 +220,13 @@ def _unencodable_part(value: object, place: str) -> str:
     return place
 
 
-def wrong_type(place: str, value: object, wanted: str, hint: str = "") -> TypeError:
-    """Build the error for an argument of a wrong type."""
-    return TypeError(f"{place} must be {wanted}, got {_shorten(value)} ({type(value).__name__}){hint}")
+def wrong_type(place: str, value: object, wanted: str, hint: str = "", at: Iterable[object] = ()) -> TypeError:
+    """Build the error for a value of a wrong type."""
+    return TypeError(f"{_locate(place, at)} must be {wanted}, got {_shorten(value)} ({type(value).__name__}){hint}")
+
+
+def _locate(place: str, at: Iterable[object]) -> str:
+    return place + "".join(f"[{one!r}]" for one in at)
 
 
 def _shorten(value: object) -> str:
