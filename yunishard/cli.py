@@ -195,11 +195,11 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return UNUSABLE
-    if misplaced := _find_misplaced_options(parser, words):
-        sys.stderr.write(f"{misplaced}\n")
-        return UNUSABLE
+    problem = _find_misplaced_options(parser, words)
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
-        sys.stderr.write(f"{PROGRAM} {words[0]}: {format_missing(missing)}\n")
+        problem = f"{PROGRAM} {words[0]}: {format_missing(missing)}"
+    if problem:
+        sys.stderr.write(f"{problem}\n")
         return UNUSABLE
     args, unknown = _parse(parser, words)
     if unknown:

@@ -69,19 +69,21 @@ def split_by_size(
         TypeError: a field has a value that cannot be sent; names the function and the place.
         UpdateTooLarge: a single item is larger than a message may be.
     """
-    command = make(list(first), list(second))
-    body = check_command(function, command)
-    items = len(first) + len(second)
-    if len(body) <= bytes_max and items <= items_max:
-        return [(command, body)]
-    half = items // 2
-    if not half:
-        raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
-    cut = max(0, half - len(first))
-    return [
-        *split_by_size(make, first[:half], second[:cut], function=function, bytes_max=bytes_max, items_max=items_max),
-        *split_by_size(make, first[half:], second[cut:], function=function, bytes_max=bytes_max, items_max=items_max),
-    ]
+    messages = []
+    pending = [(first, second)]
+    while pending:
+        first, second = pending.pop()
+        command, count = make(list(first), list(second)), len(first) + len(second)
+        body = check_command(function, command)
+        if len(body) <= bytes_max and count <= items_max:
+            messages.append((command, body))
+        elif count <= 1:
+            raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
+        else:
+            half = count // 2
+            cut = max(0, half - len(first))
+            pending += [(first[half:], second[cut:]), (first[:half], second[:cut])]
+    return messages
 
 
 LEAVE_MAX_S: Final = 10.0

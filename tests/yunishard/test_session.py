@@ -1,4 +1,4 @@
-""""""
+"""A session of the client: what it sends, buffers and acknowledges, and how reports end."""
 
 import pytest
 

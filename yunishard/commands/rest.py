@@ -19,12 +19,15 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
+_T = TypeVar("_T")
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
 CHANGE_MAX_S: Final = 90.0
@@ -113,24 +116,21 @@ class Answer:
         sys.stdout.write(self.text)
         return 0
 
-    def as_json(self) -> object:
-        """Decode the body."""
+    def decode(self, kind: type[_T]) -> _T:
+        """Decode the body, a JSON document of this type."""
         try:
-            found: object = json.loads(self.body)
-        except ValueError:
-            text = "the answer is no JSON: is this the web service of yunishard?"
+            return msgspec.json.decode(self.body, type=kind)
+        except msgspec.MsgspecError:
+            text = "the answer is not the expected JSON: is this the web service of yunishard?"
             raise RequestFailed(text, status=UNUSABLE) from None
-        return found
 
     def as_object(self) -> dict[str, object]:
-        """Decode the body; empty unless it is a JSON object."""
-        found = self.as_json()
-        return found if isinstance(found, dict) else {}
+        """Decode the body, a JSON object."""
+        return self.decode(dict[str, object])
 
     def as_list(self) -> list[dict[str, object]]:
-        """Decode the body; the objects of a JSON list, empty unless it is one."""
-        found = self.as_json()
-        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+        """Decode the body, a list of JSON objects."""
+        return self.decode(list[dict[str, object]])
 
 
 def add_rest(parser: argparse.ArgumentParser) -> None:

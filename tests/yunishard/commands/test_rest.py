@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_json_is_told() -> None:
         fake.says("GET settings", "<html>")
         answer = Rest(fake.url).get("settings")
     with pytest.raises(RequestFailed, match="is this the web service"):
-        answer.as_json()
+        answer.as_object()
 
 
 def test_a_plain_refusal_is_told_as_it_is() -> None:
@@ -91,7 +91,7 @@ def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with web() as fake:
         fake.says("GET settings", [])
-        assert Rest(fake.url + "/").get("settings").as_json() == []
+        assert Rest(fake.url + "/").get("settings").as_list() == []
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_token_is_not_taken_along_to_another_address(tmp_path: Path) -> None:
     with web() as fake, web() as other:
         fake.answers["GET /ws/v1/settings"] = (301, b"", {"Location": f"{other.url}/ws/v1/settings"})
         other.says("GET settings", [])
-        assert Rest(fake.url, token_file=str(tmp_path / "token")).get("settings").as_json() == []
+        assert Rest(fake.url, token_file=str(tmp_path / "token")).get("settings").as_list() == []
         assert fake.heard[0][1]["Authorization"] == "Bearer aaa.bbb.ccc"
         assert "Authorization" not in other.heard[0][1]
 
