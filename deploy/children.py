@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from common.control_messages import WorkersWanted
 from common.metrics import Family, counter, gauge
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, worker_name
@@ -115,39 +117,34 @@ def worker_title(partition: str, epoch: int) -> str:
 # Events ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """A process has opened these endpoints. A spare worker is ready twice: without a partition, and with it."""
 
     name: str
-    endpoints: Mapping[str, str] = field(default_factory=dict)
+    endpoints: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(msgspec.Struct, frozen=True):
     """A process has sent a heartbeat."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A process has reported why it cannot run; its `Died` follows."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(msgspec.Struct, frozen=True):
     """A process has ended; `ending` tells how, as in `exit status 1` or `SIGKILL`."""
 
     name: str
     ending: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(msgspec.Struct, frozen=True):
     """A signal asks the system to stop; the second one, at once."""
 
 
@@ -156,8 +153,7 @@ Event = Ready | Alive | Failed | Died | Leave | WorkersWanted
 # Instructions ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Start a process of this role."""
 
     name: str
@@ -165,8 +161,7 @@ class Start:
     arguments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     """Give a spare worker a partition and its lease."""
 
     name: str
@@ -174,32 +169,27 @@ class Assign:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(msgspec.Struct, frozen=True):
     """Ask a process to stop."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """End a process at once, even a stopped one (SIGSTOP)."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True):
     """Connect to the broker, which is ready, and send Hello."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True):
     """Close the connection to the broker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """Report to the broker why the worker of a partition ended before it was ready."""
 
     partition: str
@@ -209,22 +199,19 @@ class Report:
     """Whether the worker itself, or the operating system, reported the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Remove the files of a partition that has ended."""
 
     partition: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(msgspec.Struct, frozen=True):
     """Write a line to standard output."""
 
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Write a line to the log."""
 
     level: str
