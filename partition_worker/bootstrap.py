@@ -6,6 +6,7 @@ starts with an empty partition and reports the problem in its Hello.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from common.process import Assignment, Life
 from common.settings import Settings
 from common.text_formats import format_count
 from partition_worker import poison_messages
-from partition_worker.engine.bounds import tuned
+from partition_worker.engine.bounds import RESERVATION_DELAY_S, Tuning
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.journal.database import open_recovery
@@ -68,10 +69,10 @@ def make_worker(
         epoch=epoch,
         manual=settings.manual,
         plugins=load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
-        tuning=tuned(
-            disable_reservation=settings.disable_reservation,
+        tuning=Tuning(
+            reservation_delay_s=math.inf if settings.disable_reservation else RESERVATION_DELAY_S,
             preemption_pause_s=settings.preemption_pause_s,
-            preemption_threshold_percent=settings.preemption_threshold_percent,
+            preemption_threshold=settings.preemption_threshold_percent / 100,
             asks_max=settings.asks_max,
         ),
         journalled=settings.journals is not None,

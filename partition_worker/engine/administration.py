@@ -47,7 +47,7 @@ def kill(state: PartitionState, application_id: str, actor: Actor) -> None:
 
     Raises: NotDone: 404 for an unknown application, 403 without the right.
     """
-    application = _application(state, application_id)
+    application = _find_application(state, application_id)
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
     state.log_info(told)
@@ -78,16 +78,16 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     Raises: NotDone: 404 for an unknown application or queue, 403 without the right on both queues, 400 for an
     unsuitable queue, 409 if the application is there already, cannot be moved now, or does not fit.
     """
-    application = _application(state, application_id)
+    application = _find_application(state, application_id)
     leaf = state.tree.find(path)
     if leaf is None:
         raise no_queue(path)
     for queue in (application.queue, leaf):
         _check_administers(actor, queue)
-    unusable = _unusable(application, leaf)
+    unusable = _find_queue_objection(application, leaf)
     if unusable:
         raise NotDone(400, unusable)
-    conflict = _conflict(application, leaf) or state.usage.objection(application, leaf)
+    conflict = _find_conflict(application, leaf) or state.usage.objection(application, leaf)
     if conflict:
         raise NotDone(409, conflict)
     before = application.queue
@@ -98,7 +98,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     events.emit_record(state, event_codes.APP, application_id, told, state.stamp_ns(), leaf.path)
 
 
-def _unusable(application: Application, leaf: Queue) -> str:
+def _find_queue_objection(application: Application, leaf: Queue) -> str:
     """Why the queue cannot take this application at all; empty if it can."""
     if not leaf.leaf:
         return f"queue {leaf.path} is not a leaf"
@@ -109,7 +109,7 @@ def _unusable(application: Application, leaf: Queue) -> str:
     return gang_objection(leaf, application.application_id, application.placeholder_ask)
 
 
-def _conflict(application: Application, leaf: Queue) -> str:
+def _find_conflict(application: Application, leaf: Queue) -> str:
     """Why the application cannot move to the queue now; empty if it can."""
     name = f"application {application.application_id}"
     if application.queue is leaf:
@@ -136,7 +136,7 @@ def _conflict(application: Application, leaf: Queue) -> str:
 # Rights -------------------------------------------------------------------------------------------------------------
 
 
-def _application(state: PartitionState, application_id: str) -> Application:
+def _find_application(state: PartitionState, application_id: str) -> Application:
     application = state.applications.get(application_id)
     if application is None:
         raise no_application(application_id, state.name)

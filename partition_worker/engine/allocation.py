@@ -77,7 +77,7 @@ class Allocation:
     preemption_triggered: bool = False
     """Whether victims were preempted for it; that happens once for an ask."""
     scale_up_told: bool = False
-    """Whether the RM was told that only a larger cluster would help."""
+    """Whether an update to the RM reported that only a larger cluster would help."""
     lacks_quota: bool = False
     """Whether an event reported that its user or group has no room for it."""
     lacks_queue_room: bool = False
@@ -112,7 +112,7 @@ class Allocation:
         """Whether it may preempt others."""
         return self.preemption_policy is not None and self.preemption_policy.allow_preempt_other
 
-    def announced(self) -> rm_messages.Allocation:
+    def make_announcement(self) -> rm_messages.Allocation:
         """The message that announces it to the RM."""
         return rm_messages.Allocation(
             allocation_key=self.key,
@@ -128,7 +128,7 @@ class Allocation:
     def release(
         self, partition: str, reason: str, termination_type: int = rm_messages.STOPPED_BY_RM
     ) -> rm_messages.AllocationRelease:
-        """The message that tells the RM to release it, or that it is gone; `partition` is the normalized name."""
+        """The message that asks the RM to release it, or reports its release; `partition` is the normalized name."""
         return rm_messages.AllocationRelease(
             partition_name=partition,
             application_id=self.application_id,
@@ -248,7 +248,7 @@ class SortedAsks:
 
 
 class Standing(StrEnum):
-    """What an ask waits for."""
+    """The kind of room that an ask waits for."""
 
     OPEN = "open"
     """For any node."""
@@ -259,7 +259,7 @@ class Standing(StrEnum):
 
 
 class GroupKey(NamedTuple):
-    """What the asks of a group have in common."""
+    """The properties that the asks of a group have in common."""
 
     shape: AskShape
     priority: int
@@ -291,7 +291,7 @@ class AskGroup:
     attempted: bool = False
     """Whether all of them were tried at least once, as far as their user's quota allows."""
     told: int = 0
-    """Number of its asks for which the RM was told that only a larger cluster helps."""
+    """Number of its asks with `scale_up_told`."""
     failures: dict[str, Failure] = field(default_factory=dict)
     """Reasons why they were not placed; there are few."""
 
@@ -331,7 +331,7 @@ class PendingAsks:
         self.priority: int | None = None
         """The highest priority of an ask, or None."""
         self.told = 0
-        """Number of asks for which the RM was told that only a larger cluster helps."""
+        """Number of asks with `scale_up_told`."""
         self._last: Allocation | None = None
         """The last ask; None if it has to be searched."""
 
@@ -400,7 +400,7 @@ class PendingAsks:
             after.failures = dict(before.failures)
 
     def tell(self, ask: Allocation) -> None:
-        """Mark that the RM was told that only a larger cluster helps this ask; once for each."""
+        """Set `scale_up_told` of an ask; once for each."""
         assert ask.group is not None, ask.key
         assert not ask.scale_up_told, ask.key
         ask.scale_up_told = True

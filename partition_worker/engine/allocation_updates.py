@@ -37,7 +37,7 @@ def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> Non
     rejected: list[rm_messages.RejectedAllocation] = []
     for message in request.allocations:
         try:
-            _take(state, message)
+            _apply_allocation(state, message)
         except _Refusal as refusal:
             state.counters.errors += refusal.counts
             rejected.append(
@@ -65,14 +65,14 @@ def apply_waiting(state: PartitionState, said: Iterable[Said]) -> None:
 # Asks and allocations -----------------------------------------------------------------------------------------------
 
 
-def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
+def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) -> None:
     """Process one allocation. A repetition changes nothing; other amounts resize it; a node means that the RM placed
     it.
     """
     if message.placeholder and not message.task_group_name:
         raise _Refusal(f"placeholder allocation {message.allocation_key} has no task group")
     if FOREIGN in message.allocation_tags:
-        _take_foreign(state, message)
+        _apply_foreign(state, message)
         return
     application = state.applications.get(message.application_id)
     if application is None:
@@ -92,20 +92,20 @@ def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
         raise _Refusal("allocation contains negative resources", counts=True)
     known = application.find(message.allocation_key)
     if known is None:
-        _take_new(state, application, message, node)
+        _add_new(state, application, message, node)
         return
     if not equal(known.resources, message.resource_per_alloc):
         resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
         resize(state, application, known, message.resource_per_alloc)
-        _charged_unchecked(state, application)
+        _start_quota_timers(state, application)
     if node is not None and not known.node_id:
         ledger.place_ask(state, application, known, node)
-        _charged_unchecked(state, application)
+        _start_quota_timers(state, application)
         application.queue.bound += 1
-        state.emit(known.announced())
+        state.emit(known.make_announcement())
 
 
-def _take_new(
+def _add_new(
     state: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
 ) -> None:
     key = message.allocation_key
@@ -114,7 +114,7 @@ def _take_new(
     owner = state.allocations.get(key)
     if owner is not None:
         raise _Refusal(f"allocation key {key} is in use by application {owner.application_id}")
-    if objection := _bound_objection(state, message):
+    if objection := _find_objection(state, message):
         raise _Refusal(objection)
     constraint = None
     try:
@@ -132,24 +132,24 @@ def _take_new(
         return
     allocation.recovered = True
     ledger.recover(state, application, allocation, node)
-    _charged_unchecked(state, application)
+    _start_quota_timers(state, application)
     application.queue.bound += 1
-    state.emit(allocation.announced())
+    state.emit(allocation.make_announcement())
 
 
-def _bound_objection(state: PartitionState, message: rm_messages.Allocation) -> str:
+def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> str:
     """Why the partition has no room for one more ask or allocation; empty if it has."""
     known = len(state.allocations) + len(state.foreign)
     return ask_objection(message, count=known, asks_max=state.tuning.asks_max)
 
 
-def _charged_unchecked(state: PartitionState, application: Application) -> None:
+def _start_quota_timers(state: PartitionState, application: Application) -> None:
     """Start quota preemption where a reported allocation exceeds a maximum."""
     if state.config.preemption.is_quota_enabled and start_quota_timers(application.queue, state.now):
         state.schedule_quota_check()
 
 
-def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> None:
+def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> None:
     """Add or update a foreign allocation: it only takes room on its node."""
     key = message.allocation_key
     if not message.node_id:
@@ -160,17 +160,17 @@ def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> Non
     if any(amount < 0 for amount in message.resource_per_alloc.values()):
         raise _Refusal("allocation contains negative resources")
     before = state.foreign.get(key)
-    if before is None and (objection := _bound_objection(state, message)):
+    if before is None and (objection := _find_objection(state, message)):
         raise _Refusal(objection)
     if before is not None and before is not node:
-        _take_foreign_away(state, before, key)
+        _remove_foreign(state, before, key)
     allocation = from_message(message, "", stamp_ns=state.stamp_ns(), needs=state.ask_shapes)
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:
         events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
     state.foreign[key] = node
-    _foreign_changed(state, node)
+    _note_foreign_change(state, node)
 
 
 # Releases -----------------------------------------------------------------------------------------------------------
@@ -203,14 +203,14 @@ def _release_one(state: PartitionState, application: Application, known: Allocat
     if termination_type == rm_messages.SCHEDULING_FAILED_ON_RM:
         _roll_back(state, application, known)
     elif termination_type == rm_messages.PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
-        state.emit(confirm_swap(state, application, known).announced())
-        _charged_unchecked(state, application)
+        state.emit(confirm_swap(state, application, known).make_announcement())
+        _start_quota_timers(state, application)
     elif known.key in application.allocations:
         if termination_type == rm_messages.PLACEHOLDER_REPLACED:
             state.log_debug(f"release of {known.key}: nothing takes its place, it is removed")
             termination_type = rm_messages.STOPPED_BY_RM
         end_allocation(state, application, known, termination_type)
-        _answer(state, [known], termination_type)
+        _confirm(state, [known], termination_type)
     elif termination_type != rm_messages.TIMEOUT:  # it confirms the timeout of a placeholder that had a node
         withdraw_ask(state, application, known)
 
@@ -222,10 +222,10 @@ def _release_all(state: PartitionState, application: Application, termination_ty
     application.queue.released += len(ran)
     lifecycle.emptied(state, application)
     state.sort_events(told, events.OF_RELEASE)
-    _answer(state, ran, termination_type)
+    _confirm(state, ran, termination_type)
 
 
-def _answer(state: PartitionState, gone: list[Allocation], termination_type: int) -> None:
+def _confirm(state: PartitionState, gone: list[Allocation], termination_type: int) -> None:
     """Send the releases to the RM, unless it confirmed a request of the core."""
     if termination_type not in _CONFIRMATIONS:
         for allocation in gone:
@@ -251,16 +251,16 @@ def _release_foreign(state: PartitionState, release: rm_messages.AllocationRelea
     if node is None:
         state.emit(IgnoredRelease(release, "no foreign allocation has this key"))
         return
-    _take_foreign_away(state, node, key)
+    _remove_foreign(state, node, key)
 
 
-def _take_foreign_away(state: PartitionState, node: Node, key: str) -> None:
+def _remove_foreign(state: PartitionState, node: Node, key: str) -> None:
     events.record_on_node(state, node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
-    _foreign_changed(state, node)
+    _note_foreign_change(state, node)
 
 
-def _foreign_changed(state: PartitionState, node: Node) -> None:
+def _note_foreign_change(state: PartitionState, node: Node) -> None:
     """The foreign usage of a node changed, which does not change the node order."""
     state.nodes.note_room(node)
     state.reservation_index.recheck_node(node)
@@ -324,7 +324,7 @@ NOT_STARTED: Final = "the resource manager could not start it on this node"
 def ask_for_verdicts(state: PartitionState) -> None:
     """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
     verdicts = state.nodes.predicates.verdicts
-    _wake(state, verdicts.elapse(state.now))
+    _retry(state, verdicts.elapse(state.now))
     next_question = verdicts.next_question(state.now)
     if next_question is not None:
         question, retried = next_question
@@ -336,7 +336,7 @@ def ask_for_verdicts(state: PartitionState) -> None:
         state.emit(
             rm_messages.PredicatesAsked(question=question.number, deadline_milli_seconds=deadline_ms, asked=asked)
         )
-        _wake(state, retried)
+        _retry(state, retried)
 
 
 def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswered) -> None:
@@ -345,10 +345,10 @@ def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswer
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
         for verdict in answered.verdicts
     }
-    _wake(state, state.nodes.predicates.verdicts.apply_answer(answered.question, refusals, state.now))
+    _retry(state, state.nodes.predicates.verdicts.apply_answer(answered.question, refusals, state.now))
 
 
-def _wake(state: PartitionState, keys: Keys) -> None:
+def _retry(state: PartitionState, keys: Keys) -> None:
     """Try these asks again if they still wait."""
     state.nodes.predicates.recheck_asks(keys)
     for key in keys:

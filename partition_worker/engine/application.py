@@ -116,7 +116,7 @@ STATE_LOG_MAX: Final = 1000
 
 
 class Use(StrEnum):
-    """What an allocation was when it ended."""
+    """The use of an allocation, when it ended."""
 
     REAL = "real"
     PREEMPTED = "preempted"
@@ -223,7 +223,7 @@ class Application:
 
     @property
     def charged(self) -> Resources:
-        """What it uses of queues and limits: all its allocations, including placeholders."""
+        """Its usage of queues and limits: all its allocations, including placeholders."""
         return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
 
     def add_ask(self, ask: Allocation) -> None:

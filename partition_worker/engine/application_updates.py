@@ -51,7 +51,7 @@ def handle(state: PartitionState, request: rm_messages.ApplicationRequest) -> No
 def apply_groups(state: PartitionState, found: GroupsFound) -> None:
     """Continue or reject all submissions that waited for this group lookup, then their asks and releases."""
     if not state.users.looks_up_outside:
-        state.log_debug(f"groups of user {found.user}: nobody asked for them")
+        state.log_debug(f"groups of user {found.user}: no lookup was requested")
         return
     if found.problem:
         state.users.failed(found.user, state.now)
@@ -94,8 +94,8 @@ def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: 
     """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
-        user = _user(state, new, problem)
-        leaf = _leaf(state, new, user, work)
+        user = _resolve_user(state, new, problem)
+        leaf = _find_leaf(state, new, user, work)
     except _Refusal as refusal:
         _reject(state, new, user, refusal)
         return
@@ -118,7 +118,7 @@ def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: 
     state.emit(rm_messages.AcceptedApplication(application_id=new.application_id))
 
 
-def _user(state: PartitionState, new: rm_messages.AddApplicationRequest, problem: str) -> User:
+def _resolve_user(state: PartitionState, new: rm_messages.AddApplicationRequest, problem: str) -> User:
     if state.retired:
         raise _Refusal(f"partition {state.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
@@ -131,11 +131,11 @@ def _user(state: PartitionState, new: rm_messages.AddApplicationRequest, problem
     except UserError as error:
         raise _Refusal(str(error), user=bool(USER.fullmatch(new.ugi.user))) from error
     except GroupsUnknown:
-        _check_new(state, new)
+        _check_id(state, new)
         raise
 
 
-def _check_new(state: PartitionState, new: rm_messages.AddApplicationRequest) -> None:
+def _check_id(state: PartitionState, new: rm_messages.AddApplicationRequest) -> None:
     """Refuse a duplicate id; a waiting submission counts."""
     if new.application_id in state.applications or new.application_id in state.pending_submissions:
         raise _Refusal(
@@ -145,8 +145,8 @@ def _check_new(state: PartitionState, new: rm_messages.AddApplicationRequest) ->
         raise _Refusal(objection)
 
 
-def _leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: Work) -> Queue:
-    _check_new(state, new)
+def _find_leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: Work) -> Queue:
+    _check_id(state, new)
     submission = Submission(
         application_id=new.application_id,
         user=user,
@@ -161,17 +161,17 @@ def _leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: U
         raise _Refusal(str(error), placed=False) from error
     queue = state.tree.find(path)
     if queue is None:
-        queue = _created(state, new, path, user)
+        queue = _create_queue(state, new, path, user)
     if not queue.leaf:
         raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
-    _set_quota(state, queue, new)
+    _apply_quota(state, queue, new)
     objection = gang_objection(queue, new.application_id, new.placeholder_ask)
     if objection:
         raise _Refusal(objection)
     return queue
 
 
-def _set_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicationRequest) -> None:
+def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicationRequest) -> None:
     """Apply the namespace quota of the tags to the dynamic queue, with each submission."""
     if leaf.managed or leaf.path == RECOVERY_QUEUE:
         return
@@ -187,7 +187,7 @@ def _set_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicati
         state.readiness.retry_parked()
 
 
-def _created(state: PartitionState, new: rm_messages.AddApplicationRequest, path: str, user: User) -> Queue:
+def _create_queue(state: PartitionState, new: rm_messages.AddApplicationRequest, path: str, user: User) -> Queue:
     known = state.tree.next_rank
     try:
         queue = state.tree.create(path, user)

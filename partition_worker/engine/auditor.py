@@ -57,17 +57,17 @@ class Health(Struct):
     def check_node(self, state: PartitionState, node: Node) -> None:
         """Run the checks of one node."""
         amounts = (node.allocated, node.available, node.capacity, node.occupied)
-        _list(self.negative_nodes, [node.node_id] * sum(map(_has_negative, amounts)))
+        _append(self.negative_nodes, [node.node_id] * sum(map(_has_negative, amounts)))
         if not equal(node.capacity, plus(plus(node.allocated, node.occupied), node.available)):
-            _list(self.inconsistent_nodes, [node.node_id])
-        _list(
+            _append(self.inconsistent_nodes, [node.node_id])
+        _append(
             self.orphans_on_nodes, [_describe(one) for one in node.allocations.values() if not _has_owner(state, one)]
         )
 
     def check_application(self, state: PartitionState, application: Application) -> None:
         """Run the checks of one application."""
         orphans = [one for one in application.allocations.values() if not _is_on_node(state, one)]
-        _list(self.orphans_of_applications, map(_describe, orphans))
+        _append(self.orphans_of_applications, map(_describe, orphans))
 
     def check_partition(self, state: PartitionState) -> None:
         """Run the checks of the partition as a whole."""
@@ -78,7 +78,7 @@ class Health(Struct):
         self.nodes, self.reservations = len(nodes), len(state.reservation_index)
 
 
-def _list(found: list[str], more: Iterable[str]) -> None:
+def _append(found: list[str], more: Iterable[str]) -> None:
     found.extend(islice(more, LISTED_MAX - len(found)))
 
 
@@ -169,7 +169,7 @@ class Auditor:
     def _record_drift(self, state: PartitionState, look: _Look) -> None:
         for problem in look.problems:
             self.drift += 1
-            _list(self._found.drift, [problem])
+            _append(self._found.drift, [problem])
             if len(self._found.drift) <= TOLD_MAX:
                 message = f"audit: {problem}"
                 state.log_info(message)
@@ -225,24 +225,24 @@ def find_violations(state: PartitionState) -> list[str]:
 
 def _check_application(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of one application, its asks and allocations."""
-    yield from _application(state, application)
-    yield from _gang(state, application)
-    yield from _reservations(state, application)
-    yield from _account(state, application)
+    yield from _check_content(state, application)
+    yield from _check_gang(state, application)
+    yield from _check_reservations(state, application)
+    yield from _check_account(state, application)
 
 
-def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
+def _compare(what: str, expected: Resources, found: Resources) -> Iterator[str]:
     if not equal(expected, found):
         yield f"{what}: {drop_zeros(found)} where the sum is {drop_zeros(expected)}"
 
 
-def _application(state: PartitionState, application: Application) -> Iterator[str]:
+def _check_content(state: PartitionState, application: Application) -> Iterator[str]:
     name = f"application {application.application_id}"
     if application.state in ENDED:
         yield f"{name} has ended ({application.state}) but is still listed"
     if application.application_id not in application.queue.applications:
         yield f"{name} is not in its queue {application.queue.path}"
-    yield from _differs(
+    yield from _compare(
         f"{name} pending", total_of(a.resources for a in application.requests.values()), application.pending
     )
     for what, placeholder, total in (
@@ -250,7 +250,7 @@ def _application(state: PartitionState, application: Application) -> Iterator[st
         ("allocated to placeholders", True, application.allocated_placeholder),
     ):
         having = (one for one in application.allocations.values() if one.placeholder == placeholder)
-        yield from _differs(f"{name} {what}", total_of(one.resources for one in having), total)
+        yield from _compare(f"{name} {what}", total_of(one.resources for one in having), total)
     if {ask.key for ask in application.asks} != set(application.requests):
         yield f"{name}: its asks in order are not its asks by key"
     if application.state is AppState.STARTING and not application.queue.state_aware:
@@ -263,7 +263,7 @@ def _application(state: PartitionState, application: Application) -> Iterator[st
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"
 
 
-def _gang(state: PartitionState, application: Application) -> Iterator[str]:
+def _check_gang(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of placeholders, held asks, and swaps in progress."""
     name = f"application {application.application_id}"
     for ask in application.requests.values():
@@ -290,33 +290,33 @@ def _gang(state: PartitionState, application: Application) -> Iterator[str]:
         if group.outstanding != len(alive) or set(group.free) != free or group.waiting != waiting:
             yield f"{name}: task group {group} where {len(alive)} placeholders are, {free} free, and {waiting} wait"
     if may_swap(application) and application not in state.swap_candidates:
-        yield f"{name} is not known to have something to swap"
+        yield f"{name} is no swap candidate although it has something to swap"
 
 
-def _reservations(state: PartitionState, application: Application) -> Iterator[str]:
+def _check_reservations(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of its reservations."""
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
         if state.nodes.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
-            yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
+            yield f"node {one.node.node_id} is gone, or not reserved for {key}"
 
 
 def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
     """Violations of one node."""
     name = f"node {node.node_id}"
-    yield from _differs(f"{name} allocated", total_of(a.resources for a in node.allocations.values()), node.allocated)
-    yield from _differs(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
-    yield from _differs(f"{name} available", minus(minus(node.capacity, node.allocated), node.occupied), node.available)
+    yield from _compare(f"{name} allocated", total_of(a.resources for a in node.allocations.values()), node.allocated)
+    yield from _compare(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
+    yield from _compare(f"{name} available", minus(minus(node.capacity, node.allocated), node.occupied), node.available)
     for key, allocation in node.allocations.items():
         if not _has_owner(state, allocation):
             yield f"{name}: allocation {key} belongs to no application"
     if len(node.reservations) > 1 and not all(one.for_required_node for one in node.reservations.values()):
         yield f"{name} is kept for several asks of which one could run elsewhere"
     if any(_reservations_of(state, one).get(key) is not one for key, one in node.reservations.items()):
-        yield f"{name} is kept for asks that do not know it"
+        yield f"{name} is reserved for asks without this reservation"
     if (state.nodes.index.key(node) is not None) != (node.schedulable and not node.reservations):
-        yield f"{name} is tried although nobody may get it, or the other way round"
+        yield f"{name} is in the node index although no ask may get it, or the reverse"
     if any(state.foreign.get(key) is not node for key in node.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
@@ -332,8 +332,8 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
     below: list[Queue | Application] = [*queue.children.values(), *applications.values()]
     charged = [child.allocated for child in queue.children.values()]
     charged += [application.charged for application in applications.values()]
-    yield from _differs(f"queue {queue.path} allocated", total_of(charged), queue.allocated)
-    yield from _differs(f"queue {queue.path} pending", total_of(one.pending for one in below), queue.pending)
+    yield from _compare(f"queue {queue.path} allocated", total_of(charged), queue.allocated)
+    yield from _compare(f"queue {queue.path} pending", total_of(one.pending for one in below), queue.pending)
     running = sum(application.state in ACTIVE for application in applications.values())
     running += sum(child.running for child in queue.children.values())
     if running != queue.running:
@@ -349,14 +349,14 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
     going = [child.preempting for child in queue.children.values()]
     for application in applications.values():
         going += [one.resources for one in application.allocations.values() if one.preempted]
-    yield from _differs(f"queue {queue.path} preempting", total_of(going), queue.preempting)
+    yield from _compare(f"queue {queue.path} preempting", total_of(going), queue.preempting)
     if queue.quota_preemption_at and (
         not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_check_at == NEVER)
     ):
-        yield f"queue {queue.path} has a time to be brought down to its maximum, and nobody looks"
+        yield f"queue {queue.path} has a time for quota preemption, and no check is due"
     if queue.draining != bool(queue.draining_since_ns):
         yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
-    yield from _kept(queue, applications)
+    yield from _check_kept_room(queue, applications)
     if queue.leaf and queue.template is not None:
         yield f"queue {queue.path} is a leaf and has a template"
     if not queue.managed and not queue.leaf and queue.parent is not None and queue.template != queue.parent.template:
@@ -364,10 +364,10 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
     if state.tree.find(queue.path) is not queue or (
         queue.parent is not None and queue.parent.children.get(queue.name) is not queue
     ):
-        yield f"queue {queue.path} is not where its path says"
+        yield f"queue {queue.path} is not at the place of its path"
 
 
-def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str]:
+def _check_kept_room(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str]:
     """Violations of the room kept for asks, and of accepted applications that count as running."""
     kept = [child.kept for child in queue.children.values()]
     allocating = [name for child in queue.children.values() for name in child.allocating]
@@ -375,7 +375,7 @@ def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str
         kept += [one.keeps for one in application.reservations.values()]
         allocating += [name] if name in queue.allocating else []
     if queue.parent is not None:
-        yield from _differs(f"queue {queue.path} kept", total_of(kept), queue.kept)
+        yield from _compare(f"queue {queue.path} kept", total_of(kept), queue.kept)
     if sorted(allocating) != sorted(queue.allocating):
         yield f"queue {queue.path}: {sorted(queue.allocating)} count as running, below it {sorted(allocating)} do"
 
@@ -391,15 +391,15 @@ def _check_partition(state: PartitionState) -> Iterator[str]:
         yield "the index of keys is not that of the applications"
     if sum(len(one.allocations) for one in applications) != state.running_allocations:
         yield f"{state.running_allocations} allocations counted, the applications have others"
-    yield from _differs("total", total_of(node.capacity for node in state.nodes), state.nodes.total)
-    yield from _differs("root maximum", state.nodes.total, state.tree.root.maximum or {})
+    yield from _compare("total", total_of(node.capacity for node in state.nodes), state.nodes.total)
+    yield from _compare("root maximum", state.nodes.total, state.tree.root.maximum or {})
     if sum(len(one.reservations) for one in applications) != len(state.reservation_index):
         yield "nodes are kept for asks that no application has"
     if sum(len(node.foreign) for node in state.nodes) != len(state.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _account(state: PartitionState, application: Application) -> Iterator[str]:
+def _check_account(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of the account that charges its user and group."""
     name = f"application {application.application_id}"
     for owned in (application.requests, application.allocations, application.swapping):
@@ -408,7 +408,7 @@ def _account(state: PartitionState, application: Application) -> Iterator[str]:
     account = state.usage.accounts.get(application.rank)
     if account is None:
         if application.allocations:
-            yield f"{name} is charged to nobody"
+            yield f"{name} has no usage account"
         return
     if not is_zero(application.allocated) and not account.counted:
         yield f"{name} has something and does not count as running"
@@ -442,7 +442,7 @@ def _check_tracker(state: PartitionState, kind: str, tracker: Tracker) -> Iterat
     charged = Counter(one.application.queue.path for one in accounts)
     for path, level in tracker.levels.items():
         where = f"{what} at {path}"
-        yield from _differs(where, used.pop(path, {}), level.used)
+        yield from _compare(where, used.pop(path, {}), level.used)
         if sorted(counted.get(path, ())) != sorted(level.applications):
             yield f"{where}: {sorted(level.applications)} count as running, others should"
         if level.charged != charged[path]:

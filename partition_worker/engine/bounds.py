@@ -1,13 +1,12 @@
 """Engine options, and bounds on what an RM can make a partition store and compute.
 
-What exceeds a bound is refused with a reason that names it; existing objects are never affected. Queues created for
-applications, task groups, users and groups are bounded with the objects that refer to them.
+An object that exceeds a bound is refused with a reason that names the bound; existing objects are never affected.
+Queues created for applications, task groups, users and groups are bounded with the objects that refer to them.
 
 Placement work is bounded because an RM chooses the number and length of group names, and a configuration the number and
 kind of rules. Rules count their work in units of about 25 ns, equal on all machines, as journals must replay exactly.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -51,7 +50,7 @@ def node_objection(info: NodeInfo, *, count: int) -> str:
 
 
 def _too_much(size: int) -> str:
-    return f"it says {size} characters of itself, at most {TEXT_MAX} are kept" if size > TEXT_MAX else ""
+    return f"its texts have {size} characters, at most {TEXT_MAX} are allowed" if size > TEXT_MAX else ""
 
 
 def _text(tags: Mapping[str, str]) -> int:
@@ -91,18 +90,6 @@ class Tuning:
 
 DEFAULT: Final = Tuning()
 """The defaults of YuniKorn."""
-
-
-def tuned(
-    *, disable_reservation: bool, preemption_pause_s: float, preemption_threshold_percent: int, asks_max: int
-) -> Tuning:
-    """The options from the command line."""
-    return Tuning(
-        reservation_delay_s=math.inf if disable_reservation else RESERVATION_DELAY_S,
-        preemption_pause_s=preemption_pause_s,
-        preemption_threshold=preemption_threshold_percent / 100,
-        asks_max=asks_max,
-    )
 
 
 # Placement work -------------------------------------------------------------------------------------------------------

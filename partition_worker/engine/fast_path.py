@@ -104,7 +104,7 @@ class FastPathBatch:
         events.record_on_node(state, node.node_id, event_codes.ADD, ask)
         state.usage.record_increase(application, amount)
         events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
-        state.emit(ask.announced())
+        state.emit(ask.make_announcement())
         if asks.priority == priority:
             state.readiness.update_served(application)
         else:

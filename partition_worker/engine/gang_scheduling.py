@@ -36,7 +36,7 @@ REFUSED_MAX: Final = 64
 def decide_swap(state: PartitionState) -> Replace | Release | None:
     """The next decision about placeholders, or None."""
     while (application := state.swap_candidates.first(state.readiness.retry_round)) is not None:
-        decision = _from_application(state, application)
+        decision = _decide_for(state, application)
         if decision is not None:
             return decision
         if may_swap(application):
@@ -46,7 +46,7 @@ def decide_swap(state: PartitionState) -> Replace | Release | None:
     return None
 
 
-def _from_application(state: PartitionState, application: Application) -> Replace | Release | None:
+def _decide_for(state: PartitionState, application: Application) -> Replace | Release | None:
     """The decision for its first ask that has one. Only the first ask that fits no node of a placeholder may get
     another node.
     """
@@ -54,7 +54,7 @@ def _from_application(state: PartitionState, application: Application) -> Replac
     for group in application.asks.groups:
         if group.kind.task_group:
             free = application.task_groups[group.kind.task_group].free
-            decision, placeholder = _in_place(state, application, group.head, free.values())
+            decision, placeholder = _decide_in_place(state, application, group.head, free.values())
             if decision is not None:
                 return decision
             if placeholder is not None:
@@ -68,7 +68,7 @@ def _from_application(state: PartitionState, application: Application) -> Replac
     return None
 
 
-def _in_place(
+def _decide_in_place(
     state: PartitionState, application: Application, ask: Allocation, free: Iterable[Allocation]
 ) -> tuple[Replace | Release | None, Allocation | None]:
     """The decision for an ask, up to the first placeholder that it can replace in place; otherwise the first
@@ -156,7 +156,7 @@ def placeholder_timeout_s(submission: rm_messages.AddApplicationRequest, now: fl
 def state_timed_out(state: PartitionState, application: Application) -> None:
     """The state timeout of an application expired. A completing application first releases its placeholders."""
     if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
-        release_placeholders(state, application, _held(application), COMPLETED)
+        release_placeholders(state, application, _list_unreleased(application), COMPLETED)
     else:
         lifecycle.fire(state, application, LINGER_S[application.state][1])
 
@@ -164,12 +164,12 @@ def state_timed_out(state: PartitionState, application: Application) -> None:
 def placeholders_timed_out(state: PartitionState, application: Application) -> None:
     """The placeholder timeout of an application expired."""
     if application.state is AppState.COMPLETING or application.state in ACTIVE:
-        release_placeholders(state, application, _held(application), ALLOCATED)
+        release_placeholders(state, application, _list_unreleased(application), ALLOCATED)
     else:
         _give_up(state, application)
 
 
-def _held(application: Application) -> list[Allocation]:
+def _list_unreleased(application: Application) -> list[Allocation]:
     """Placeholders that the RM was not asked to release yet."""
     return [placeholder for group in application.task_groups.values() for placeholder in group.free.values()]
 

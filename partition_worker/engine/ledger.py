@@ -28,7 +28,7 @@ def add_ask(state: PartitionState, application: Application, ask: Allocation) ->
     """Add a pending ask."""
     if ask.placeholder:
         expect_placeholder(state, application, ask)
-    _wait(state, application, ask)
+    _add_pending(state, application, ask)
     events.record_for_application(state, event_codes.ADD, event_codes.APP_REQUEST, ask)
 
 
@@ -36,7 +36,7 @@ def remove_ask(
     state: PartitionState, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
-    _take_ask(state, application, ask)
+    _withdraw_ask(state, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
     del state.allocations[ask.key]
     if ask.placeholder:
@@ -47,7 +47,7 @@ def remove_ask(
 def place_ask(state: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
     told, kept = state.event_count, ask.reserved
-    _take_ask(state, application, ask)
+    _withdraw_ask(state, application, ask)
     headroom.settle(application.queue, ask.resources)
     _bind(state, application, ask, node)
     if kept:
@@ -104,7 +104,7 @@ def remove_allocation(
     events.record_removal(state, allocation, termination_type)
     if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
         state.usage.discount(application)
-    _freed(state, application)
+    _offer_freed(state, application)
 
 
 def roll_back(state: PartitionState, application: Application, allocation: Allocation) -> None:
@@ -117,8 +117,8 @@ def roll_back(state: PartitionState, application: Application, allocation: Alloc
         state.timers.stop(application, "placeholders")
     events.record_removal(state, allocation, rm_messages.SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.placeholder_used = False
-    _wait(state, application, allocation)
-    _freed(state, application)
+    _add_pending(state, application, allocation)
+    _offer_freed(state, application)
 
 
 # Swaps --------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def begin_swap(
     """Bind an ask to a node until the RM confirms the release of its placeholder. Only the placeholder is charged until
     then, but on a different node the ask already takes room.
     """
-    _take_ask(state, application, ask)
+    _withdraw_ask(state, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
@@ -168,18 +168,18 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
     events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
-        _freed(state, application)
+        _offer_freed(state, application)
 
 
 def undo_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Make the ask pending again. The release of its placeholder is still outstanding and has no replacement."""
     node = state.nodes.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
-        _take_from_node(state, application, node, ask)
+        _unbind(state, application, node, ask)
         events.record_on_node(state, node.node_id, event_codes.REMOVE, ask)
         state.readiness.retry_parked()
     application.end_swap(ask)
-    _wait(state, application, ask)
+    _add_pending(state, application, ask)
 
 
 # Changes ------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
         state.schedule_cleanup()
 
 
-def _wait(state: PartitionState, application: Application, ask: Allocation) -> None:
+def _add_pending(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Make an ask wait for a node, or for a placeholder."""
     ask.node_id = ""
     ask.held = application.must_hold(ask)
@@ -288,7 +288,7 @@ def _wait(state: PartitionState, application: Application, ask: Allocation) -> N
     application.add_ask(ask)
     state.allocations[ask.key] = ask
     headroom.expect(application.queue, ask.resources)
-    _asks_changed(state, application, before)
+    _update_order(state, application, before)
     if ask.held:
         offer_swap(state, application, ask)
 
@@ -307,7 +307,7 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     node = state.nodes.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
-        _take_from_node(state, application, node, allocation)
+        _unbind(state, application, node, allocation)
     headroom.refund(application.queue, allocation.resources)
     if allocation.preempted:
         headroom.preempted(application.queue, allocation.resources)
@@ -317,12 +317,12 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     state.readiness.touch_application(application)
 
 
-def _take_from_node(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
+def _unbind(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
     state.nodes.unbind(application, allocation, node)
     state.reservation_index.recheck_node(node)
 
 
-def _freed(state: PartitionState, application: Application) -> None:
+def _offer_freed(state: PartitionState, application: Application) -> None:
     """Let other asks use what the application no longer has. A resuming application stays counted (spec 2, rule 7)."""
     state.readiness.reopen_limits(state.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
@@ -330,7 +330,7 @@ def _freed(state: PartitionState, application: Application) -> None:
     state.readiness.retry_parked()
 
 
-def _take_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
+def _withdraw_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Remove an ask from the pending asks; the caller updates the pending sums of the queues."""
     if ask.reserved:
         reservations.cancel(state, application.reservations[ask.key])
@@ -338,10 +338,10 @@ def _take_ask(state: PartitionState, application: Application, ask: Allocation) 
     if ask.shape.constraint is not None:
         state.nodes.predicates.verdicts.drop(ask.key)
     application.remove_ask(ask)
-    _asks_changed(state, application, before)
+    _update_order(state, application, before)
 
 
-def _asks_changed(state: PartitionState, application: Application, priority_before: int | None) -> None:
+def _update_order(state: PartitionState, application: Application, priority_before: int | None) -> None:
     exchange_priority(application.queue, priority_before, application.asks.priority)
     state.readiness.touch_application(application)
 

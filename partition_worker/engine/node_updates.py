@@ -39,7 +39,7 @@ def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
 def _create(state: PartitionState, info: rm_messages.NodeInfo) -> None:
     schedulable, capacity = info.action == rm_messages.NODE_CREATE, info.schedulable_resource or {}
     events.record_schedulable(state, info.node_id, schedulable=schedulable)
-    problem = _problem(state, info)
+    problem = _find_objection(state, info)
     if not problem:
         total = state.nodes.total
         attributes = {**info.attributes, NODE_PARTITION: state.name}
@@ -56,7 +56,7 @@ def _create(state: PartitionState, info: rm_messages.NodeInfo) -> None:
     )
 
 
-def _problem(state: PartitionState, info: rm_messages.NodeInfo) -> str:
+def _find_objection(state: PartitionState, info: rm_messages.NodeInfo) -> str:
     if state.retired:
         return f"partition {state.name} was removed: it cannot add a new node {info.node_id}"
     if not info.node_id:
@@ -115,7 +115,7 @@ def _decommission(state: PartitionState, node: Node) -> None:
     for one in released:
         state.emit(one.release(state.name, f"Node {node.node_id} Removed"))
     for one in replaced:
-        state.emit(one.announced())
+        state.emit(one.make_announcement())
     for key in node.foreign:
         del state.foreign[key]
     remove_node(state, node)

@@ -98,7 +98,7 @@ class Partition(PartitionState):
         """
         self.begin_step(now)
         if self.report is not None:
-            command = resync.mentioned(self, command)
+            command = resync.collect(self, command)
         match command:
             case rm_messages.NodeRequest():
                 node_updates.handle(self, command)
@@ -204,7 +204,7 @@ class Partition(PartitionState):
 
     def objections(self, config: PartitionConfig) -> list[str]:
         """Why this partition cannot take a valid configuration; empty if it can."""
-        found = reconfiguration.objections(self, config)
+        found = reconfiguration.find_objections(self, config)
         self.plan = None if found else compare_configs(self.tree, self.config.root, config.root)
         return found
 

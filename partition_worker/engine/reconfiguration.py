@@ -1,6 +1,6 @@
 """Reconfiguration of a running partition: check a new configuration, plan the queue changes, apply them, drain queues.
 
-    objections(state, config)              why the partition cannot take it; changes nothing
+    find_objections(state, config)         why the partition cannot take it; changes nothing
     compare_configs(tree, before, after)   the plan of the queue changes; changes nothing
     apply(state, config, plan)             cannot fail without objections
 
@@ -87,20 +87,20 @@ def _plan(
             if not as_before or said != child:
                 _plan(tree, found, f"{path}.{name}", said, child, left)
     for name, child in children.items():
-        _gone(found, f"{path}.{name}", child)
+        _mark_unwanted(found, f"{path}.{name}", child)
 
 
-def _gone(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
+def _mark_unwanted(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
     found.unwanted.add(path)
     found.limits = found.limits or bool(config.limits)
     for child in config.queues:
-        _gone(found, f"{path}.{child.name.lower()}", child)
+        _mark_unwanted(found, f"{path}.{child.name.lower()}", child)
 
 
 # Reconfiguration ------------------------------------------------------------------------------------------------------
 
 
-def objections(state: PartitionState, config: PartitionConfig) -> list[str]:
+def find_objections(state: PartitionState, config: PartitionConfig) -> list[str]:
     """Why this partition cannot take a valid configuration; empty if it can."""
     if state.retired:
         return [f"partition {state.name} was removed"]
@@ -193,11 +193,11 @@ def drain_queue(state: PartitionState, queue: Queue) -> None:
         return
     queue.state = "Draining"
     queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
-    text = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
+    text = f"queue {queue.path} left the configuration and drains: {_describe_rest(queue)}"
     state.log_info(text)
     events.emit_record(state, event_codes.QUEUE, queue.path, text, queue.draining_since_ns)
     for application_id in queue.applications:
-        message = f"application {application_id} goes on, but its queue takes nothing new: {text}"
+        message = f"application {application_id} continues, but its queue takes nothing new: {text}"
         events.emit_record(state, event_codes.APP, application_id, message, queue.draining_since_ns, queue.path)
 
 
@@ -213,12 +213,12 @@ def remove_empty_queues(state: PartitionState) -> None:
         if queue.draining and now_ns - queue.draining_told_ns >= DRAINING_TOLD_EVERY_S * 1e9:
             queue.draining_told_ns = now_ns
             hours = (now_ns - queue.draining_since_ns) / 3.6e12
-            state.log_info(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
+            state.log_info(f"queue {queue.path} has been draining for {hours:.1f} hours: {_describe_rest(queue)}")
     if state.tree.has_temporary():
         state.schedule_cleanup()
 
 
-def _left(queue: Queue) -> str:
+def _describe_rest(queue: Queue) -> str:
     """The number of applications left, and the administrators as configured."""
     lists = [f"{level.admin_text.strip()!r} of {level.path}" for level in queue.ancestry() if level.admin_text.strip()]
     return f"{format_count(queue.population, 'application')} in it, administrators: {', '.join(lists) or 'none'}"

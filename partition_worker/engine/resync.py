@@ -12,7 +12,7 @@ everything that runs stays accounted for.
 
 from collections.abc import Container, Iterable
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from common import rm_messages
 from common.messages import Command
@@ -26,7 +26,7 @@ _CREATIONS = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
 def begin(state: PartitionState, message: rm_messages.SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
     state.report = Report()
-    state.log_info(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
+    state.log_info(f"the RM reports everything again: {message.reason or 'without a reason'}")
 
 
 def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
@@ -35,13 +35,14 @@ def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
     if report is None:
         state.emit(rm_messages.SyncDone(problem="there was no SyncBegin"))
         return
-    problem = _problem(report.count, message)
+    came, sent = asdict(report.count), asdict(message)
+    problem = "; ".join(f"{came[name]} of {sent[name]} {name} came" for name in sent if came[name] != sent[name])
     if problem:
         state.log_info(f"the RM's report is not complete, nothing is removed: {problem}")
         state.emit(rm_messages.SyncDone(problem=problem))
         return
     state.report = None
-    done = _swept(state, report)
+    done = _sweep(state, report)
     state.log_info(
         f"the RM has reported everything; {len(done.nodes)} nodes, {len(done.applications)} applications and "
         f"{len(done.allocations)} allocations that it did not mention are gone"
@@ -50,7 +51,7 @@ def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
     state.readiness.retry_parked()
 
 
-def mentioned(state: PartitionState, command: Command) -> Command:
+def collect(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = state.report
     assert report is not None
@@ -67,15 +68,6 @@ def mentioned(state: PartitionState, command: Command) -> Command:
             for one in command.allocations:
                 _allocation_again(state, one)
     return command
-
-
-def _problem(came: rm_messages.SyncEnd, said: rm_messages.SyncEnd) -> str:
-    counted = (
-        ("nodes", came.nodes, said.nodes),
-        ("applications", came.applications, said.applications),
-        ("allocations", came.allocations, said.allocations),
-    )
-    return "; ".join(f"{here} of {there} {what} came" for what, here, there in counted if here != there)
 
 
 # Reported again -------------------------------------------------------------------------------------------------------
@@ -114,23 +106,25 @@ def _allocation_again(state: PartitionState, message: rm_messages.Allocation) ->
     if message.node_id:
         end_allocation(state, application, known, termination_type=None)
     else:
-        state.emit(known.announced())
+        state.emit(known.make_announcement())
 
 
 # What was not mentioned -----------------------------------------------------------------------------------------------
 
 
-def _swept(state: PartitionState, report: Report) -> rm_messages.SyncDone:
+def _sweep(state: PartitionState, report: Report) -> rm_messages.SyncDone:
     """Remove what the RM does not have. The RM receives one list, and no further messages about it."""
-    allocations = [
-        *_unmentioned(state.foreign, report.allocations),
-        *_unmentioned(state.allocations, report.allocations),
+    allocations = _unmentioned((*state.foreign, *state.allocations), report.allocations)
+    releases = [
+        rm_messages.AllocationRelease(
+            application_id=state.allocations[key].application_id if key in state.allocations else "",
+            allocation_key=key,
+            termination_type=rm_messages.STOPPED_BY_RM,
+        )
+        for key in allocations
     ]
-    releases = [_release(state, key) for key in allocations]
-    allocation_updates.handle(
-        state,
-        rm_messages.AllocationRequest(releases=rm_messages.AllocationReleasesRequest(allocations_to_release=releases)),
-    )
+    release_all = rm_messages.AllocationReleasesRequest(allocations_to_release=releases)
+    allocation_updates.handle(state, rm_messages.AllocationRequest(releases=release_all))
     applications = _unmentioned((*state.applications, *state.pending_submissions.applications()), report.applications)
     gone = [rm_messages.RemoveApplicationRequest(application_id=name) for name in applications]
     application_updates.handle(state, rm_messages.ApplicationRequest(remove=gone))
@@ -150,12 +144,3 @@ def _swept(state: PartitionState, report: Report) -> rm_messages.SyncDone:
 
 def _unmentioned(known: Iterable[str], report: Container[str]) -> list[str]:
     return [name for name in known if name not in report]
-
-
-def _release(state: PartitionState, key: str) -> rm_messages.AllocationRelease:
-    allocation = state.allocations.get(key)
-    return rm_messages.AllocationRelease(
-        application_id="" if allocation is None else allocation.application_id,
-        allocation_key=key,
-        termination_type=rm_messages.STOPPED_BY_RM,
-    )

@@ -82,7 +82,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
             reservations.cancel_movable(state, decision.node)
         if isinstance(decision, Allocate):
             ledger.place_ask(state, application, ask, decision.node)
-            state.emit(ask.announced())
+            state.emit(ask.make_announcement())
         else:
             reservations.reserve(state, application, ask, decision.node)
     if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:

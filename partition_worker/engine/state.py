@@ -169,8 +169,8 @@ class Rejection:
 
 @dataclass(slots=True)
 class Report:
-    """What the RM has reported since `SyncBegin`: ids in order of first mention, accepted or not, and the number of
-    items including repetitions.
+    """The objects that the RM has reported since `SyncBegin`: ids in order of first mention, accepted or not, and the
+    number of items including repetitions.
     """
 
     count: rm_messages.SyncEnd = field(default_factory=rm_messages.SyncEnd)
@@ -351,7 +351,7 @@ class PartitionState:
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
         self.report: Report | None = None
-        """What the RM has reported during a resynchronization; nothing is scheduled until it ends."""
+        """The report of the RM during a resynchronization; nothing is scheduled until it ends."""
         self.retired = False
         """Whether the partition left the configuration: it is empty and accepts nothing."""
         self.cleanup_at = NEVER

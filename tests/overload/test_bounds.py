@@ -64,7 +64,7 @@ def test_what_says_too_much_of_itself_is_rejected(trial: Trial) -> None:
         )
     )
     size = bounds.TEXT_MAX + len("a1" + "app-1" + "note" + "memory")
-    told = f"it says {size} characters of itself, at most {bounds.TEXT_MAX} are kept"
+    told = f"its texts have {size} characters, at most {bounds.TEXT_MAX} are allowed"
     assert trial.told() == [f"a1 rejected: {told}"]
 
 

@@ -100,7 +100,7 @@ def inherit_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 class Tally:
-    """A bag of integers that knows its maximum. Removing the maximum looks at each distinct value; there are few."""
+    """A bag of integers and its maximum. Removing the maximum looks at each distinct value; there are few."""
 
     __slots__ = ("_counts", "highest")
 

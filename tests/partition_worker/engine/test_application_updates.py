@@ -386,5 +386,5 @@ def test_nobody_waits_in_a_partition_that_goes() -> None:
 
 def test_groups_that_nobody_asked_for_change_nothing() -> None:
     one = Trial("root.a").finds("bob", "dev").does(apps("app-1 root.a"))
-    assert one.told() == ["note: groups of user bob: nobody asked for them", "app-1 accepted"]
+    assert one.told() == ["note: groups of user bob: no lookup was requested", "app-1 accepted"]
     assert one.app("app-1").user.groups == ("bob",)

@@ -255,12 +255,12 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "node n1 allocated": lambda one: one.node("n1").allocated.update(memory=5),
     "node n1 occupied": lambda one: one.node("n1").occupied.clear(),
     "node n1 available": lambda one: one.node("n1").available.update(memory=6),
-    "node n1 is tried although nobody": lambda one: setattr(one.node("n1"), "schedulable", False),
+    "node n1 is in the node index although no ask": lambda one: setattr(one.node("n1"), "schedulable", False),
     "node n1: allocation a1 belongs to no application": lambda one: one.app("app-1").allocations.clear(),
     "queue root.a allocated": lambda one: one.queue("root.a").allocated.clear(),
     "queue root pending": lambda one: one.queue("root").pending.update(memory=1),
     "queue root.a preempting": lambda one: setattr(one.app("app-1").allocations["a1"], "preempted", True),
-    "queue root.a has a time to be brought down": lambda one: [
+    "queue root.a has a time for quota preemption": lambda one: [
         setattr(one.queue("root.a"), "quota_preemption_at", 5.0),
         setattr(one.queue("root.a"), "managed", False),
     ],
@@ -268,7 +268,7 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "queue root.a: highest priority of applications 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
     "queue root.a is Draining, and drains since 0": lambda one: setattr(one.queue("root.a"), "state", "Draining"),
     "queue root.a is a leaf and has a template": lambda one: setattr(one.queue("root.a"), "template", NO_TEMPLATE),
-    "queue root.a is not where its path says": lambda one: one.queue("root").children.clear(),
+    "queue root.a is not at the place of its path": lambda one: one.queue("root").children.clear(),
     "the index of keys": lambda one: one.partition.allocations.clear(),
     "7 allocations counted": lambda one: setattr(one.partition, "running_allocations", 7),
     "total": lambda one: one.partition.nodes.total.update(memory=11),
@@ -286,7 +286,7 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     ),
     "user bob: its accounts": lambda one: one.partition.usage.users.find("bob").accounts.clear(),
     "user bob is charged and not tracked": lambda one: one.partition.usage.users.drop("bob"),
-    "application app-1 is charged to nobody": lambda one: one.partition.usage.accounts.clear(),
+    "application app-1 has no usage account": lambda one: one.partition.usage.accounts.clear(),
     "application app-1 has something and does not count": lambda one: setattr(
         one.partition.usage.account(one.app("app-1")), "counted", False
     ),
@@ -321,7 +321,7 @@ GANG_DEFECTS: dict[str, Callable[[Trial], object]] = {
     "where 2 placeholders are": lambda one: setattr(one.app("app-2").task_groups["g"], "timed_out", 1),
     "{'p2'} free": lambda one: one.app("app-2").task_groups["g"].free.clear(),
     "and 1 wait": lambda one: setattr(one.app("app-2").task_groups["g"], "waiting", 5),
-    "app-2 is not known to have something to swap": lambda one: one.partition.swap_candidates.drop(one.app("app-2")),
+    "app-2 is no swap candidate": lambda one: one.partition.swap_candidates.drop(one.app("app-2")),
     "application app-2 allocated to placeholders": lambda one: one.app("app-2").allocated_placeholder.clear(),
 }
 
