@@ -362,7 +362,7 @@ _HELP: Final[Mapping[str, str]] = {
     "journal_snapshot_age_seconds": "Seconds since the latest snapshot, or since the process started if it took none. "
     "Snapshots depend on the amount of changes, so a high age alone is normal.",
     "journal_snapshot_seconds": "Seconds that this snapshot took, 0 for none. Investigate values near 60, the limit.",
-    "journal_size_bytes": "Size of the journal and its snapshots on the disk. Investigate near the setting "
+    "journal_size_bytes": "Bytes of the journal and its snapshots on the disk. Investigate near the setting "
     "journal-max.",
     "journal_steps_total": "Number of the latest step since the journal was created: messages received, and ticks.",
     "journal_unkept_bytes": "Bytes of steps that are not durable yet. At 16 MiB scheduling stops: investigate if it "
