@@ -14,17 +14,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from common import extra_config, rm_messages
+from common import control_messages, extra_config, rm_messages
 from common.config.validation import find_build_problems
-from common.control_messages import (
-    CommitConfig,
-    ConfigVote,
-    GroupsFound,
-    GroupsWanted,
-    PrepareConfig,
-    Retired,
-    Settings,
-)
 from common.journal_messages import SetAside
 from common.messages import Command, Header
 from common.names import BROKER, usual_name
@@ -77,8 +68,8 @@ class PartitionHost:
         self.channel = RMChannel(partition=partition, epoch=epoch)
         self.rollout = 0
         """The last one that was committed."""
-        self.prepared: tuple[Header, PrepareConfig] | None = None
-        self.began_from: tuple[Header, PrepareConfig] | None = None
+        self.prepared: tuple[Header, control_messages.PrepareConfig] | None = None
+        self.began_from: tuple[Header, control_messages.PrepareConfig] | None = None
         """The configuration that the partition has just started with, until the journal has it."""
         self.retiring = False
         """Whether the partition is no longer configured, and only waits for the RM's acknowledgements."""
@@ -118,18 +109,18 @@ class PartitionHost:
             case "KillApplication" | "MoveApplication" | "Schedule":
                 return self._act(incoming, now)
             case "GroupsFound":
-                return self._apply_groups(decode_body(GroupsFound, incoming.body), now)
+                return self._apply_groups(decode_body(control_messages.GroupsFound, incoming.body), now)
             case "PrepareConfig":
                 return [self._prepare(incoming)]
             case "CommitConfig":
-                return self._commit(decode_body(CommitConfig, incoming.body).rollout, now)
+                return self._commit(decode_body(control_messages.CommitConfig, incoming.body).rollout, now)
             case "AbortConfig":
                 self.prepared = None
                 return []
             case "RetirePartition":
                 return self._retire(now)
             case "Settings":
-                settings = decode_body(Settings, incoming.body)
+                settings = decode_body(control_messages.Settings, incoming.body)
                 self.settings, self.capabilities = dict(settings.values), list(settings.capabilities)
                 self.apply_settings()
                 return []
@@ -155,7 +146,11 @@ class PartitionHost:
         """Report that this partition may end, once the RM has acknowledged everything."""
         if not self.retiring or len(self.channel.outbox):
             return []
-        return [make_outgoing(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
+        return [
+            make_outgoing(
+                BROKER, control_messages.Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch)
+            )
+        ]
 
     def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """Add log lines and events to their buffers; returns the same effects."""
@@ -171,7 +166,7 @@ class PartitionHost:
     def request_lookups(self) -> list[Outgoing]:
         """Request again the group lookups that a former process has not finished."""
         users = [] if self.partition is None else self.partition.pending_submissions.users()
-        return [make_outgoing(GROUPS, GroupsWanted(user=user)) for user in users]
+        return [make_outgoing(GROUPS, control_messages.GroupsWanted(user=user)) for user in users]
 
     # Commands and answers of the RM ---------------------------------------------------------------------------------
 
@@ -190,7 +185,7 @@ class PartitionHost:
         if not sends or header.ref:  # a command without a number is acknowledged by its ref
             sends.append(self.channel.acknowledge(header.ref))
         sends += self._report_ignored_releases(effects, now)
-        sends += [make_outgoing(GROUPS, wanted) for wanted in select_parts(effects, GroupsWanted)]
+        sends += [make_outgoing(GROUPS, wanted) for wanted in select_parts(effects, control_messages.GroupsWanted)]
         return sends
 
     def _refuse_set_aside(self, incoming: Incoming, now: float) -> list[Outgoing]:
@@ -236,7 +231,7 @@ class PartitionHost:
             return [self.channel.refuse(incoming.header, "malformed", str(error))]
         return self._send_effects(self.partition.apply_verdicts(answered, now))
 
-    def _apply_groups(self, found: GroupsFound, now: float) -> list[Outgoing]:
+    def _apply_groups(self, found: control_messages.GroupsFound, now: float) -> list[Outgoing]:
         if self.partition is None:
             return []
         effects = self.partition.apply_groups(found, now)
@@ -267,13 +262,13 @@ class PartitionHost:
 
     def _prepare(self, incoming: Incoming) -> Outgoing:
         """Vote whether this worker can run the configuration."""
-        message = decode_body(PrepareConfig, incoming.body)
+        message = decode_body(control_messages.PrepareConfig, incoming.body)
         if self.partition is None or not message.live:
             problems = [str(problem) for problem in find_build_problems(message.config)]
         else:
             problems = self.partition.objections(message.config)
         self.prepared = None if problems else (incoming.header, message)
-        vote = ConfigVote(rollout=message.rollout, reason="; ".join(problems))
+        vote = control_messages.ConfigVote(rollout=message.rollout, reason="; ".join(problems))
         header = Header(kind="ConfigVote", rm=incoming.header.rm, partition=self.name, epoch=self.epoch)
         return make_outgoing(BROKER, vote, header)
 
@@ -293,7 +288,7 @@ class PartitionHost:
         self._start_partition(header, message, now)
         return []
 
-    def _start_partition(self, header: Header, message: PrepareConfig, now: float) -> None:
+    def _start_partition(self, header: Header, message: control_messages.PrepareConfig, now: float) -> None:
         """Start with an empty partition."""
         self.channel = RMChannel(
             partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life

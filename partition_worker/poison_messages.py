@@ -15,18 +15,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from common import rm_messages
 from common.journal_messages import SetAside
 from common.messages import Command, Header
 from common.names import usual_name
-from common.rm_messages import (
-    NODE_CREATE,
-    NODE_CREATE_DRAIN,
-    NUMBERED,
-    AllocationRequest,
-    ApplicationRequest,
-    NodeRequest,
-    RejectedAllocation,
-)
 from common.wire import Incoming, WireError, decode_body, encode_body
 from partition_worker.partition_host import check_length
 
@@ -36,7 +28,7 @@ ATTEMPTS_MAX: Final = 2
 ANSWERED: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
 """Kinds that are answered with the reason."""
 
-REFUSABLE: Final = frozenset({*NUMBERED, *ANSWERED, "PredicatesAnswered", "PrepareConfig"})
+REFUSABLE: Final = frozenset({*rm_messages.NUMBERED, *ANSWERED, "PredicatesAnswered", "PrepareConfig"})
 """Kinds that can be quarantined. The worker cannot continue without the others, which restore what runs already."""
 
 _IDENTITY: Final = struct.Struct("<IIQ")
@@ -89,19 +81,23 @@ def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
     command: Command | None = None
     if itemized:
         try:
-            command = decode_body(NUMBERED[header.kind], body)
+            command = decode_body(rm_messages.NUMBERED[header.kind], body)
             check_length(command)
         except WireError:  # it is refused as a whole
             command = None
     match command:
-        case NodeRequest(nodes=nodes):
-            created = [one.node_id for one in nodes if one.action in (NODE_CREATE, NODE_CREATE_DRAIN)]
+        case rm_messages.NodeRequest(nodes=nodes):
+            created = [
+                one.node_id for one in nodes if one.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
+            ]
             message = SetAside(kind=header.kind, reason=why, nodes=created)
-        case ApplicationRequest(new=new):
+        case rm_messages.ApplicationRequest(new=new):
             message = SetAside(kind=header.kind, reason=why, applications=[one.application_id for one in new])
-        case AllocationRequest(allocations=asked):
+        case rm_messages.AllocationRequest(allocations=asked):
             rejected = [
-                RejectedAllocation(allocation_key=one.allocation_key, application_id=one.application_id, reason=why)
+                rm_messages.RejectedAllocation(
+                    allocation_key=one.allocation_key, application_id=one.application_id, reason=why
+                )
                 for one in asked
             ]
             message = SetAside(kind=header.kind, reason=why, allocations=rejected)

@@ -11,7 +11,7 @@ complete list that would is refused.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec.json import encode
 from msgspec.structs import asdict, replace
@@ -203,14 +203,6 @@ def _encode_page(
     return _encode([render(one) for one in found], more)
 
 
-def _answer_partition(request: _Request) -> Answer:
-    return _encode(views.partition_view(request.partition, request.shown))
-
-
-def _answer_rules(request: _Request) -> Answer:
-    return _encode([views.rule_view(one) for one in request.partition.placement.describe()])
-
-
 def _answer_preemptions(request: _Request) -> Answer:
     entries = views.index_preemptions(redaction.redact_preemptions(request.partition, request.visible))
     return _encode_page(request, entries, views.preemption_view)
@@ -247,10 +239,6 @@ def _find_in_queue(request: _Request) -> Mapping[str, Application]:
     """The applications of the queue that the query names."""
     alive = request.partition.applications
     return {name: alive[name] for name in _find_queue(request).applications}
-
-
-def _answer_queue_applications(request: _Request) -> Answer:
-    return _list_applications(request, _find_in_queue(request))
 
 
 def _answer_applications(request: _Request) -> Answer:
@@ -321,11 +309,6 @@ def _answer_node(request: _Request) -> Answer:
     return _encode(redaction.redact_node(found, request.visible))
 
 
-def _answer_utilisation(request: _Request) -> Answer:
-    shown = request.shown
-    return _encode(views.utilisation_view(request.partition.nodes, rm=shown.rm, partition=shown.name))
-
-
 def _answer_users(request: _Request) -> Answer:
     visible = request.visible
     users = {one.name: one for one in request.partition.usage.users}
@@ -342,38 +325,33 @@ def _answer_groups(request: _Request) -> Answer:
     )
 
 
-def _answer_user(request: _Request) -> Answer:
-    found = _find_tracker(request, "user", request.partition.usage.users, request.visible.user)
-    return _encode(redaction.redact_user(found, request.visible))
-
-
-def _answer_group(request: _Request) -> Answer:
-    found = _find_tracker(request, "group", request.partition.usage.groups, request.visible.group)
-    return _encode(redaction.redact_group(found, request.visible))
-
-
-def _find_tracker(request: _Request, what: str, trackers: Trackers, shows: Callable[[str], bool]) -> Tracker:
+def _find_tracker(request: _Request, what: Literal["user", "group"], trackers: Trackers) -> Tracker:
     found = trackers.find(request.args.get(what, ""))
+    shows = request.visible.user if what == "user" else request.visible.group
     if found is None or not shows(found.name):
         raise _QueryFailed(404, f"{what.capitalize()} not found")
     return found
 
 
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
-    "partition": _answer_partition,
+    "partition": lambda request: _encode(views.partition_view(request.partition, request.shown)),
     "queues": _answer_queues,
     "queue": _answer_queue,
-    "queue-applications": _answer_queue_applications,
+    "queue-applications": lambda request: _list_applications(request, _find_in_queue(request)),
     "applications": _answer_applications,
     "application": _answer_application,
     "nodes": _answer_nodes,
     "node": _answer_node,
-    "utilisation": _answer_utilisation,
+    "utilisation": lambda request: _encode(views.utilisation_view(request.partition.nodes, request.shown)),
     "users": _answer_users,
-    "user": _answer_user,
+    "user": lambda request: _encode(
+        redaction.redact_user(_find_tracker(request, "user", request.partition.usage.users), request.visible)
+    ),
     "groups": _answer_groups,
-    "group": _answer_group,
-    "rules": _answer_rules,
+    "group": lambda request: _encode(
+        redaction.redact_group(_find_tracker(request, "group", request.partition.usage.groups), request.visible)
+    ),
+    "rules": lambda request: _encode([views.rule_view(one) for one in request.partition.placement.describe()]),
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,
 }

@@ -421,8 +421,8 @@ BUCKETS: Final = 10
 _BUCKET_PERCENT: Final = 100 // BUCKETS
 
 
-def utilisation_view(nodes: Iterable[Node], *, rm: str, partition: str) -> rest_views.UtilisationView:
-    """All nodes by utilization, for each resource type; `partition` is the name to show."""
+def utilisation_view(nodes: Iterable[Node], shown: Shown) -> rest_views.UtilisationView:
+    """All nodes by utilization, for each resource type."""
     found: dict[str, list[list[str]]] = {}
     for node in nodes:
         used = rest_views.percentages(node.allocated, node.capacity)
@@ -431,8 +431,8 @@ def utilisation_view(nodes: Iterable[Node], *, rm: str, partition: str) -> rest_
                 found[kind] = [[] for _ in range(BUCKETS)]
             found[kind][bucket(used.get(kind, 0))].append(node.node_id)
     return rest_views.UtilisationView(
-        cluster_id=rm,
-        partition=partition,
+        cluster_id=shown.rm,
+        partition=shown.name,
         utilizations=[
             rest_views.TypeUtilisationView(
                 type=kind, utilization=[_bucket_view(*each) for each in enumerate(found[kind])]

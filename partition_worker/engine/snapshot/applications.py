@@ -136,17 +136,12 @@ class AllocationDecoder:
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def encode_applications(state: PartitionState, numbering: schema.ReferenceEncoder) -> list[schema.ApplicationSnapshot]:
-    """Encode the applications that have not ended."""
-    at = {number: when for when, number, _, _ in state.timers.entries()}
-    return [_encode_application(one, numbering, at) for one in state.applications.values()]
-
-
-def encode_ended_applications(
-    state: PartitionState, numbering: schema.ReferenceEncoder
+def encode_applications(
+    those: Iterable[Application], timers: Timers, numbering: schema.ReferenceEncoder
 ) -> list[schema.ApplicationSnapshot]:
-    """Encode the ended applications that the partition still lists."""
-    return [_encode_application(one, numbering, {}) for one in state.ended.values()]
+    """Encode applications, running or ended."""
+    at = {number: when for when, number, _, _ in timers.entries()}
+    return [_encode_application(one, numbering, at) for one in those]
 
 
 def _encode_application(
@@ -222,23 +217,16 @@ def _encode_task_group(group: TaskGroup) -> schema.TaskGroupSnapshot:
 
 
 def restore_applications(
-    state: PartitionState, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder
+    state: PartitionState, found: schema.PartitionSnapshot, lookup: schema.ReferenceDecoder
 ) -> None:
-    """Restore the applications that have not ended. Queues and empty nodes are restored already."""
+    """Restore the applications, running and ended. Queues and empty nodes are restored already."""
     reading = AllocationDecoder(lookup, state.nodes.predicates)
-    for memory in found:
+    for memory in found.applications:
         application = state.applications[memory.application_id] = _decode_application(memory, lookup, reading)
         for owned in (application.requests, application.allocations, application.swapping):
             state.allocations.update(owned)
         state.running_allocations += len(application.allocations)
-
-
-def restore_ended_applications(
-    state: PartitionState, found: list[schema.ApplicationSnapshot], lookup: schema.ReferenceDecoder
-) -> None:
-    """Restore the ended applications."""
-    reading = AllocationDecoder(lookup, state.nodes.predicates)
-    for memory in found:
+    for memory in found.ended:
         state.keep_ended(_decode_application(memory, lookup, reading))
 
 

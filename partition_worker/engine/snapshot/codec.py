@@ -78,8 +78,11 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
 
 def _encode(partition: Partition) -> schema.PartitionSnapshot:
     numbering = schema.ReferenceEncoder({node.node_id: node.rank for node in partition.nodes})
-    alive = applications.encode_applications(partition, numbering)  # first: from then on allocations have their places
-    ended = applications.encode_ended_applications(partition, numbering)
+    # Applications come first, as allocations get their positions there.
+    alive = applications.encode_applications(
+        partition.applications.values(), partition.timers, numbering
+    )  # first: from then on allocations have their places
+    ended = applications.encode_applications(partition.ended.values(), partition.timers, numbering)
     tree = queues_and_nodes.encode_queues(partition)
     fleet = queues_and_nodes.encode_nodes(partition.nodes, numbering)
     return schema.PartitionSnapshot(
@@ -130,8 +133,7 @@ def _restore(partition: Partition, found: schema.PartitionSnapshot) -> None:
     lookup.submitters = [User(user, tuple(groups)) for user, groups in found.submitters]
     queues_and_nodes.restore_queues(partition, found.tree, lookup)
     queues_and_nodes.restore_nodes(partition.nodes, found.fleet, lookup)
-    applications.restore_applications(partition, found.applications, lookup)
-    applications.restore_ended_applications(partition, found.ended, lookup)
+    applications.restore_applications(partition, found, lookup)
     queues_and_nodes.restore_node_contents(partition, found.fleet, lookup)
     scheduling_state.restore_reservations(partition, found.reserved, lookup)
     applications.restore_ask_orders(partition, found.applications, lookup)
