@@ -17,7 +17,7 @@ import msgspec
 
 from webservice import cluster_routes, config_routes, debug_routes, history_routes, partition_routes
 from webservice.calls import Call, Reply
-from webservice.parameters import ANY_TEXT, IF_NONE_MATCH, SEGMENTS, Json, Parameter, entity_tag, is_known
+from webservice.parameters import ANY_TEXT, IF_NONE_MATCH, SEGMENTS, Json, entity_tag, is_known
 from webservice.router import ANY_OBJECT, TEXT, Access, Content, Route, RouteGroup
 from webservice.views import ErrorView
 
@@ -176,25 +176,20 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         shown["description"] = route.description
     if route.streams:
         shown["x-yunishard-stream"] = True
-    parameters = [*_segments(route), *map(_parameter, route.parameters)]
+    parameters: list[Json] = []
+    for name in _SEGMENT.findall(route.path):
+        text, schema = SEGMENTS[name]
+        schema = route.segments.get(name, schema)
+        parameters.append({"name": name, "in": "path", "required": True, "description": text, "schema": schema})
+    for one in route.parameters:
+        texts = {"name": one.name, "in": one.place, "description": one.description}
+        parameters.append({**texts, "required": one.required, "schema": one.schema})
     if parameters:
         shown["parameters"] = parameters
     if route.body:
         shown["requestBody"] = {"required": route.body_required, "content": schemas.bodies(route.body)}
     shown["responses"] = _responses(route, schemas)
     return shown
-
-
-def _segments(route: Route) -> Iterator[Json]:
-    for name in _SEGMENT.findall(route.path):
-        text, schema = SEGMENTS[name]
-        schema = route.segments.get(name, schema)
-        yield {"name": name, "in": "path", "required": True, "description": text, "schema": schema}
-
-
-def _parameter(one: Parameter) -> Json:
-    texts = {"name": one.name, "in": one.place, "description": one.description}
-    return {**texts, "required": one.required, "schema": one.schema}
 
 
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:

@@ -30,7 +30,7 @@ from common.query_messages import Actor
 from common.token_keys import TokenKeyError, TokenKeys, read_token_keys
 from webservice import credentials
 from webservice.audit import AuditLog
-from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, Identity, UntrustedHeaders
+from webservice.credentials import CERTIFICATE_EXTENSION, Identity, UntrustedHeaders
 from webservice.cross_site import Cors, explain_foreign_page, explain_not_local, is_known_host
 from webservice.parameters import escape_for_log
 from webservice.router import Access, Route
@@ -134,9 +134,10 @@ class Authenticator:
         return self.keys is None and not self.certificates and not self.proxies
 
     def authenticate(
-        self, headers: credentials.Headers, address: str, certificate: Certificate | None = None
+        self, headers: credentials.Headers, address: str, certificate: Identity | None = None
     ) -> tuple[Identity, str]:
-        """The sender of a request with these headers from this address, and the method that identifies them.
+        """The sender of a request with these headers from this address, and the method that identifies them;
+        `certificate` is the owner of the client certificate.
 
         Raises:
             Unauthenticated: nothing identifies them, or their token is invalid.
@@ -154,9 +155,8 @@ class Authenticator:
                 return credentials.verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
             except credentials.InvalidToken as error:
                 raise Unauthenticated(f"The token is invalid: {error}", self._advice()) from None
-        owner = credentials.certificate_owner(certificate) if self.certificates and certificate is not None else None
-        if owner is not None:
-            return owner, CERTIFICATE
+        if self.certificates and certificate is not None:
+            return certificate, CERTIFICATE
         proxied = credentials.proxied_identity(headers) if trusted else None
         if proxied is not None:
             return proxied, PROXY
@@ -396,8 +396,8 @@ class Authorizer:
     def _authenticated(self, request: Request) -> Caller:
         address = request.client.host if request.client else ""
         extensions = request.scope.get("extensions") or {}
-        certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("shown")
-        assert certificate is None or isinstance(certificate, Certificate)
+        certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
+        assert certificate is None or isinstance(certificate, Identity)
         try:
             identity, method = self._authenticator.authenticate(request.scope["headers"], address, certificate)
         except Unauthenticated as error:

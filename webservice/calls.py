@@ -5,9 +5,9 @@ names (`find_partition`), queries its worker, and returns the body. HTTP itself 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from common.query_messages import NOT_MODIFIED, Actor, PartitionEntry, Partition
 from common.settings import Settings
 from webservice.audit import AuditLog
 from webservice.broker_client import BrokerClient, read_document
-from webservice.event_streams import EventStreams
+from webservice.event_streams import EventStream, EventStreams
 from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
 from webservice.metrics import RestMetrics
@@ -84,13 +84,8 @@ def require_requester(call: Call) -> Actor:
     return call.requester
 
 
-class Pieces(Protocol):
-    """A body in pieces, such as an asynchronous generator."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-    async def aclose(self) -> None:
-        """End the iteration. Called once, also after the last piece and if no piece was sent."""
+Pieces = AsyncGenerator[bytes, None] | EventStream
+"""A body in pieces. It is closed once, also after the last piece and if no piece was sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog, Entry
-from webservice.auth import PROXY, Authorizer, Caller, find_viewer
+from webservice.auth import PROXY, Authorizer, find_viewer
 from webservice.calls import Call, Reply
 from webservice.parameters import escape_for_log
 from webservice.router import Route
@@ -70,7 +70,9 @@ class ChangeHandler:
             if caller.method == PROXY:
                 entry.forwarded_for = escape_for_log(call.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:])
             self._authorizer.authorize(request, call.headers, route, caller)
-            self._check_rate(caller)
+            if self._audit is not None and not caller.actor.scheduler_admin and self._audit.is_over_limit(entry.user):
+                text = f"{FAILED_A_MINUTE_MAX} of your changes failed in this minute: try again later"
+                raise RequestError(429, text)  # failed changes could otherwise fill the audit log
             if len(path) + len(query) > ADDRESS_LENGTH_MAX:
                 raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
             content = await call.body()
@@ -93,17 +95,6 @@ class ChangeHandler:
         finally:
             await self._end(entry, request)
         return reply
-
-    def _check_rate(self, caller: Caller) -> None:
-        """Limit the rate of failed changes, which could otherwise fill the audit log; scheduler administrators are
-        exempt.
-
-        Raises:
-            RequestError: 429.
-        """
-        actor = caller.actor
-        if self._audit is not None and not actor.scheduler_admin and self._audit.is_over_limit(actor.user):
-            raise RequestError(429, f"{FAILED_A_MINUTE_MAX} of your changes failed in this minute: try again later")
 
     async def _begin(self, entry: Entry) -> None:
         entry.outcome = "begun"

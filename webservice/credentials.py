@@ -32,7 +32,7 @@ USER_URI: Final = "yunishard:user:"
 """Prefix of an alternative name that names the user, whatever the common name is."""
 
 CERTIFICATE_EXTENSION: Final = "yunishard.certificate"
-"""Extension of an ASGI scope: its `shown` is the `Certificate` of the connection, or None."""
+"""Extension of an ASGI scope: its `owner` is the `Identity` in the client certificate of the connection, or None."""
 
 
 class _PeerCertificate(msgspec.Struct, frozen=True):
@@ -42,37 +42,20 @@ class _PeerCertificate(msgspec.Struct, frozen=True):
     subjectAltName: tuple[tuple[str, object], ...] = ()  # noqa: N815 - its name
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """The names in a client certificate."""
-
-    common_names: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
-    uris: tuple[str, ...] = ()
-
-
-def parse_certificate(peer: object) -> Certificate | None:
-    """The names in a certificate that the module `ssl` has verified; None if the client sent none."""
-    if not peer:
-        return None
-    found = msgspec.convert(peer, _PeerCertificate)
-    subject = [pair for parts in found.subject for pair in parts]
-    return Certificate(
-        common_names=tuple(text for kind, text in subject if kind == "commonName"),
-        units=tuple(text for kind, text in subject if kind == "organizationalUnitName"),
-        uris=tuple(text for kind, text in found.subjectAltName if kind == "URI" and isinstance(text, str)),
-    )
-
-
-def certificate_owner(certificate: Certificate) -> Identity | None:
-    """The user that a certificate names: by its URI `yunishard:user:NAME`, or without one by its common name; its units
-    are the groups. None if it names no user, several, or an invalid name.
+def certificate_owner(peer: object) -> Identity | None:
+    """The user that a client certificate names, as the module `ssl` describes it after verification: by its URI
+    `yunishard:user:NAME`, or without one by its common name; its units are the groups. None without a certificate, or
+    if it names no user, several, or an invalid name.
     """
-    users = [uri.removeprefix(USER_URI) for uri in certificate.uris if uri.startswith(USER_URI)]
-    users = users or list(certificate.common_names)
-    if len(users) != 1 or not all(map(is_person, (*users, *certificate.units))):
+    found = msgspec.convert(peer or {}, _PeerCertificate)
+    subject = [pair for parts in found.subject for pair in parts]
+    units = tuple(text for kind, text in subject if kind == "organizationalUnitName")
+    uris = [text for kind, text in found.subjectAltName if kind == "URI" and isinstance(text, str)]
+    users = [uri.removeprefix(USER_URI) for uri in uris if uri.startswith(USER_URI)]
+    users = users or [text for kind, text in subject if kind == "commonName"]
+    if len(users) != 1 or not all(map(is_person, (*users, *units))):
         return None
-    return Identity(users[0], certificate.units)
+    return Identity(users[0], units)
 
 
 # Headers of a proxy ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, parse_certificate
+from webservice.credentials import CERTIFICATE_EXTENSION, Identity, certificate_owner
 
 HEAD_MAX_S: Final = 10.0
 BODY_MAX_S: Final = 30.0
@@ -48,8 +48,8 @@ class BoundedHttpProtocol(H11Protocol):
     connections_max: ClassVar[int] = CONNECTIONS_MAX
     connections_of_one_max: ClassVar[int] = CONNECTIONS_OF_ONE_MAX
 
-    _shown: Certificate | None = None
-    """The client certificate, which TLS has verified; None without one."""
+    _owner: Identity | None = None
+    """The owner of the client certificate, which TLS has verified; None without one."""
     _owed: object = None
     """The next part that the client has to send: IDLE for a head, SEND_BODY for a body."""
     _late: asyncio.TimerHandle | None = None
@@ -68,7 +68,7 @@ class BoundedHttpProtocol(H11Protocol):
         if len(self.connections) > self.connections_max:
             self.limit_concurrency = 0  # uvicorn answers with 503
         transport.set_write_buffer_limits(high=1)  # pause at the first unsent byte; TLS treats 0 as no limit
-        self._shown = parse_certificate(transport.get_extra_info("peercert"))
+        self._owner = certificate_owner(transport.get_extra_info("peercert"))
         self._restart_timeout()
 
     def data_received(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class BoundedHttpProtocol(H11Protocol):
         """Add the client certificate to the scope."""
         super().handle_events()
         if self.scope is not None:
-            self.scope["extensions"] = {CERTIFICATE_EXTENSION: {"shown": self._shown}}
+            self.scope["extensions"] = {CERTIFICATE_EXTENSION: {"owner": self._owner}}
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

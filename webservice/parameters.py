@@ -148,27 +148,15 @@ def queue_name(path: str) -> str:
     return path.lower()
 
 
-def user_name(text: str) -> str:
-    """The name of a user.
+def principal_name(kind: Literal["user", "group"], text: str) -> str:
+    """The name of a user or group.
 
     Raises:
-        RequestError: it cannot be decoded, or is not a valid user name.
+        RequestError: it cannot be decoded, or is not a valid name.
     """
-    return _check_name("user", decode_segment(text), USER)
-
-
-def group_name(text: str) -> str:
-    """The name of a group.
-
-    Raises:
-        RequestError: it cannot be decoded, or is not a valid group name.
-    """
-    return _check_name("group", decode_segment(text), GROUP)
-
-
-def _check_name(what: str, name: str, pattern: re.Pattern[str]) -> str:
-    if not pattern.fullmatch(name):
-        raise RequestError(400, f"Invalid {what} name")
+    name = decode_segment(text)
+    if not (USER if kind == "user" else GROUP).fullmatch(name):
+        raise RequestError(400, f"Invalid {kind} name")
     return name
 
 

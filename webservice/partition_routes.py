@@ -186,7 +186,7 @@ async def user(call: Call) -> Reply:
 
     While there is only one partition, any name means it.
     """
-    return await _ask_usage(call, "user", user=parameters.user_name(call.segments["user"]))
+    return await _ask_usage(call, "user", user=parameters.principal_name("user", call.segments["user"]))
 
 
 @_query("/usage/group/{group}", Access.SEEN, GroupView)
@@ -195,7 +195,7 @@ async def group(call: Call) -> Reply:
 
     While there is only one partition, any name means it.
     """
-    return await _ask_usage(call, "group", group=parameters.group_name(call.segments["group"]))
+    return await _ask_usage(call, "group", group=parameters.principal_name("group", call.segments["group"]))
 
 
 async def _ask_usage(call: Call, what: str, **args: str) -> Reply:

@@ -24,7 +24,7 @@ from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import Change
-from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, Identity
+from webservice.credentials import CERTIFICATE_EXTENSION, Identity
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
@@ -152,7 +152,7 @@ def request(
     who: LoopbackUsers | None = None,
     settings: Settings | None = None,
     control: AccessControl | None = None,
-    shown: Certificate | None = None,
+    shown: Identity | None = None,
     past: HistoryReader | None = None,
 ) -> httpx.Response:
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
@@ -162,7 +162,7 @@ def request(
     api.services.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:
-        await api({**scope, "extensions": {CERTIFICATE_EXTENSION: {"shown": shown}}}, receive, send)
+        await api({**scope, "extensions": {CERTIFICATE_EXTENSION: {"owner": shown}}}, receive, send)
 
     async def run() -> httpx.Response:
         transport = httpx.ASGITransport(app=connection, client=client)

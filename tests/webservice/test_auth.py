@@ -30,12 +30,12 @@ from webservice.auth import (
     Unauthenticated,
     look_up_account,
 )
-from webservice.credentials import Certificate, Identity, TokenTerms, UntrustedHeaders
+from webservice.credentials import Identity, TokenTerms, UntrustedHeaders
 from webservice.cross_site import Cors
 from webservice.views import RequestError
 
 HERE = "127.0.0.1"
-ALICE_CERTIFICATE = Certificate(("alice",))
+ALICE_CERTIFICATE = Identity("alice")
 BEARER = (b"authorization", f"Bearer {token()}".encode())
 FORWARDED = (b"x-forwarded-user", b"carol")
 BY_PROXY = Authenticator(proxies=(ip_network("10.0.0.0/8"),))

@@ -16,7 +16,7 @@ from common.settings import Settings
 from tests.webservice.fakes import FakeLink, answer, loopback_users, partition, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
 from webservice.auth import AccessControl, Authenticator, Authorizer
-from webservice.credentials import Certificate
+from webservice.credentials import Identity
 from webservice.cross_site import Cors
 from webservice.history.queries import LISTS, HistoryReader, ListName
 from webservice.history.store import Store
@@ -234,7 +234,7 @@ def rights(query: Query) -> Answer:
 
 def asked_by(user: str, path: str, kept: Kept, link: FakeLink | None = None, *groups: str) -> httpx.Response:
     known = link or FakeLink(partition(), worker=rights)
-    return request(known, H + path, control=CLOSED, shown=Certificate((user,), groups), past=HistoryReader(kept))
+    return request(known, H + path, control=CLOSED, shown=Identity(user, groups), past=HistoryReader(kept))
 
 
 @pytest.mark.parametrize(

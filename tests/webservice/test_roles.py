@@ -19,7 +19,7 @@ from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, par
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
 from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
-from webservice.credentials import Certificate
+from webservice.credentials import Identity
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
 
@@ -40,7 +40,7 @@ class Role:
 
     headers: Mapping[str, str] = field(default_factory=dict)
     client: tuple[str, int] = CLIENT
-    shown: Certificate | None = None
+    shown: Identity | None = None
     user: str = ""
     """Empty for somebody who is not known."""
     is_admin: bool = False
@@ -79,9 +79,9 @@ ROLES = {
         headers={"X-Forwarded-User": "eve", "X-Forwarded-Groups": "staff,ops"}, client=PROXY, user="eve", is_admin=True
     ),
     "the proxy itself": Role(client=PROXY),
-    "with a certificate": Role(shown=Certificate(("alice",), ("dev",)), user="alice"),
-    "administrator with a certificate": Role(shown=Certificate(("eve",), ("ops",)), user="eve", is_admin=True),
-    "with a certificate of nobody": Role(shown=Certificate(("alice", "root"))),
+    "with a certificate": Role(shown=Identity("alice", ("dev",)), user="alice"),
+    "administrator with a certificate": Role(shown=Identity("eve", ("ops",)), user="eve", is_admin=True),
+    "with a certificate of nobody": Role(shown=None),
 }
 
 
@@ -221,13 +221,13 @@ def test_only_a_trusted_proxy_may_name_a_user(header: str, role: str, control: A
 
 
 def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(control: AccessControl) -> None:
-    def seen(headers: dict[str, str], shown: Certificate | None) -> Actor | None:
+    def seen(headers: dict[str, str], shown: Identity | None) -> Actor | None:
         link = FakeLink(partition())
         path = "/ws/v1/partition/default/queues"
         request(link, path, headers=headers, client=PROXY, control=control, shown=shown)
         return link.asked[0][1].viewer
 
-    forwarded, certificate = {"X-Forwarded-User": "carol"}, Certificate(("bob",), ("units",))
+    forwarded, certificate = {"X-Forwarded-User": "carol"}, Identity("bob", ("units",))
     assert seen({**bearer(), **forwarded}, certificate) == Actor(user="alice", groups=["dev"])
     assert seen(forwarded, certificate) == Actor(user="bob", groups=["units"])
     assert seen(forwarded, None) == Actor(user="carol")
@@ -235,9 +235,7 @@ def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(control: Acce
 
 def test_an_invalid_token_is_refused_despite_another_method(control: AccessControl) -> None:
     headers = {"Authorization": "Bearer wrong"}
-    answer = request(
-        FakeLink(partition()), "/ws/v1/clusters", headers=headers, control=control, shown=Certificate(("bob",))
-    )
+    answer = request(FakeLink(partition()), "/ws/v1/clusters", headers=headers, control=control, shown=Identity("bob"))
     assert answer.status_code == 401
     assert "The token is invalid: it is no token (JWT). Authenticate by a token" in answer.text
 
@@ -291,11 +289,11 @@ def test_what_browsers_send_by_themselves_counts_for_our_pages_only(
 
 
 def test_behind_a_proxy_our_own_page_is_the_one_that_the_browser_sees(control: AccessControl) -> None:
-    def status(client: tuple[str, int], shown: Certificate | None, user: dict[str, str]) -> int:
+    def status(client: tuple[str, int], shown: Identity | None, user: dict[str, str]) -> int:
         there = {"X-Forwarded-Host": "yunikorn.example", "X-Forwarded-Proto": "https"}
         headers = {"Origin": "https://yunikorn.example", **there, **user}
         link = FakeLink(partition())
         return request(link, KILL, "POST", headers=headers, client=client, control=control, shown=shown).status_code
 
     assert status(PROXY, None, {"X-Forwarded-User": "alice"}) == 200
-    assert status(CLIENT, Certificate(("alice",)), {}) == 403
+    assert status(CLIENT, Identity("alice"), {}) == 403

@@ -179,7 +179,7 @@ class Store:
         """Number of each partition, by full name and RM."""
 
     def _prepare(self) -> None:
-        version = self._pragma("user_version")
+        version = self.pragma("user_version")
         empty = not self.file.execute("SELECT 1 FROM sqlite_schema").fetchone()
         if version > FORMAT:
             raise HistoryUnusable(
@@ -205,13 +205,10 @@ class Store:
 
     def used_bytes(self) -> int:
         """Bytes of all rows and indexes, without the free pages of the file."""
-        return (self._pragma("page_count") - self._pragma("freelist_count")) * self._pragma("page_size")
+        return (self.pragma("page_count") - self.pragma("freelist_count")) * self.pragma("page_size")
 
-    def file_bytes(self) -> int:
-        """Bytes of the file on the disk, without SQLite's write-ahead log."""
-        return self._pragma("page_count") * self._pragma("page_size")
-
-    def _pragma(self, name: str) -> int:
+    def pragma(self, name: str) -> int:
+        """The value of a PRAGMA of SQLite."""
         value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
         return value
 
@@ -407,7 +404,7 @@ def delete_expired(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int
     while left and store.used_bytes() > bytes_max and (oldest := _oldest(store)) is not None:
         part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
         left = _delete(store, oldest + part_ns, left, bytes_max=bytes_max)
-    if store.file_bytes() > bytes_max:
+    if store.pragma("page_count") * store.pragma("page_size") > bytes_max:  # on the disk
         store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
 
 
