@@ -16,8 +16,7 @@ from common.config.validation import find_build_problems, load
 from common.resources import Limit
 from partition_worker.engine.auditor import check
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.tree import Settings, settings_of
-from partition_worker.engine.queues.tree import wanted as wanted_of
+from partition_worker.engine.queues.tree import Settings, read_all_settings, settings_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.properties.configurations import configurations, pairs_of_configurations
 
@@ -93,7 +92,7 @@ class Life:
         assert self.partition.objections(config) == []
         self.partition.reconfigure(config, self.now)
         check(self.partition)
-        for path, expected in wanted_of(config.root).items():
+        for path, expected in read_all_settings(config.root).items():
             queue = self.partition.tree.find(path)
             assert queue is not None, path
             assert (queue.managed, queue.state, settings_of(queue)) == (True, "Active", expected)
