@@ -203,7 +203,7 @@ class SessionDriver:
             return
         self.read_soon()  # using the socket may reset the descriptor, which signals received messages
         if _is_readable(self._monitor):
-            return  # the connection broke: the first message on the next one must be that of `connected`
+            return  # the connection broke: the first message on the next one must be that of `ClientSession.start`
         try:
             self._socket.send_multipart(encode_frames(message.header, message.body), zmq.NOBLOCK)
         except zmq.Again:
@@ -267,7 +267,7 @@ class SessionDriver:
     def _start_session(self) -> None:
         """Start or continue the session on a new connection, unless the core requested a pause."""
         if not self._liveness.is_paused:
-            self._session.connected()
+            self._session.start()
             self.flush()
             self._wake()
 

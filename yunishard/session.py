@@ -9,7 +9,7 @@ Each call may add messages to send; `take_outgoing` returns them. Not here: sock
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from typing import Final
 
 from common import rm_messages
 from common.config.model import compute_checksum
@@ -32,7 +32,7 @@ from yunishard.exceptions import (
     ResyncFailed,
     SessionLost,
 )
-from yunishard.results import Predicate, Result, answer_predicates, complete_result
+from yunishard.results import Predicate, Result, Update, answer_predicates, complete_result
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class ConfigurationChanges:
         self._request: Final = request
         self._changes: dict[str, ConfigurationChange] = {}
         self._created = 0
-        self._checksum = ""
+        self.checksum = ""
         """Of the configuration in force; empty if the core did not send it."""
         self._extra_config = request.extra_config
         """As sent last."""
@@ -165,19 +165,11 @@ class ConfigurationChanges:
             change.is_sent = True
         return [protocol.update_configuration(change.request, ref=change.reference) for change in unsent]
 
-    def complete(self, reference: str, message: rm_messages.ConfigurationUpdated) -> bool:
-        """Note the configuration in force; return whether that answers a change of this client."""
-        self._checksum = message.checksum
+    def settle(self, reference: str, outcome: rm_messages.ConfigurationUpdated | Exception) -> bool:
+        """Set the outcome of a change; return whether this client waits for a change with this reference."""
         change = self._changes.get(reference)
         if change is not None:
-            change.outcome = message
-        return change is not None
-
-    def refuse(self, reference: str, refused: rm_messages.Refused) -> bool:
-        """Fail a change; return whether there is one with this reference."""
-        change = self._changes.get(reference)
-        if change is not None:
-            change.outcome = ConfigurationRefused(refused)
+            change.outcome = outcome
         return change is not None
 
     def reconcile(self, registered: rm_messages.Registered) -> rm_messages.ConfigurationUpdated | None:
@@ -185,7 +177,7 @@ class ConfigurationChanges:
 
         Returns the configuration in force if it changed meanwhile and no change of this client did that.
         """
-        known, self._checksum = self._checksum, registered.checksum
+        known, self.checksum = self.checksum, registered.checksum
         is_changed = bool(known and registered.checksum) and known != registered.checksum
         update = rm_messages.ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
         is_ours = False
@@ -209,14 +201,10 @@ behind buffered messages, and the windows of the core's partitions bound the buf
 FAULTS_MAX: Final = 3
 """Resumptions because of missing or unreadable messages of one partition; at one more the session ends."""
 
-_News = (
-    rm_messages.NodeResponse
-    | rm_messages.ApplicationResponse
-    | rm_messages.AllocationResponse
-    | rm_messages.EventResponse
-    | rm_messages.SchedulingStateResponse
+_BUFFERED: Final = (
+    *("NodeResponse", "ApplicationResponse", "AllocationResponse"),
+    *("EventResponse", "SchedulingStateResponse", "SyncDone"),
 )
-_BUFFERED: Final = frozenset({*(kind.__name__ for kind in get_args(_News)), rm_messages.SyncDone.__name__})
 """Kinds that count as received when the program takes them."""
 
 _SESSION_ENDS: Final = frozenset({"superseded", "forbidden"})
@@ -341,7 +329,7 @@ class ClientSession:
 
     # The connection -------------------------------------------------------------------------------------------------
 
-    def connected(self) -> None:
+    def start(self) -> None:
         """Start or continue the session on a new connection."""
         self.pause_reason = ""
         if self.end_reason is not None:
@@ -393,7 +381,8 @@ class ClientSession:
                 self._outgoing += self.protocol.retransmissions()
                 self._outgoing += self.changes.send(self.protocol)
             case rm_messages.ConfigurationUpdated():
-                if not self.changes.complete(header.ref, message):
+                self.changes.checksum = message.checksum
+                if not self.changes.settle(header.ref, message):
                     self._buffer.append(Result("", message))
                 for partition in self._syncs.partitions():
                     if partition not in message.partitions:
@@ -443,7 +432,7 @@ class ClientSession:
             self.end(self._session_lost(refused.reason))
         elif code == "unknown-session" and self.protocol.state == "open":
             self.resume()  # only the proxy may have been restarted
-        elif self.changes.refuse(header.ref, refused):
+        elif self.changes.settle(header.ref, ConfigurationRefused(refused)):
             pass
         elif code == "gap" and is_open:  # otherwise it resumes, and the core refuses everything behind the gap
             self.resume(header.partition)
@@ -470,8 +459,8 @@ class ClientSession:
         except WireError as error:
             self._recover(header.partition, error)
             return None
-        if not isinstance(news, _News):
-            return None  # a duplicate
+        if not isinstance(news, Update):
+            return None  # a duplicate, or a `SyncDone`
         self._fault_counts.pop(header.partition, None)
         return complete_result(Result(header.partition, news))
 

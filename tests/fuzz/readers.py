@@ -312,7 +312,7 @@ def _hear_session(header: bytes, body: bytes) -> None:
 def _hear_client_session(header: bytes, body: bytes) -> None:
     """It says itself what is wrong, and goes on or is over."""
     session = ClientSession(examples()["RegisterResourceManager"], session=VOICE.session)  # type: ignore[arg-type]
-    session.connected()
+    session.start()
     session.receive(VOICE.says(examples()["Registered"], partition=""))
     for frames in ([b"YSH1", header, body], [header, body]):
         session.receive(frames)

@@ -52,7 +52,7 @@ ONE, TWO = "rm-1_one", "rm-1_two"
 
 def opened() -> ClientSession:
     session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
-    session.connected()
+    session.start()
     hears(session, Registered(partitions=[ONE, TWO]), partition="")
     assert said(session) == ["RegisterResourceManager"]
     return session
@@ -92,7 +92,7 @@ def test_only_what_was_taken_counts_as_received() -> None:
     session.next_result()
     session.acknowledge()
     assert [(outgoing.header.kind, outgoing.header.ack) for outgoing in session.take_outgoing()] == [("Ack", 1)]
-    session.connected()
+    session.start()
     (resume,) = session.take_outgoing()
     assert decode_body(Resume, resume.body) == Resume(received={ONE: 1})
     assert session.backlog == 0, "the core sends these again"
@@ -162,7 +162,7 @@ def test_what_a_dead_worker_said_and_nobody_took_is_dropped() -> None:
 def test_a_restart_that_was_told_and_not_taken_survives_a_broken_connection() -> None:
     session = opened()
     hears(session, PartitionRestarted(), life=1)
-    session.connected()
+    session.start()
     assert all_taken(session) == [Result(ONE, PartitionRestarted())]
 
 
@@ -181,7 +181,7 @@ def test_an_acknowledgement_in_news_makes_room_before_the_news_are_taken() -> No
 def test_while_it_resumes_updates_are_kept_for_later_and_sent_once_in_order() -> None:
     session = opened()
     session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
-    session.connected()
+    session.start()
     session.send_update(NodeRequest(nodes=[node("n2", partition="one")]))
     assert said(session) == ["Resume"], "what was to be sent on the old connection comes again"
     hears(session, Registered(partitions=[ONE, TWO]), partition="")
@@ -246,7 +246,7 @@ def test_a_refused_resumption_of_one_partition_is_repeated_for_all() -> None:
     hears(session, ResumeWanted(reason="restarted"))
     hears(session, Refused(code="busy", reason="resume all partitions"), partition="", ref=f"resume {ONE}")
     assert session.pause_s == 0
-    session.connected()
+    session.start()
     assert [(one.header.kind, one.header.partition) for one in session.take_outgoing()] == [("Resume", "")]
 
 
@@ -268,7 +268,7 @@ def test_the_core_may_end_the_session_at_any_time(code: str) -> None:
     hears(session, Refused(code=code, reason="RM 'rm-1' registered again elsewhere"), partition="")
     assert isinstance(session.end_reason, SessionLost)
     assert "elsewhere" in str(session.end_reason)
-    session.connected()
+    session.start()
     assert said(session) == [], "there is nothing left to say"
 
 
@@ -330,7 +330,7 @@ def test_a_goodbye_is_told_and_updates_wait_until_the_pause_is_over() -> None:
     session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
     assert said(session) == []
     assert all_taken(session) == [Result("", goodbye)]
-    session.connected()
+    session.start()
     assert said(session) == ["Resume"]
     hears(session, Registered(partitions=[ONE, TWO]), partition="")
     assert said(session) == ["NodeRequest"]
@@ -339,11 +339,11 @@ def test_a_goodbye_is_told_and_updates_wait_until_the_pause_is_over() -> None:
 @pytest.mark.parametrize("code", ["busy", "flood"])
 def test_a_registration_that_comes_at_a_bad_time_is_made_again(code: str) -> None:
     session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
-    session.connected()
+    session.start()
     said(session)
     turned_away(session, code)
     assert (session.end_reason, session.pause_s, session.pause_reason) == (None, 0.0, "later")
-    session.connected()
+    session.start()
     assert said(session) == ["RegisterResourceManager"]
     hears(session, Registered(partitions=[ONE]), partition="")
     assert (session.protocol.state, session.pause_reason) == ("open", "")
@@ -351,11 +351,11 @@ def test_a_registration_that_comes_at_a_bad_time_is_made_again(code: str) -> Non
 
 def test_a_resumption_that_comes_at_a_bad_time_is_made_again_and_updates_are_kept() -> None:
     session = opened()
-    session.connected()
+    session.start()
     turned_away(session, "busy")
     assert session.end_reason is None
     session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
-    session.connected()
+    session.start()
     assert said(session) == ["Resume"]
     hears(session, Registered(partitions=[ONE, TWO]), partition="")
     assert said(session) == ["NodeRequest"]
@@ -389,10 +389,10 @@ def test_who_leaves_is_gone_once_the_core_says_so() -> None:
 def test_who_leaves_says_so_again_on_the_next_connection() -> None:
     session = opened()
     session.leave("")
-    session.connected()
+    session.start()
     assert said(session) == ["Leave"]
     turned_away(session, "busy")
-    session.connected()
+    session.start()
     assert said(session) == ["Leave"]
     hears(session, Left(), partition="")
     assert session.has_left
