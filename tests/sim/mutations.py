@@ -13,7 +13,7 @@ from broker.config_rollout import ConfigChange, ConfigChanges, Rollout
 from broker.liveness import RecoveryState
 from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
-from common.control_messages import CommitConfig, Hello
+from common.control_messages import AbortConfig, CommitConfig, Hello
 from common.journal_messages import Step
 from common.messages import Header
 from common.names import BROKER
@@ -122,8 +122,8 @@ def take_again() -> Iterator[None]:
     def took(inbox: Inbox, seq: int) -> None:
         inbox.last = max(inbox.last, seq)
 
-    for _ in _replaced(Inbox, "arrival", arrival):
-        yield from _replaced(Inbox, "took", took)
+    for _ in _replaced(Inbox, "classify", arrival):
+        yield from _replaced(Inbox, "record", took)
 
 
 def commit_before_recorded() -> Iterator[None]:
@@ -139,13 +139,13 @@ def commit_before_recorded() -> Iterator[None]:
 
 def commit_to_all_but_one() -> Iterator[None]:
     """A configuration is carried out in all partitions except the last."""
-    before = Rollout.build_commits
+    before = Rollout.build_outcome
 
-    def commit(rollout: Rollout, registry: Registry) -> list[Outgoing]:
-        sends = before(rollout, registry)
-        return sends[:-1] if len(sends) > 1 else sends
+    def build(rollout: Rollout, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
+        sends = before(rollout, registry, outcome)
+        return sends[:-1] if outcome is CommitConfig and len(sends) > 1 else sends
 
-    return _replaced(Rollout, "build_commits", commit)
+    return _replaced(Rollout, "build_outcome", build)
 
 
 def repeat_after_recovery() -> Iterator[None]:
