@@ -104,15 +104,10 @@ class AnalysisCache:
     def __init__(self) -> None:
         self._known: dict[str, ConfigAnalysis] = {}
         """The least recently used text comes first."""
-        self.misses = 0
-        """Texts analysed in this process."""
 
     def get(self, text: str) -> ConfigAnalysis:
         """The analysis of a text, which is analysed here if it is not in the cache."""
-        found = self._known.get(text)
-        if found is None:
-            self.misses += 1
-            found = analyze(text)
+        found = self._known.get(text) or analyze(text)
         self._keep(text, found)
         return found
 

@@ -118,9 +118,18 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
 
     # Messages to the RM ---------------------------------------------------------------------------------------------
 
-    def build_message(self, message: Message, *, to: str = "", ref: str = "") -> Outgoing:
-        """A message about the session; to its proxy, unless `to` names another one."""
-        header = Header(kind=type(message).__name__, rm=self.rm, session=self.session, ref=ref)
+    def build_message(
+        self, message: Message, *, to: str = "", ref: str = "", partition: str = "", generation: int = 0
+    ) -> Outgoing:
+        """A message about the session or a partition (by full name); to its proxy, unless `to` names another one."""
+        header = Header(
+            kind=type(message).__name__,
+            rm=self.rm,
+            partition=usual_name(partition),
+            session=self.session,
+            ref=ref,
+            life=generation,
+        )
         return make_outgoing(to or self.proxy, message, header)
 
     def build_registered(self, ref: str, partition: str = "") -> Outgoing:
@@ -133,28 +142,18 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
             checksum="" if partition else self.checksum,
             lives=self.list_generations(names),
         )
-        named = usual_name(partition)
-        header = Header(kind="Registered", rm=self.rm, partition=named, session=self.session, ref=ref)
-        return make_outgoing(self.proxy, message, header)
+        return self.build_message(message, ref=ref, partition=partition)
 
     def request_resume(self, reason: str, partition: str = "") -> list[Outgoing]:
         """Ask the RM to resume, or to resume one partition, because messages on the way to or from it may be lost;
         nothing if it is not connected.
         """
-        named = usual_name(partition)
-        header = Header(kind="ResumeWanted", rm=self.rm, partition=named, session=self.session)
-        return [make_outgoing(self.proxy, ResumeWanted(reason=reason), header)] if self.proxy else []
+        return [self.build_message(ResumeWanted(reason=reason), partition=partition)] if self.proxy else []
 
     def build_partition_restarted(self, partition: str, reason: str) -> Outgoing:
         """Notify the RM that a partition starts empty in a new generation."""
-        header = Header(
-            kind="PartitionRestarted",
-            rm=self.rm,
-            partition=usual_name(partition),
-            session=self.session,
-            life=self.generation(partition),
-        )
-        return make_outgoing(self.proxy, PartitionRestarted(reason=reason), header)
+        generation = self.generation(partition)
+        return self.build_message(PartitionRestarted(reason=reason), partition=partition, generation=generation)
 
 
 @dataclass(slots=True)

@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
+from broker import config_validation
 from broker.config_validation import (
     ANALYSES_MAX,
     PRELOAD_BYTES_MIN,
     WAITING_MAX,
     AnalysisCache,
+    ConfigAnalysis,
     ConfigPreloader,
     analyze,
 )
@@ -187,20 +189,32 @@ def test_everything_is_looked_at_with_the_lines_of_the_text() -> None:
     assert [one.line for one in analysis.hierarchy] == [19]
 
 
+def count_analyses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are analysed from now on."""
+    texts: list[str] = []
+
+    def counting(text: str) -> ConfigAnalysis:
+        texts.append(text)
+        return analyze(text)
+
+    monkeypatch.setattr(config_validation, "analyze", counting)
+    return texts
+
+
 @pytest.mark.parametrize("text", [GOOD.format("a"), TWO, "partitions: 1"])
-def test_what_another_process_says_is_the_same(text: str) -> None:
-    cache = AnalysisCache()
-    cache.add_encoded(text, msgspec.msgpack.encode(analyze(text)))
-    assert cache.get(text) == analyze(text)
-    assert not cache.misses
+def test_what_another_process_says_is_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, expected = AnalysisCache(), analyze(text)
+    cache.add_encoded(text, msgspec.msgpack.encode(expected))
+    monkeypatch.setattr(config_validation, "analyze", None)
+    assert cache.get(text) == expected
 
 
-def test_a_text_is_read_once_and_only_the_latest_are_remembered() -> None:
-    cache = AnalysisCache()
+def test_a_text_is_read_once_and_only_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, analysed = AnalysisCache(), count_analyses(monkeypatch)
     texts = [GOOD.format(f"q{number}") for number in range(ANALYSES_MAX + 1)]
     for text in (*texts, texts[-1]):
         cache.get(text)
-    assert cache.misses == len(texts)
+    assert analysed == texts
     assert [text in cache for text in texts] == [False, *[True] * ANALYSES_MAX]
 
 
