@@ -165,7 +165,7 @@ class PartitionHost:
 
     def request_lookups(self) -> list[Outgoing]:
         """Request again the group lookups that a former process has not finished."""
-        users = [] if self.partition is None else self.partition.pending_submissions.users()
+        users = [] if self.partition is None else list(self.partition.pending_submissions.by_user)
         return [make_outgoing(GROUPS, control_messages.GroupsWanted(user=user)) for user in users]
 
     # Commands and answers of the RM ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.queues.headroom import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState
-from partition_worker.engine.user_resolution import HELD_MAX, Said
+from partition_worker.engine.user_resolution import HELD_MAX, HeldUpdate
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
 """Termination types by which an RM confirms a release that the core requested; they are not answered."""
@@ -53,7 +53,7 @@ def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> Non
         _release(state, release)
 
 
-def apply_waiting(state: PartitionState, said: Iterable[Said]) -> None:
+def apply_waiting(state: PartitionState, said: Iterable[HeldUpdate]) -> None:
     """Process asks and releases that waited for a group lookup."""
     for one in said:
         if isinstance(one, rm_messages.AllocationRelease):
@@ -78,7 +78,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     if application is None:
         if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        if not state.pending_submissions.hold(message.application_id, message):
+        if not state.pending_submissions.hold_update(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
     if application.state is AppState.FAILING:
@@ -183,8 +183,8 @@ def _release(state: PartitionState, release: rm_messages.AllocationRelease) -> N
     application = state.applications.get(release.application_id)
     if application is None:
         if release.application_id in state.pending_submissions:
-            if not state.pending_submissions.hold(release.application_id, release):
-                state.pending_submissions.withdraw(release.application_id, release.allocation_key)
+            if not state.pending_submissions.hold_update(release.application_id, release):
+                state.pending_submissions.drop_updates(release.application_id, release.allocation_key)
             return
         state.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
         return

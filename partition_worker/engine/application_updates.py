@@ -53,16 +53,15 @@ def apply_groups(state: PartitionState, found: GroupsFound) -> None:
     if not state.users.looks_up_outside:
         state.log_debug(f"groups of user {found.user}: no lookup was requested")
         return
-    if found.problem:
-        state.users.failed(found.user, state.now)
-    else:
-        state.users.found(found.user, found.groups, state.now)
-    _enter_waiting(state, state.pending_submissions.take(found.user), found.problem)
+    user = None if found.problem else User(found.user, tuple(found.groups))
+    state.users.learn(found.user, user, state.now)
+    _enter_waiting(state, state.pending_submissions.take_submissions(found.user), found.problem)
 
 
 def reject_waiting(state: PartitionState) -> None:
     """The partition retires: reject all waiting submissions, with their asks and releases."""
-    _enter_waiting(state, state.pending_submissions.take_all())
+    pending = state.pending_submissions
+    _enter_waiting(state, [new for user in tuple(pending.by_user) for new in pending.take_submissions(user)])
 
 
 def _enter_waiting(
@@ -71,7 +70,7 @@ def _enter_waiting(
     work = Work()
     for submission in submissions:
         _enter(state, submission, work, problem)
-    said = [one for new in submissions for one in state.pending_submissions.said(new.application_id)]
+    said = [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]
     allocation_updates.apply_waiting(state, said)
 
 
@@ -81,13 +80,13 @@ def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Wo
     try:
         _enter(state, new, work)
     except GroupsUnknown:
-        if state.pending_submissions.full:
+        if len(state.pending_submissions) >= WAITING_MAX:
             problem = f"{WAITING_MAX} applications wait until their user has been looked up: try again later"
             _enter(state, new, work, problem)
             return
-        if not state.pending_submissions.has_user(new.ugi.user):
+        if new.ugi.user not in state.pending_submissions.by_user:
             state.emit(GroupsWanted(user=new.ugi.user))
-        state.pending_submissions.put(new)
+        state.pending_submissions.insert(new)
 
 
 def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work, problem: str = "") -> None:
@@ -221,7 +220,7 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
     """
     application = state.applications.get(gone.application_id)
     if application is None:
-        state.pending_submissions.drop(gone.application_id)
+        state.pending_submissions.remove(gone.application_id)
         state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = state.event_count, bool(application.requests)

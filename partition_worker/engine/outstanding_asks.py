@@ -1,21 +1,18 @@
-"""Asks that only a larger cluster would help: the RM is told of each once, so that it can add nodes.
+"""Outstanding asks: asks that only a larger cluster helps. The RM receives each once, so that it can add nodes.
 
-An ask is one of them if it was tried in vain although its queues and its user would let it have what it asks for. The
-size of the cluster does not count as a limit here. The RM hears of it a second after something changed, at the
-earliest.
+An ask is outstanding if an attempt to place it failed although its queues and its user have room for it; the size of
+the cluster does not count as a limit here. The RM receives it a second after the last change, at the earliest.
 
-Asks of one group are the same to nodes and quotas, so they are looked at together, and an application that has nothing
-to tell costs one comparison.
+Asks of one group are equal to nodes and quotas, so they are checked together, and an application without unreported
+asks costs one comparison.
 
-    1. Queues in the order in which they deserve something, then their applications, then the groups of their asks.
-    2. As many of a group as still fit into what its queues and its user may have; the next groups of this application
-       see what is left after them, told already or not.
-    3. What is told newly is taken off the room that applications and queues after it see.
-
-Not here: trying (`cycle/descent.py`), and what becomes of the message (`partition_worker/outgoing_messages.py`).
+    1. Queues in the order in which they deserve the next allocation, then their applications, then their ask groups.
+    2. As many asks of a group as fit the room of its queues and its user; the next groups of the application get what
+       is left after them, whether or not these were reported before.
+    3. New reports reduce the room of the applications and queues after them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -23,9 +20,8 @@ from common.messages import Resources
 from common.resources import Limit, add_to, is_positive, less, tighten
 from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation, Standing
+from partition_worker.engine.allocation import Standing
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.fair_share import queue_key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness import application_key
@@ -34,43 +30,42 @@ from partition_worker.engine.state import PartitionState
 REPORT_EVERY_S: Final = 1.0
 
 APPLICATIONS_MAX: Final = 500
-"""Applications that are looked at in one call. If there are more with something to tell, the next call goes on."""
+"""Applications that one call checks; the next call continues with the others."""
 
 GROUPS_MAX: Final = 50
-"""Groups of asks of one application that are looked at, the first ones in its order."""
+"""Ask groups that are checked of one application, the first ones in its order."""
 
-TOLD_MAX: Final = 1000
-"""Asks that the RM is told of in one call; the others follow a second later."""
+REPORTED_MAX: Final = 1000
+"""Asks that one call reports; the others follow a second later."""
 
 REASON: Final = "request is waiting for cluster resources become available"
 
 
 class OutstandingAsks:
-    """When to look, in one partition."""
+    """The schedule of the reports of one partition."""
 
     def __init__(self) -> None:
         self.deadline = NEVER
         """When `report` has something to do, in Unix seconds."""
         self.seen = 0
-        """Applications that were looked at before, by calls that had too many."""
+        """Applications that earlier calls have checked since the last complete pass."""
 
     def expect(self, state: PartitionState) -> None:
-        """Something may have changed: look a second later, if anything waits then."""
+        """Schedule a report after a change, if any ask is pending."""
         if self.deadline == NEVER and is_positive(state.tree.root.pending):
             self.deadline = state.now + REPORT_EVERY_S
 
     def report(self, state: PartitionState) -> None:
-        """Tell the RM of the asks that it has not been told of."""
-        chosen = list(islice(_candidates(state), self.seen, self.seen + APPLICATIONS_MAX))
-        look = _Look(state, chosen)
-        look.below(state.tree.root, None)
-        full = look.told >= TOLD_MAX
-        self.seen = 0 if full or len(chosen) < APPLICATIONS_MAX else self.seen + APPLICATIONS_MAX
-        self.deadline = state.now + REPORT_EVERY_S if full or self.seen else NEVER
+        """Report outstanding asks to the RM."""
+        chosen = list(islice(_with_unreported_asks(state), self.seen, self.seen + APPLICATIONS_MAX))
+        report = _Report(state, chosen)
+        report.report_below(state.tree.root, None)
+        is_full = report.count >= REPORTED_MAX
+        self.seen = 0 if is_full or len(chosen) < APPLICATIONS_MAX else self.seen + APPLICATIONS_MAX
+        self.deadline = state.now + REPORT_EVERY_S if is_full or self.seen else NEVER
 
 
-def _candidates(state: PartitionState) -> Iterator[Application]:
-    """Applications with asks that the RM has not been told of."""
+def _with_unreported_asks(state: PartitionState) -> Iterator[Application]:
     for leaf in state.tree:
         if leaf.leaf and is_positive(leaf.pending):
             for application in [state.applications[name] for name in leaf.applications]:
@@ -78,75 +73,62 @@ def _candidates(state: PartitionState) -> Iterator[Application]:
                     yield application
 
 
-class _Look:
-    """One call: what it looks at, and how many asks it told of."""
+class _Report:
+    """One call: the applications that it checks, and the number of asks that it has reported."""
 
-    def __init__(self, state: PartitionState, applications: Iterable[Application]) -> None:
-        self.told = 0
-        self._books = state
+    def __init__(self, state: PartitionState, applications: list[Application]) -> None:
+        self.count = 0
+        self._state = state
         self._applications: dict[int, list[Application]] = {}
         """By the rank of the leaf."""
-        self._on_the_way: dict[int, None] = {}
-        """Ranks of the queues that lead to them."""
         for application in applications:
             self._applications.setdefault(application.queue.rank, []).append(application)
-        for application, *_ in self._applications.values():
-            self._on_the_way.update((level.rank, None) for level in application.queue.ancestry())
+        self._paths = {level.rank for one in applications for level in one.queue.ancestry()}
+        """Ranks of the queues that lead to them."""
 
-    def below(self, queue: Queue, room: Limit | None) -> Resources:
-        """What was told of in this queue, which has this much room."""
-        told: Resources = {}
-        children = [one for one in queue.children.values() if one.rank in self._on_the_way and one.state != "Stopped"]
+    def report_below(self, queue: Queue, room: Limit | None) -> Resources:
+        """Report asks in a queue with this room; return their total."""
+        total: Resources = {}
+        children = [one for one in queue.children.values() if one.rank in self._paths and one.state != "Stopped"]
         for child in sorted(children, key=lambda one: (queue_key(one), one.rank)):
             own = None if child.maximum is None else less(child.maximum, child.allocated)
-            add_to(told, self.below(child, tighten(own, _after(room, told))))
+            add_to(total, self.report_below(child, tighten(own, _less_total(room, total))))
         applications = self._applications.get(queue.rank, [])
         for application in sorted(applications, key=lambda one: (application_key(one), one.rank)):
-            if self.told >= TOLD_MAX:
+            if self.count >= REPORTED_MAX:
                 break
-            add_to(told, self._of(application, _after(room, told)))
-        return told
+            add_to(total, self._report_application(application, _less_total(room, total)))
+        return total
 
-    def _of(self, application: Application, room: Limit | None) -> Resources:
-        room = tighten(room, self._books.usage.account(application).headroom())
-        told: Resources = {}
+    def _report_application(self, application: Application, room: Limit | None) -> Resources:
+        room = tighten(room, self._state.usage.account(application).headroom())
+        total: Resources = {}
         for group in islice(application.asks.groups, GROUPS_MAX):
             if not group.attempted or group.kind.standing is Standing.HELD:
                 continue
-            amounts = group.shape.amounts
-            fitting = _how_many(room, amounts, len(group.asks))
-            if fitting and room is not None:
-                room = less(room, _times(amounts, fitting))
-            if group.told < fitting and not group.shape.required_node:
-                news = [ask for ask in islice(group.asks, fitting) if not ask.scale_up_told][: TOLD_MAX - self.told]
-                for ask in news:
-                    self._tell(application, ask)
-                add_to(told, _times(amounts, len(news)))
-        return told
-
-    def _tell(self, application: Application, ask: Allocation) -> None:
-        application.asks.tell(ask)
-        self.told += 1
-        self._books.emit(
-            UpdateContainerSchedulingState(
-                application_id=application.application_id,
-                allocation_key=ask.key,
-                state=SCHEDULING_FAILED,
-                reason=REASON,
-            )
-        )
-
-
-def _how_many(room: Limit | None, amounts: Amounts, most: int) -> int:
-    """How many times these amounts fit, up to a number."""
-    if room is None:
-        return most
-    return min([most, *(max(0, room[kind]) // value for kind, value in amounts if value > 0 and kind in room)])
+            amounts, fitting = group.shape.amounts, len(group.asks)
+            if room is not None:
+                counts = (max(0, room[kind]) // value for kind, value in amounts if value > 0 and kind in room)
+                fitting = min([fitting, *counts])
+                room = less(room, {kind: value * fitting for kind, value in amounts}) if fitting else room
+            if group.told >= fitting or group.shape.required_node:
+                continue
+            unreported = (ask for ask in islice(group.asks, fitting) if not ask.scale_up_told)
+            reported = list(islice(unreported, REPORTED_MAX - self.count))
+            for ask in reported:
+                application.asks.tell(ask)
+                self._state.emit(
+                    UpdateContainerSchedulingState(
+                        application_id=application.application_id,
+                        allocation_key=ask.key,
+                        state=SCHEDULING_FAILED,
+                        reason=REASON,
+                    )
+                )
+            self.count += len(reported)
+            add_to(total, {kind: value * len(reported) for kind, value in amounts})
+        return total
 
 
-def _times(amounts: Amounts, count: int) -> Resources:
-    return {kind: value * count for kind, value in amounts}
-
-
-def _after(room: Limit | None, told: Resources) -> Limit | None:
-    return less(room, told) if room is not None and told else room
+def _less_total(room: Limit | None, total: Resources) -> Limit | None:
+    return less(room, total) if room is not None and total else room

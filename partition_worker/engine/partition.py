@@ -89,7 +89,7 @@ class Partition(PartitionState):
         """Whether all allocations are accounted for: not during a resynchronization, nor while reported allocations
         wait for a group lookup.
         """
-        return self.report is None and not self.pending_submissions.running
+        return self.report is None and not self.pending_submissions.has_allocations
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Apply an update of the RM; each item succeeds or is refused on its own.

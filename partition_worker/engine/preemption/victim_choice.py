@@ -1,7 +1,7 @@
 """Preemption victim choice: the node to free, and the victims, for an ask whose queue is below its guarantee.
 
     1. Candidates are the unprotected allocations within reach (`victim_candidates.py`).
-    2. The ask must fit the guarantee of its queue, now or without all candidates (`guarantees.py`).
+    2. The ask must fit the guarantee of its queue, now or without all candidates.
     3. The node is the one with the fewest victims, preferably none that did not agree to be preempted.
     4. Further victims are added for what else the queue of the ask is guaranteed.
     5. Of all these, as many are chosen as cover the ask.
@@ -9,7 +9,7 @@
 The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even if the node has some room,
 and the last victim of a queue may leave it below its guarantee, because the queue is checked before the victim
 leaves. Two differences: here collection ends when all types that are missing on the node are covered, not one of them
-twice; and the preemption cooldown protects queues that took from the queue of the ask (`preemption_cooldown.py`).
+twice; and the preemption cooldown protects queues that took from the queue of the ask (`preemption_log.py`).
 
 YuniKorn goes through the candidates of a node a second time without charging the queue of the ask. The result is the
 same, so this module does it once: guarantees that bind only their own queue are charged as before, and one that binds
@@ -40,50 +40,122 @@ from partition_worker.engine.preemption.victim_candidates import (
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
-STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
-"""Once an ask is this old, a more important one may take the node away that is kept for it."""
+ATTEMPTS_PER_LEAF: Final = 10
+"""Attempts of the asks of one leaf to find victims in one cycle."""
 
-RELUCTANT: Final = 2**34
-ORIGINATOR: Final = 2**33
-NOTHING_TO_GAIN: Final = 2**35
-BEYOND_ALL: Final = 2**36
-"""What no node costs."""
+STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
+"""Once an ask is this old, an ask of a higher priority may take the node that is reserved for it."""
+
+RELUCTANT_COST: Final = 2**34
+ORIGINATOR_COST: Final = 2**33
+NO_CANDIDATE_COST: Final = 2**35
+COST_MAX: Final = 2**36
+"""More than any node costs."""
+
+NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
+NO_HELP: Final = "Preemption does not help"
+TOO_LITTLE: Final = "Preemption helped but short of resources"
 
 Admits = Callable[[Allocation, Node], bool]
-"""Whether a node would take an ask, as far as somebody else has a say in it."""
+"""Whether the predicates accept an ask on a node."""
 
 
-class Choice(NamedTuple):
-    """A node, and who has to go there; nobody if the ask has room there already."""
+class PreemptionPlan(NamedTuple):
+    """The victims, and the node where the ask is to run."""
+
+    node: Node
+    victims: tuple[Allocation, ...]
+    cancels: tuple[Reservation, ...] = ()
+    """Stale reservations of other asks, which end with this."""
+
+
+class NodeChoice(NamedTuple):
+    """A node, and the victims on it; none if the ask has room there already."""
 
     node: Node
     victims: list[Candidate]
 
 
-_Prospect = tuple[int, str, Resources]
-"""A node that is worth a look, best first: what it costs at least, its id, and what is missing there; nothing if it has
-room.
-"""
+def may_ever_help(leaf: Queue) -> bool:
+    """Whether the queue, or one above it, has a guarantee; if not, no ask of it ever gets victims."""
+    return any(level.guaranteed for level in leaf.ancestry())
+
+
+def plan_victims(
+    state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
+) -> PreemptionPlan | str:
+    """Return the victims for an ask, or why there are none, as the ask's log says it.
+
+    With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a check of each queue and
+    node, and of each allocation that may be a victim; nothing if the queue has all of its own guarantee.
+    """
+    wanted, leaf = drop_zeros(ask.resources), application.queue
+    guarantees = Guarantees(leaf)
+    if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
+        return NO_GUARANTEE
+    protected = state.preemptions.protected(state.now, leaf, wanted)
+    reach = reach_of(leaf, wanted, ask.priority)
+    candidates = find_victim_candidates(state.applications, reach, guarantees, wanted, protected)
+    if not _is_guaranteed(guarantees.taker, wanted, candidates):
+        return NO_GUARANTEE
+    usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
+    if ask.shape.constraint is not None or state.nodes.ever_guarded:
+        usable = {key: node for key, node in usable.items() if state.nodes.admits(ask.shape, node, allocate=False)}
+    admits = admits or (lambda one, node: state.nodes.admits(one.shape, node))
+    choice = choose_node(usable, ask, wanted, candidates, nodes_tried=nodes_tried, admits=admits)
+    if choice is None:
+        return NO_HELP
+    victims = _choose_victims(guarantees.taker, wanted, choice, candidates)
+    return victims if isinstance(victims, str) else PreemptionPlan(choice.node, tuple(victims), tuple(cancels))
+
+
+def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Candidate]) -> bool:
+    """Whether the ask fits the remaining guarantee of its queue, now or once all candidates are gone."""
+    if taker.covers(wanted):
+        return True
+    leaving: dict[Giver, Resources] = {}
+    for allocation, giver in candidates:
+        add_to(leaving.setdefault(giver, {}), allocation.resources)
+    for giver, amounts in leaving.items():
+        giver.leave(amounts_of(amounts))
+    is_covered = taker.covers(wanted)
+    for giver, amounts in leaving.items():
+        giver.leave(amounts_of(amounts), -1)
+    return is_covered
+
+
+# The node -------------------------------------------------------------------------------------------------------------
 
 
 def find_usable_nodes(
     nodes: Iterable[Node], ask: Allocation, wanted: Resources, now: float
 ) -> tuple[dict[str, Node], list[Reservation]]:
-    """The nodes that could take the ask if enough went, by id, and the reservations of others that would have to end
-    for that: of normal asks that are less important, too old, and have not made anybody go themselves.
+    """Return the nodes that could take the ask without their allocations, by id, and the stale reservations of other
+    asks that would have to end for that: of lower priority, too old, without a required node and without victims.
     """
     found: dict[str, Node] = {}
     cancels: list[Reservation] = []
     amounts = amounts_of(wanted)
     for node in nodes:
         if node.reservations and ask.key not in node.reservations:
-            stale = [one for one in node.reservations.values() if _may_end(one, ask, now)]
+            stale = [
+                one
+                for one in node.reservations.values()
+                if not one.for_required_node
+                and not one.ask.preemption_triggered
+                and one.ask.priority < ask.priority
+                and one.ask.created_ns / 1e9 + STALE_AFTER_S < now
+            ]
             if not stale:
                 continue
             cancels += stale
         if node.schedulable and node.is_large_enough(amounts):
             found[node.node_id] = node
     return found, cancels
+
+
+_Prospect = tuple[int, str, Resources]
+"""A node that is worth a check: its lowest possible cost, its id, and what is missing there; nothing if it has room."""
 
 
 def choose_node(
@@ -94,26 +166,26 @@ def choose_node(
     *,
     nodes_tried: bool,
     admits: Admits,
-) -> Choice | None:
-    """The node where the fewest have to go, and if it can be helped no originators and nobody who did not agree to it;
-    of equals the first by id. None if no node can be freed.
+) -> NodeChoice | None:
+    """Return the node with the lowest cost: the fewest victims and, if possible, no originators and only victims that
+    agreed; of equals the first by id. None if no node can be freed.
 
-    With `nodes_tried` a node on which the ask has room is out of the question: it did not take the ask.
+    With `nodes_tried` a node with room is not an option: it did not take the ask.
     """
     on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         on_node[candidate[0].node_id].append(candidate)
-    prospects = _prospects(nodes, wanted, on_node, _largest(wanted, candidates), nodes_tried=nodes_tried)
-    found: Choice | None = None
-    cheapest = (BEYOND_ALL, "")
+    prospects = _find_prospects(nodes, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
+    found: NodeChoice | None = None
+    cheapest = (COST_MAX, "")
     for cost_at_least, node_id, missing in sorted(prospects):
         if (cost_at_least, node_id) > cheapest:
             break
         there = on_node.get(node_id, [])
         if missing:
             at_most = len(there)
-            if cost_at_least // ORIGINATOR == cheapest[0] // ORIGINATOR:  # then only the number can make it cheaper
-                at_most = cheapest[0] % ORIGINATOR - (node_id > cheapest[1])
+            if cost_at_least // ORIGINATOR_COST == cheapest[0] // ORIGINATOR_COST:  # only the number can be lower then
+                at_most = cheapest[0] % ORIGINATOR_COST - (node_id > cheapest[1])
             if not _may_be_enough(missing, there, at_most):
                 continue
         elif not admits(ask, nodes[node_id]):
@@ -121,13 +193,13 @@ def choose_node(
         victims = _victims_on_node(missing, there) if missing else []
         cost = _cost(there, len(victims)), node_id
         if (victims or not missing) and cost < cheapest:
-            found, cheapest = Choice(nodes[node_id], victims), cost
+            found, cheapest = NodeChoice(nodes[node_id], victims), cost
     return found
 
 
-def _largest(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
-    """Of each type that is wanted, the most that any of them would free; nothing if none may go. What may not go while
-    all are there may not do so later, on any node.
+def _largest_gains(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
+    """Return, for each wanted type, the most that any candidate would free; 0 if none may leave. A candidate that may
+    not leave while all are there may not do so later, on any node.
     """
     leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
     if not any(giver.may_enter(one.shape.amounts) for one, giver in leaving):
@@ -135,7 +207,7 @@ def _largest(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
     return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
 
 
-def _prospects(
+def _find_prospects(
     nodes: dict[str, Node],
     wanted: Resources,
     on_node: Mapping[str, list[Candidate]],
@@ -143,9 +215,9 @@ def _prospects(
     *,
     nodes_tried: bool,
 ) -> Iterator[_Prospect]:
-    """The nodes with room, unless they have been tried, and those on which the candidates could be enough.
+    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough.
 
-    The look at a node is what costs, so a bound decides which are worth one: as if all were as large as the largest.
+    The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest.
     """
     for node_id, node in nodes.items():
         there = on_node.get(node_id)
@@ -156,19 +228,13 @@ def _prospects(
         if not missing:
             if not nodes_tried:
                 yield _cost(there or [], 0), node_id, missing
-        elif there is not None:
-            at_least = 0
-            for kind, lack in missing.items():
-                most = largest[kind]
-                if not most:
-                    break
-                at_least = max(at_least, -(-lack // most))
-            else:
-                yield _cost(there, at_least), node_id, missing
+        elif there is not None and all(largest[kind] for kind in missing):
+            at_least = max(-(-lack // largest[kind]) for kind, lack in missing.items())
+            yield _cost(there, at_least), node_id, missing
 
 
 def _may_be_enough(missing: Resources, candidates: list[Candidate], count: int) -> bool:
-    """Whether so many of them could gain what is missing: whether the largest do, type by type."""
+    """Whether `count` candidates could free what is missing: whether the largest do, type by type."""
     for kind, lack in missing.items():
         gains = [one.resources.get(kind, 0) for one, _ in candidates]
         if count < len(gains):
@@ -179,7 +245,7 @@ def _may_be_enough(missing: Resources, candidates: list[Candidate], count: int) 
 
 
 def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
-    """Who has to go to gain what is missing; nobody if all are not enough."""
+    """Return the victims that free what is missing; none if all candidates are not enough."""
     missing = dict(missing)
     victims: list[Candidate] = []
     for candidate in candidates:
@@ -205,131 +271,58 @@ def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Ca
 
 
 def _cost(candidates: list[Candidate], count: int) -> int:
-    """What it costs if so many go from a node: as many as they are, and far more if there are originators or unwilling
-    ones among them.
+    """Return the cost of `count` victims on a node: their number, and far more if there are originators or allocations
+    that did not agree among them.
 
-    These are looked for among its first candidates, as many as go, although others may go instead; and a node without
-    any candidate counts as the worst. Both is so in YuniKorn, too.
+    As in YuniKorn, these are looked for among the first candidates, although others may be chosen; and a node without
+    candidates costs most.
     """
     if not candidates:
-        return NOTHING_TO_GAIN
+        return NO_CANDIDATE_COST
     last, _ = candidates[min(count, len(candidates)) - 1]
-    if not count or (last.may_be_victim and not last.originator):  # then so are those in front of it
+    if not count or (last.may_be_victim and not last.originator):  # then so are those before it
         return count
     first = [allocation for allocation, _ in candidates[:count]]
     cost = count
     if any(one.originator for one in first):
-        cost |= ORIGINATOR
+        cost |= ORIGINATOR_COST
     if not all(one.may_be_victim for one in first):
-        cost |= RELUCTANT
+        cost |= RELUCTANT_COST
     return cost
 
 
-def _may_end(reservation: Reservation, ask: Allocation, now: float) -> bool:
-    other = reservation.ask
-    return (
-        not reservation.for_required_node
-        and not other.preemption_triggered
-        and other.priority < ask.priority
-        and other.created_ns / 1e9 + STALE_AFTER_S < now
-    )
+# The victims ----------------------------------------------------------------------------------------------------------
 
 
-ATTEMPTS_PER_LEAF: Final = 10
-"""How often in one cycle the asks of one leaf may look for victims."""
-
-NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
-NO_HELP: Final = "Preemption does not help"
-TOO_LITTLE: Final = "Preemption helped but short of resources"
-
-
-class PreemptionPlan(NamedTuple):
-    """Who goes, and where the ask is to run."""
-
-    node: Node
-    victims: tuple[Allocation, ...]
-    cancels: tuple[Reservation, ...] = ()
-    """Reservations of others that have lasted too long, which end with this."""
-
-
-def may_ever_help(leaf: Queue) -> bool:
-    """Whether anything is guaranteed to the queue or above it; if not, no ask of it ever gets victims."""
-    return any(level.guaranteed for level in leaf.ancestry())
-
-
-def plan_victims(
-    state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
-) -> PreemptionPlan | str:
-    """The victims for an ask, or why there are none, as the ask's log says it.
-
-    With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a look at each queue and
-    node, and one at each allocation that may be a victim; nothing if the queue has all that is guaranteed to itself.
-    """
-    wanted, leaf = drop_zeros(ask.resources), application.queue
-    guarantees = Guarantees(leaf)
-    if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
-        return NO_GUARANTEE
-    protected = state.preemptions.protected(state.now, leaf, wanted)
-    among = find_victim_candidates(
-        state.applications, reach_of(leaf, wanted, ask.priority), guarantees, wanted, protected
-    )
-    if not _is_guaranteed(guarantees, wanted, among):
-        return NO_GUARANTEE
-    usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
-    if ask.shape.constraint is not None or state.nodes.ever_guarded:
-        usable = {key: node for key, node in usable.items() if state.nodes.admits(ask.shape, node, allocate=False)}
-    admits = admits or (lambda one, node: state.nodes.admits(one.shape, node))
-    choice = choose_node(usable, ask, wanted, among, nodes_tried=nodes_tried, admits=admits)
-    if choice is None:
-        return NO_HELP
-    victims = _victims(guarantees, wanted, choice, among)
-    return victims if isinstance(victims, str) else PreemptionPlan(choice.node, tuple(victims), tuple(cancels))
-
-
-def _is_guaranteed(guarantees: Guarantees, wanted: Resources, among: list[Candidate]) -> bool:
-    """Whether the ask fits what remains to its queue, now or once all candidates are gone."""
-    taker = guarantees.taker
-    if taker.covers(wanted):
-        return True
-    leaving: dict[Giver, Resources] = {}
-    for allocation, giver in among:
-        add_to(leaving.setdefault(giver, {}), allocation.resources)
-    for giver, amounts in leaving.items():
-        giver.leave(amounts_of(amounts))
-    covered = taker.covers(wanted)
-    for giver, amounts in leaving.items():
-        giver.leave(amounts_of(amounts), -1)
-    return covered
-
-
-def _victims(
-    guarantees: Guarantees, wanted: Resources, choice: Choice, among: list[Candidate]
+def _choose_victims(
+    taker: GuaranteeShare, wanted: Resources, choice: NodeChoice, candidates: list[Candidate]
 ) -> list[Allocation] | str:
-    """Who goes in the end, or why nobody does. It is the last question about the guarantees, and takes nothing back.
+    """Return all victims, or why there are none. It is the last use of the guarantees, and undoes nothing.
 
-    Nobody does if others than those chosen on the node may go, and the queue of the ask would then have more than what
-    is guaranteed to it of anything the ask wants. It has so before these go, or never: what enters is covered.
+    There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its guarantee
+    of anything that is wanted. It has so before these leave, or never: what enters is covered.
     """
-    taker, node = guarantees.taker, choice.node
     chosen = [allocation for allocation, _ in choice.victims]
+    keys = {allocation.key for allocation in chosen}
     for allocation, giver in choice.victims:
         giver.leave(allocation.shape.amounts)
-    more = _more_victims(taker, choice, among)
-    overdrawn = not taker.covers(dict.fromkeys(wanted, 0))
-    if overdrawn or not chosen:
+    more = _further_victims(taker, keys, candidates)
+    is_exceeded = not taker.covers(dict.fromkeys(wanted, 0))
+    if is_exceeded or not chosen:
         first = next(more, None)
-        if overdrawn if first else not chosen:
+        if is_exceeded if first else not chosen:
             return NO_HELP
         chosen += [first] if first else []
-    else:  # as the ask has no room there yet, nobody elsewhere counts
-        more = _more_victims(taker, choice, _as_far_as_there(choice, among))
-    return _enough(wanted, node, chain(chosen, more)) or TOO_LITTLE
+    else:  # as the ask has no room on the node yet, only candidates up to the last one there count
+        node_id, ends = choice.node.node_id, [0]
+        ends += (at for at, (one, _) in enumerate(candidates, 1) if one.node_id == node_id and one.key not in keys)
+        more = _further_victims(taker, keys, islice(candidates, ends[-1]))
+    return _take_enough(wanted, choice.node, chain(chosen, more)) or TOO_LITTLE
 
 
-def _more_victims(taker: GuaranteeShare, choice: Choice, among: Iterable[Candidate]) -> Iterator[Allocation]:
-    """Who else would go, on any node, until the queue of the ask has what is guaranteed to it."""
-    chosen = {allocation.key for allocation, _ in choice.victims}
-    for allocation, giver in among:
+def _further_victims(taker: GuaranteeShare, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:
+    """Yield further victims, on any node, until the queue of the ask has its guarantee."""
+    for allocation, giver in candidates:
         if not giver.may_leave() or allocation.key in chosen:
             continue
         amounts = allocation.shape.amounts
@@ -340,38 +333,25 @@ def _more_victims(taker: GuaranteeShare, choice: Choice, among: Iterable[Candida
             yield allocation
 
 
-def _as_far_as_there(choice: Choice, among: list[Candidate]) -> Iterator[Candidate]:
-    """Up to the last one on the node that is not chosen. That one is looked for only if the chosen ones are too few."""
-    chosen = {allocation.key for allocation, _ in choice.victims}
-    on_node = choice.node.node_id
-    numbers = [number for number, (one, _) in enumerate(among) if one.node_id == on_node and one.key not in chosen]
-    yield from islice(among, numbers[-1] + 1 if numbers else 0)
-
-
-def _enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -> list[Allocation]:
-    """The first of them that cover what is wanted; nobody if all do not. Those on other nodes count only if the ask
-    has room on its own. On its node they are taken until it has room there, or they would go for nothing.
+def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -> list[Allocation]:
+    """Return the first of these victims that cover what is wanted; none if all do not. Victims on other nodes count
+    only if the ask has room on its own. Those on its node are taken until it has room there, or they would be useless.
     """
     room = dict(node.available)
     anywhere = has_room = fits(room, wanted)
-    short = True
+    is_short = True
     victims: list[Allocation] = []
     total: Resources = {}
     for victim in offered:
-        here = victim.node_id == node.node_id
-        if (here and not has_room) or ((here or anywhere) and short):
+        is_here = victim.node_id == node.node_id
+        if (is_here and not has_room) or ((is_here or anywhere) and is_short):
             victims.append(victim)
             add_to(total, victim.resources)
-            if here:
+            if is_here:
                 add_to(room, victim.resources)
                 has_room = fits(room, wanted)
-            short = _falls_short(total, wanted)
-            if has_room and not short:
+            counted = [(total[kind], amount) for kind, amount in wanted.items() if kind in total]
+            is_short = not counted or (all(n <= most for n, most in counted) and any(n < most for n, most in counted))
+            if has_room and not is_short:
                 break
-    return [] if short else victims
-
-
-def _falls_short(total: Resources, wanted: Resources) -> bool:
-    """Whether something is missing, and nothing is there in excess."""
-    counted = [(total[kind], amount) for kind, amount in wanted.items() if kind in total]
-    return not counted or (all(n <= amount for n, amount in counted) and any(n < amount for n, amount in counted))
+    return [] if is_short else victims

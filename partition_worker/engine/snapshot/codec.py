@@ -216,8 +216,8 @@ def restore_preemptions(preemptions: Preemptions, found: schema.PreemptionsSnaps
 def encode_waiting(waiting: PendingSubmissions) -> schema.WaitingSnapshot:
     """Encode submissions that wait for a group lookup, and updates to their applications, in order of arrival."""
     return schema.WaitingSnapshot(
-        users=list(waiting.users()),
-        submissions=list(waiting.submissions()),
+        users=list(waiting.by_user),
+        submissions=[waiting.by_user[user][application_id] for application_id, user in waiting.users.items()],
         held=[
             (
                 application_id,
@@ -230,12 +230,14 @@ def encode_waiting(waiting: PendingSubmissions) -> schema.WaitingSnapshot:
 
 def restore_waiting(waiting: PendingSubmissions, found: schema.WaitingSnapshot) -> None:
     """Restore submissions that wait for a group lookup."""
-    waiting.recall(found.users, found.submissions)
+    waiting.by_user = {user: {} for user in found.users}
+    for submission in found.submissions:
+        waiting.insert(submission)
     for application_id, said in found.held:
         for allocation, release in said:
             one = allocation or release
             assert one is not None, application_id
-            waiting.hold(application_id, one)
+            waiting.hold_update(application_id, one)
 
 
 def encode_report(report: Report | None) -> schema.ReportSnapshot | None:

@@ -478,7 +478,7 @@ def test_a_partition_with_nothing_in_it_goes_without_a_word() -> None:
 
 def test_submissions_whose_user_is_being_looked_up_are_refused() -> None:
     trial = Trial("root.a")
-    trial.partition.pending_submissions.put(apps("app-1 root.a user=kim").new[0])
+    trial.partition.pending_submissions.insert(apps("app-1 root.a user=kim").new[0])
     reason = f"partition {PARTITION} was removed: it cannot add a new application app-1"
     assert retired(trial) == [f"app-1 rejected: {reason}"]
     assert not len(trial.partition.pending_submissions)

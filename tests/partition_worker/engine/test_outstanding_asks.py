@@ -123,7 +123,7 @@ def test_more_is_told_once_there_is_room_in_the_quota() -> None:
 
 
 def test_no_more_are_told_at_once_than_the_bound_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outstanding_asks, "TOLD_MAX", 2)
+    monkeypatch.setattr(outstanding_asks, "REPORTED_MAX", 2)
     one = trial().does(asks(*(f"app-1 a{number} memory=4" for number in range(3))), asks("app-2 b1 memory=4"))
     assert one.waits(1).scale_ups() == ["a0", "a1"]
     assert one.waits(1).scale_ups() == ["a2", "b1"]

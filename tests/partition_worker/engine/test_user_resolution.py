@@ -8,7 +8,6 @@ from partition_worker.engine.user_resolution import (
     GROUPS_MAX,
     REMEMBERED_MAX,
     REMEMBERED_S,
-    WAITING_MAX,
     GroupsUnknown,
     PendingSubmissions,
     User,
@@ -140,7 +139,7 @@ def test_who_is_looked_up_outside_is_unknown_until_found() -> None:
     for forced in (False, True):
         with pytest.raises(GroupsUnknown):
             resolved(users, forced=forced)
-    users.found("bob", ["dev", "qa"], NOW)
+    users.learn("bob", User("bob", ("dev", "qa")), NOW)
     assert resolved(users) == ("dev", "qa")
     with pytest.raises(GroupsUnknown):
         resolved(users, now=NOW + REMEMBERED_S)
@@ -148,7 +147,7 @@ def test_who_is_looked_up_outside_is_unknown_until_found() -> None:
 
 def test_who_was_not_found_outside_has_failed_for_a_while() -> None:
     users = Users(resolver_of("os"))
-    users.failed("bob", NOW)
+    users.learn("bob", None, NOW)
     with pytest.raises(UserError, match=r"^user resolution failed, cached data returned: "):
         resolved(users)
     with pytest.raises(GroupsUnknown):
@@ -205,42 +204,27 @@ def ids(submissions: list[AddApplicationRequest]) -> list[str]:
 def waiting(*texts: str) -> PendingSubmissions:
     made = PendingSubmissions()
     for text in texts:
-        made.put(new(text))
+        made.insert(new(text))
     return made
 
 
 def test_all_of_a_user_are_taken_in_their_order_and_nobody_elses() -> None:
     one = waiting("app-2 user=bob", "app-1 user=eve", "app-3 user=bob")
-    assert ids(one.take("bob")) == ["app-2", "app-3"]
-    assert ids(one.take("bob")) == []
+    assert ids(one.take_submissions("bob")) == ["app-2", "app-3"]
+    assert ids(one.take_submissions("bob")) == []
     assert ("app-1" in one, "app-2" in one, len(one)) == (True, False, 1)
-    assert (one.has_user("eve"), one.has_user("bob")) == (True, False)
+    assert ("eve" in one.by_user, "bob" in one.by_user) == (True, False)
 
 
 def test_one_that_is_dropped_is_not_taken() -> None:
     one = waiting("app-1 user=bob", "app-2 user=bob")
-    assert one.drop("app-1")
-    assert not one.drop("app-1")
-    assert ids(one.take("bob")) == ["app-2"]
+    one.remove("app-1")
+    one.remove("app-1")
+    assert ids(one.take_submissions("bob")) == ["app-2"]
 
 
 def test_with_its_last_submission_a_user_goes() -> None:
     one = waiting("app-1 user=bob")
-    one.drop("app-1")
-    assert not one.has_user("bob")
+    one.remove("app-1")
+    assert "bob" not in one.by_user
     assert len(one) == 0
-
-
-def test_everything_can_be_taken_at_once() -> None:
-    one = waiting("app-2 user=bob", "app-1 user=eve", "app-3 user=bob")
-    assert ids(one.take_all()) == ["app-2", "app-3", "app-1"]
-    assert len(one) == 0
-
-
-def test_it_is_full_at_its_bound() -> None:
-    one = waiting(*(f"app-{number}" for number in range(WAITING_MAX - 1)))
-    assert not one.full
-    one.put(new("app-last"))
-    assert one.full
-    one.drop("app-7")
-    assert not one.full
