@@ -1,6 +1,20 @@
 """What the ledger of preemptions says, and how long it remembers."""
 
-from partition_worker.engine.preemption_log import ENTRIES_MAX, VICTIMS_MAX, Preemption, Preemptions, Victim
+import random
+
+from partition_worker.engine import preemption_log
+from partition_worker.engine.preemption_log import (
+    COOL_DOWN_MAX_S,
+    COOL_DOWN_S,
+    ENTRIES_MAX,
+    PAIRS_MAX,
+    QUIET_S,
+    VICTIMS_MAX,
+    Preemption,
+    PreemptionCooldowns,
+    Preemptions,
+    Victim,
+)
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
@@ -119,3 +133,232 @@ def test_of_very_many_victims_the_first_are_named_and_all_are_counted() -> None:
     (entry,) = taken(trial)
     assert len(entry.victims) == VICTIMS_MAX
     assert (entry.victim_count, entry.resources, entry.lost) == (many, {"memory": many}, {"memory": 10 * many})
+
+
+# Preemption cooldown and guarantee deficit ---------------------------------------------------------------------------
+
+EVERY_S = 15.0
+"""How often a queue tries again that may take nothing."""
+
+
+def rounds(queues: list[str], *, days: float) -> list[float]:
+    """When something is taken if each of these queues takes from the next as soon as it may, the last from the first,
+    and so on for ever.
+    """
+    cooldowns, now, taken = PreemptionCooldowns(), 0.0, []
+    while now < days * 24 * 3600:
+        turn = len(taken) % len(queues)
+        claimant, holder = queues[turn], queues[(turn + 1) % len(queues)]
+        if holder in cooldowns.winners_over(claimant, now):
+            now += EVERY_S
+        else:
+            cooldowns.record_win(claimant, holder, now)
+            taken.append(now)
+    return taken
+
+
+def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    assert cooldowns.winners_over("b", COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("a", 0.0) == frozenset()
+    assert cooldowns.winners_over("b", COOL_DOWN_S) == frozenset()
+
+
+def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> None:
+    cooldowns = PreemptionCooldowns()
+    for second in range(100):
+        cooldowns.record_win("a", "b", float(second))
+    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("b", 99 + COOL_DOWN_S) == frozenset()
+
+
+def test_a_winner_over_a_winner_is_a_winner() -> None:
+    """Or three queues could go round in a circle."""
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "c", 100.0)
+    assert cooldowns.winners_over("c", 200.0) == {"a", "b"}
+    assert cooldowns.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
+
+
+def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0)
+    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
+
+
+def test_striking_back_without_a_quarrel_does_not() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0, is_quarrel=False)
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
+
+
+def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", 1000.0)
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S - 1, is_quarrel=False) == {"b"}
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S, is_quarrel=False) == frozenset()
+    assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
+
+
+def test_so_does_closing_a_longer_circle() -> None:
+    """Twice the shortest on the way, of the ways the one where that is longest."""
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "c", 0.0)
+    for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
+        cooldowns.record_win(winner, loser, 0.0)  # the last of each pair with 4 times the first truce
+    cooldowns.record_win("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
+    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
+    assert cooldowns.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
+
+
+def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
+    for count in (2, 3, 5):
+        taken = rounds([f"q{number}" for number in range(count)], days=10)
+        laps = [taken[index + count - 1] - taken[index] for index in range(len(taken) - count + 1)]
+        assert all(later >= earlier - count * EVERY_S for earlier, later in zip(laps, laps[count:], strict=False))
+        assert laps[0] >= COOL_DOWN_S
+        assert COOL_DOWN_MAX_S <= laps[-1] <= COOL_DOWN_MAX_S + EVERY_S
+        assert len(taken) < 40 * count
+
+
+def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
+    assert cooldowns.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
+    assert len(cooldowns.wins) == 1
+    cooldowns.record_win("a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
+    assert len(cooldowns.wins) == 2
+    assert cooldowns.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
+
+
+def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
+    cooldowns, now = PreemptionCooldowns(), 0.0
+    for number in range(6):  # the last truce is 32 times the first, 9600 s
+        cooldowns.record_win(*("ab" if number % 2 == 0 else "ba"), now)
+        now += COOL_DOWN_S * 2**number
+    cooldowns.record_win("a", "b", now + 9_000.0)
+    assert cooldowns.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1) == {"a"}
+    again = now + 9_000.0 + 64 * COOL_DOWN_S * 2
+    cooldowns.record_win("b", "a", again)
+    assert cooldowns.winners_over("a", again + COOL_DOWN_S) == frozenset()
+
+
+def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
+    cooldowns = PreemptionCooldowns()
+    for number in range(6):
+        cooldowns.record_win(*("xy" if number % 2 == 0 else "yx"), 0.0)
+    for winner, loser in ("ab", "ba", "ab"):
+        cooldowns.record_win(winner, loser, 0.0)
+    later = 4 * COOL_DOWN_S + QUIET_S
+    cooldowns.record_win("a", "b", later)
+    assert cooldowns.winners_over("b", later + COOL_DOWN_S - 1) == {"a"}
+    assert cooldowns.winners_over("b", later + COOL_DOWN_S) == frozenset()
+
+
+def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "b", 0.0)
+    cooldowns.record_win("c", "d", 0.0)
+    cooldowns.record_win("a", "b", 1.0)
+    for number in range(PAIRS_MAX - 1):
+        cooldowns.record_win(f"w{number}", f"l{number}", 2.0)
+    assert len(cooldowns.wins) == PAIRS_MAX
+    assert cooldowns.winners_over("b", 3.0) == {"a"}
+    assert cooldowns.winners_over("d", 3.0) == frozenset()
+
+
+def test_a_queue_has_no_quarrel_with_itself() -> None:
+    cooldowns = PreemptionCooldowns()
+    cooldowns.record_win("a", "a", 0.0)
+    assert len(cooldowns.wins) == 0
+
+
+def test_fresh_wins_never_make_a_circle() -> None:
+    """Whatever is tried, by whomever and whenever, as long as what is forbidden is not done."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        cooldowns, now = PreemptionCooldowns(), 0.0
+        queues = [f"q{number}" for number in range(rng.randint(2, 6))]
+        for _ in range(60):
+            now += rng.choice((0.0, 1.0, 100.0, 400.0, 3000.0))
+            claimant, holder = rng.sample(queues, 2)
+            if holder not in cooldowns.winners_over(claimant, now):
+                cooldowns.record_win(claimant, holder, now)
+            above = {queue: cooldowns.winners_over(queue, now) for queue in queues}
+            assert not any(one in above[other] for one in queues for other in above[one]), (seed, above)
+
+
+GUARANTEED_QUEUES = "root.p guaranteed=memory:12; root.p.a guaranteed=memory:10; root.p.b; root.c"
+
+
+def using(a: int, b: int = 0) -> Trial:
+    """Of two types, in allocations of one of each."""
+    one = Trial(GUARANTEED_QUEUES).does(nodes("n1 memory=100 gpu=100"), apps("a root.p.a", "b root.p.b", "c root.c"))
+    for name, count in (("a", a), ("b", b), ("c", 4)):
+        one.does(asks(*(f"{name} {name}{number} memory=1 gpu=1 victim" for number in range(count))))
+    return one
+
+
+def take(trial: Trial, *keys: str) -> None:
+    """They are taken for others, and go at once."""
+    victims = [trial.partition.allocations[key] for key in keys]
+    preemption_log.add_deficits([(trial.app(one.application_id).queue, one.resources) for one in victims])
+    trial.does(*(released(f"{one.application_id} {one.key}") for one in victims))
+
+
+def explained(trial: Trial, path: str = "root.p.a", amount: int = 1) -> bool:
+    return preemption_log.explains_ask(trial.queue(path), {"memory": amount, "gpu": 1})
+
+
+def test_what_is_taken_from_below_a_guarantee_explains_an_ask_for_it() -> None:
+    trial = using(11)
+    take(trial, "a0", "a1", "a2")
+    assert explained(trial)
+    assert explained(trial, amount=2)
+
+
+def test_what_is_taken_from_the_excess_explains_nothing() -> None:
+    trial = using(15)
+    take(trial, "a0", "a1", "a2")
+    trial.does(released("a a3", "a a4", "a a5", "a a6"))
+    assert not explained(trial, amount=2)
+
+
+def test_work_that_ended_by_itself_explains_an_ask_however_much_was_taken_before() -> None:
+    trial = using(11)
+    take(trial, "a0", "a1", "a2")  # 2 are lacking
+    trial.does(released("a a3", "a a4", "a a5"))
+    assert not explained(trial, amount=3)
+    assert explained(trial, amount=4), "one of them was taken"
+
+
+def test_what_was_won_back_is_no_setback_any_more() -> None:
+    trial = using(10)
+    take(trial, "a0", "a1", "a2")
+    trial.does(asks("a again1 memory=1 gpu=1 victim", "a again2 memory=1 gpu=1 victim"))
+    take(trial, "again1")
+    trial.does(released("a a3", "a a4"))
+    assert not explained(trial, amount=2), "2 are lacking, and 4 are not there"
+    assert explained(trial, amount=3)
+
+
+def test_a_guarantee_higher_up_counts_for_all_below() -> None:
+    trial = using(8, 4)
+    take(trial, "b0", "b1")
+    assert explained(trial, "root.p.b")
+    assert explained(trial, "root.p.a")
+
+
+def test_an_ask_for_nothing_that_is_guaranteed_is_as_good_as_explained() -> None:
+    trial = using(4)
+    assert preemption_log.explains_ask(trial.queue("root.c"), {"memory": 1})
+    assert preemption_log.explains_ask(trial.queue("root.p.a"), {"gpu": 1})
+    assert not preemption_log.explains_ask(trial.queue("root.p.a"), {"gpu": 1, "memory": 1})
