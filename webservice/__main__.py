@@ -26,7 +26,7 @@ def access_control_of(settings: Settings, users: LoopbackUsers) -> AccessControl
         OSError: in one line, with the reason.
     """
     authenticator = Authenticator(
-        keys=_key_file(settings) if TOKEN in settings.auth else None,
+        keys=_open_key_file(settings) if TOKEN in settings.auth else None,
         terms=TokenTerms(settings.auth_issuer, settings.auth_audience),
         certificates=CERTIFICATE in settings.auth,
         proxies=tuple(map(ipaddress.ip_network, settings.auth_proxy)) if PROXY in settings.auth else (),
@@ -41,7 +41,7 @@ def access_control_of(settings: Settings, users: LoopbackUsers) -> AccessControl
     )
 
 
-def _key_file(settings: Settings) -> KeyFile:
+def _open_key_file(settings: Settings) -> KeyFile:
     if settings.auth_keys is None:
         raise OSError("--auth-keys is missing")
     try:

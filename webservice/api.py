@@ -102,19 +102,19 @@ class Api:
         """The answer to a request that is refused before it is routed; None if it is not refused."""
         if _LENGTHS.issubset(request.headers.keys()):
             text = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
-            return _text(400, text, {"Connection": "close"})
+            return _make_text(400, text, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
-            return _text(431, f"More than {HEADERS_MAX} headers\n")
-        if _head_length(request) > HEAD_BYTES_MAX:
-            return _text(431, "The head of the request is too long\n")
+            return _make_text(431, f"More than {HEADERS_MAX} headers\n")
+        if _measure_head(request) > HEAD_BYTES_MAX:
+            return _make_text(431, "The head of the request is too long\n")
         if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
             headers = {"Retry-After": "1"}
-            return _text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
+            return _make_text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
         return None
 
     async def _respond(self, request: Request) -> Response:
         if has_bad_escape(request.scope["raw_path"].decode("latin-1")):
-            return _text(400, "400 Bad Request")
+            return _make_text(400, "400 Bad Request")
         path: str = request.scope["path"]
         if path == "*" and request.method == "OPTIONS":  # about the server itself
             return Response(b"")
@@ -126,26 +126,26 @@ class Api:
                 self.services.metrics.record(route.method, route.path, response.status_code, took_s)
                 return response
             case Elsewhere(path=corrected):
-                return _redirect(request, corrected)
+                return _make_redirect(request, corrected)
             case OtherMethods(allowed=allowed) if request.method == "OPTIONS":
                 preflight = self._cors.preflight(request.headers.get("Origin"), allowed.split(", "))
                 return Response(b"", headers={"Allow": allowed, **preflight})
             case OtherMethods(allowed=allowed):
-                return _text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
+                return _make_text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
             case None:
                 root = self.services.settings.web_root
-                return await _file(request, root) if root is not None and not is_api(path) else _not_found()
+                return await _serve(request, root) if root is not None and not is_api(path) else _refuse_path()
 
     async def _call(self, request: Request, match: Match) -> Response:
         route, own = match.route, dict[str, str]()
         call = Call(
             self.services,
             match.segments,
-            _query(request),
+            _parse_query(request),
             lambda: _read_body(request),
             request.scope["raw_path"].decode("latin-1"),
             request.scope["query_string"].decode("latin-1"),
-            _headers(request),
+            _join_headers(request),
         )
         is_private = (
             route.changes or route.is_private or (bool(route.private_with) and route.private_with in call.query)
@@ -173,7 +173,7 @@ class Api:
         content = reply.body
         if not isinstance(content, bytes | CachedBody):
             return StreamResponse(content, reply.status, headers)
-        return await _whole(request, content, reply.status, headers)
+        return await _respond_whole(request, content, reply.status, headers)
 
 
 class StreamResponse(StreamingResponse):
@@ -198,7 +198,7 @@ class StreamResponse(StreamingResponse):
             await self._pieces.aclose()
 
 
-def _head_length(request: Request) -> int:
+def _measure_head(request: Request) -> int:
     """Bytes of the request line and the headers as the client sent them."""
     scope = request.scope
     query = len(scope["query_string"]) + 1 if scope["query_string"] else 0
@@ -206,7 +206,7 @@ def _head_length(request: Request) -> int:
     return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) + len("\r\n")
 
 
-def _headers(request: Request) -> dict[str, str]:
+def _join_headers(request: Request) -> dict[str, str]:
     """Headers by name in lower case; the values of a repeated header are joined."""
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
@@ -214,7 +214,7 @@ def _headers(request: Request) -> dict[str, str]:
     return headers
 
 
-def _query(request: Request) -> dict[str, str]:
+def _parse_query(request: Request) -> dict[str, str]:
     """The query by name. Not from `request.url`, which fails for a query that is not valid text."""
     query: bytes = request.scope["query_string"]
     return parse_query(query.decode(errors="replace"))
@@ -228,31 +228,33 @@ def _add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
         headers["Vary"] = ", ".join(varies)
 
 
-async def _whole(request: Request, content: bytes | CachedBody, status: int, headers: dict[str, str]) -> Response:
+async def _respond_whole(
+    request: Request, content: bytes | CachedBody, status: int, headers: dict[str, str]
+) -> Response:
     """A response with its whole body, compressed if it is large enough and the client accepts it."""
     plain = content.plain if isinstance(content, CachedBody) else content
     if len(plain) < GZIP_BYTES_MIN or not accepts_gzip(request.headers.get("Accept-Encoding", "")):
         return Response(plain, status, headers)
-    gzipped = await (content.gzipped() if isinstance(content, CachedBody) else compress(content))
+    gzipped = await (content.compress() if isinstance(content, CachedBody) else compress(content))
     _add_headers(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
     return Response(gzipped, status, headers)
 
 
-async def _file(request: Request, root: Path) -> Response:
+async def _serve(request: Request, root: Path) -> Response:
     """A file of the web UI."""
     if request.method not in ("GET", "HEAD"):
-        return _text(405, "Method Not Allowed\n", {"Allow": "GET, HEAD", "X-Content-Type-Options": "nosniff"})
-    found = await asyncio.to_thread(serve_file, root, request.scope["path"], _headers(request))
+        return _make_text(405, "Method Not Allowed\n", {"Allow": "GET, HEAD", "X-Content-Type-Options": "nosniff"})
+    found = await asyncio.to_thread(serve_file, root, request.scope["path"], _join_headers(request))
     if found is None:
-        return _not_found()
+        return _refuse_path()
     headers = dict(found.headers)
     if request.method == "HEAD":
         return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
-    return await _whole(request, found.body, found.status, headers)
+    return await _respond_whole(request, found.body, found.status, headers)
 
 
-def _not_found() -> Response:
-    return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
+def _refuse_path() -> Response:
+    return _make_text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
 
 
 async def _read_body(request: Request) -> bytes:
@@ -264,7 +266,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(read)
 
 
-def _redirect(request: Request, path: str) -> Response:
+def _make_redirect(request: Request, path: str) -> Response:
     location = quote(path, safe="/:@!$&'()*+,;=~")
     query: bytes = request.scope["query_string"]
     if query:
@@ -275,5 +277,5 @@ def _redirect(request: Request, path: str) -> Response:
     return Response(body, 301, {"Location": location, "Content-Type": "text/html; charset=utf-8"})
 
 
-def _text(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def _make_text(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     return Response(text, status, {"Content-Type": _TEXT, **(headers or {})})

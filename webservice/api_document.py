@@ -45,7 +45,7 @@ _TAG_LENGTH: Final = 32
 )
 async def openapi(call: Call) -> Reply:
     """This document."""
-    text, tag = _document()
+    text, tag = _make_document()
     headers = {"ETag": entity_tag(tag), "Cache-Control": "no-cache"}
     if is_known(call.headers.get("if-none-match"), tag):
         return Reply(b"", 304, headers=headers)
@@ -53,7 +53,7 @@ async def openapi(call: Call) -> Reply:
 
 
 @cache
-def _document() -> tuple[bytes, str]:
+def _make_document() -> tuple[bytes, str]:
     """The document and its tag, generated on first use: routes do not change while the process runs."""
     text = msgspec.json.encode(api_document(GROUPS, release=version("yunishard"))) + b"\n"
     return text, hashlib.sha256(text).hexdigest()[:_TAG_LENGTH]
@@ -88,10 +88,7 @@ _STATUSES: Final[Mapping[int, str]] = {
 }
 """Statuses of every route."""
 
-_AUTH_STATUSES: Final[Mapping[int, str]] = {
-    401: "The caller is not authenticated.",
-    403: "The caller may not do this.",
-}
+_AUTH_STATUSES: Final[Mapping[int, str]] = {401: "The caller is not authenticated.", 403: "The caller may not do this."}
 """Statuses of every route that requires authentication."""
 
 _ERROR_STATUSES: Final[Mapping[int, str]] = {**_STATUSES, **_AUTH_STATUSES}
@@ -105,10 +102,10 @@ _SECURITY: Final[Mapping[str, Json]] = {
 def api_document(groups: Sequence[RouteGroup], *, release: str) -> dict[str, Json]:
     """The document of all routes of these groups."""
     routes = [route for group in groups for route in group.routes]
-    schemas = _Schemas(content for route in routes for content in (*_answers(route), *route.body))
+    schemas = _Schemas(content for route in routes for content in (*_list_answers(route), *route.body))
     paths: dict[str, dict[str, Json]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_operation(route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "yunishard", "version": release, "description": _DESCRIPTION},
@@ -117,7 +114,7 @@ def api_document(groups: Sequence[RouteGroup], *, release: str) -> dict[str, Jso
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": schemas.components,
-            "responses": {_response_name(status): schemas.error(text) for status, text in _ERROR_STATUSES.items()},
+            "responses": {_name_response(status): schemas.error(text) for status, text in _ERROR_STATUSES.items()},
             "securitySchemes": _SECURITY,
         },
     }
@@ -160,11 +157,11 @@ class _Schemas:
         return {"description": text, "content": self.bodies((Content(ErrorView), Content(ANY_TEXT, TEXT)))}
 
 
-def _answers(route: Route) -> tuple[Content, ...]:
+def _list_answers(route: Route) -> tuple[Content, ...]:
     return tuple(one if isinstance(one, Content) else Content(one) for one in route.answers)
 
 
-def _operation(route: Route, schemas: _Schemas) -> Json:
+def _describe_operation(route: Route, schemas: _Schemas) -> Json:
     shown: dict[str, Json] = {
         "operationId": operation_id(route.method, route.path),
         "tags": [route.group.name],
@@ -188,14 +185,14 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         shown["parameters"] = parameters
     if route.body:
         shown["requestBody"] = {"required": route.body_required, "content": schemas.bodies(route.body)}
-    shown["responses"] = _responses(route, schemas)
+    shown["responses"] = _describe_responses(route, schemas)
     return shown
 
 
-def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
+def _describe_responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     general = _STATUSES if route.access is Access.ANYBODY else _ERROR_STATUSES
     found: dict[int, Json] = {
-        status: {"$ref": f"#/components/responses/{_response_name(status)}"} for status in general
+        status: {"$ref": f"#/components/responses/{_name_response(status)}"} for status in general
     }
     errors = {**route.statuses, **({413: "The body is too large."} if route.method != "GET" else {})}
     found |= {status: schemas.error(text) for status, text in errors.items()}
@@ -206,11 +203,11 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
         own["Link"] = "The address of the next page; absent on the last one."
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}
     status, text = (301, "The new address.") if route.redirects else (200, route.summary)
-    found[status] = {"description": text, "content": schemas.bodies(_answers(route)), "headers": headers}
+    found[status] = {"description": text, "content": schemas.bodies(_list_answers(route)), "headers": headers}
     return {str(status): found[status] for status in sorted(found)}
 
 
-def _response_name(status: int) -> str:
+def _name_response(status: int) -> str:
     return HTTPStatus(status).phrase.replace(" ", "")
 
 

@@ -149,7 +149,7 @@ class Authenticator:
                 f"{address} is no proxy that may send X-Forwarded-User or X-Forwarded-Groups; those are named by the"
                 " setting auth-proxy"
             )
-        token = _bearer_token(headers)
+        token = _find_bearer_token(headers)
         if self.keys is not None and token is not None:
             try:
                 return credentials.verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
@@ -174,7 +174,7 @@ class Authenticator:
         return f"Authenticate by {', or '.join(ways)}"
 
 
-def _bearer_token(headers: credentials.Headers) -> str | None:
+def _find_bearer_token(headers: credentials.Headers) -> str | None:
     """The token in the header Authorization; None without the header, or for another scheme."""
     found = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
     if len(found) > 1:
@@ -220,7 +220,7 @@ def read_socket_tables() -> list[str]:
     return texts
 
 
-def _unknown_caller(reason: str) -> RequestError:
+def _refuse_caller(reason: str) -> RequestError:
     return RequestError(403, f"The caller is unknown: {reason}")
 
 
@@ -260,7 +260,7 @@ class LoopbackUsers:
                 return await loop.run_in_executor(self._threads, self._look_up, client, server)
         except TimeoutError:
             text = f"the operating system did not look the caller up within {LOOK_UP_MAX_S:g} s; try again"
-            raise _unknown_caller(text) from None
+            raise _refuse_caller(text) from None
 
     def close(self) -> None:
         """Start no more look-ups."""
@@ -271,7 +271,7 @@ class LoopbackUsers:
         try:
             known = self._account(uid)
         except OSError as error:
-            raise _unknown_caller(f"the account of user {uid} cannot be looked up: {error}; try again") from None
+            raise _refuse_caller(f"the account of user {uid} cannot be looked up: {error}; try again") from None
         is_admin = uid == self._own_uid or self._admins.allows(known.user, known.groups)
         return Actor(user=known.user, groups=list(known.groups), scheduler_admin=is_admin)
 
@@ -279,16 +279,16 @@ class LoopbackUsers:
         try:
             remote, local = credentials.socket_end(*client), credentials.socket_end(*server)
         except ValueError:
-            raise _unknown_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
+            raise _refuse_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
         if not remote.address.is_loopback:
-            raise _unknown_caller(f"the request came from {remote.address}; {_NEXT}")
+            raise _refuse_caller(f"the request came from {remote.address}; {_NEXT}")
         try:
             tables = self._tables()
         except OSError as error:
-            raise _unknown_caller(f"the owner of the connection cannot be looked up: {error}") from None
+            raise _refuse_caller(f"the owner of the connection cannot be looked up: {error}") from None
         found = [uid for table in tables for uid in credentials.socket_owners(table, local=remote, remote=local)]
         if len(found) != 1:
-            raise _unknown_caller(
+            raise _refuse_caller(
                 f"the owner of the connection from {remote.address} port {remote.port} was not found, which needs"
                 " Linux and a client in the same network namespace that keeps its connection open; try again from there"
             )
@@ -348,8 +348,8 @@ class Authorizer:
             RequestError: the caller is unknown.
         """
         if self._authenticator.is_off:
-            return await self._connection_owner(request, headers) if route.changes else None
-        return None if route.access is Access.ANYBODY else self._authenticated(request)
+            return await self._find_connection_owner(request, headers) if route.changes else None
+        return None if route.access is Access.ANYBODY else self._authenticate(request)
 
     def authorize(self, request: Request, headers: Mapping[str, str], route: Route, caller: Caller | None) -> None:
         """Check that the caller may use the route, and that no page of another site made their browser send it.
@@ -393,7 +393,7 @@ class Authorizer:
             " may be asking (DNS rebinding). Ask by address, or name the host by the setting rest-hosts",
         )
 
-    def _authenticated(self, request: Request) -> Caller:
+    def _authenticate(self, request: Request) -> Caller:
         address = request.client.host if request.client else ""
         extensions = request.scope.get("extensions") or {}
         certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
@@ -433,7 +433,7 @@ class Authorizer:
             host = headers.get("x-forwarded-host", host)
         return (f"{scheme}://{host}".lower(), *self._origins)
 
-    async def _connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
+    async def _find_connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
         client, server = request.scope.get("client"), request.scope.get("server")
         if client is None or server is None:
             raise RequestError(403, "Refused: it is not known where the request came from")

@@ -65,10 +65,10 @@ async def partitions(call: Call) -> Reply:
 
     A partition that does not answer has the `state` `Silent`, and everything else in it is empty or 0.
     """
-    return await _join(call, await read_registry(call), "partition", _silent_partition)
+    return await _join(call, await read_registry(call), "partition", _encode_silent_partition)
 
 
-def _silent_partition(one: NamedPartition) -> bytes:
+def _encode_silent_partition(one: NamedPartition) -> bytes:
     """The entry of a partition that does not answer, with every key that the web UI reads."""
     return encode(
         rest_views.SilentPartitionView(
@@ -92,10 +92,10 @@ async def node_utilisations(call: Call) -> Reply:
     known = await read_registry(call)
     if not known.build_information:
         return Reply(b"null\n")
-    return await _join(call, known, "utilisation", _silent_utilisation)
+    return await _join(call, known, "utilisation", _encode_silent_utilisation)
 
 
-def _silent_utilisation(one: NamedPartition) -> bytes:
+def _encode_silent_utilisation(one: NamedPartition) -> bytes:
     """The entry of a partition that does not answer."""
     return encode(rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown))
 
@@ -194,12 +194,12 @@ async def all_metrics(call: Call) -> Reply:
     and its other metrics are missing.
     """
     until = asyncio.get_running_loop().time() + METRICS_MAX_S
-    known, broker = await asyncio.gather(_known_until(until, call), _metrics_of(until, call, "", ""))
+    known, broker = await asyncio.gather(_read_registry_until(until, call), _read_metrics(until, call, "", ""))
     entries = partition_names(call, known).all()
-    answers = await asyncio.gather(*(_metrics_of(until, call, entry.full_name, shown) for shown, entry in entries))
+    answers = await asyncio.gather(*(_read_metrics(until, call, entry.full_name, shown) for shown, entry in entries))
     found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
     answered = {name for name, _ in found}
-    others = [*_partition_metrics(known.partitions, answered), *_rm_metrics(known, time.time())]
+    others = [*_make_partition_metrics(known.partitions, answered), *_make_rm_metrics(known, time.time())]
     system = [
         *call.services.metrics.families(),
         *([report_process_up(BROKER, is_up=False)] if broker is None else broker),
@@ -210,7 +210,7 @@ async def all_metrics(call: Call) -> Reply:
     return Reply(text, content_type=metrics.CONTENT_TYPE)
 
 
-async def _known_until(until: float, call: Call) -> PartitionList:
+async def _read_registry_until(until: float, call: Call) -> PartitionList:
     """The registered RMs and partitions; none if the broker does not answer in time.
 
     Raises:
@@ -227,17 +227,17 @@ async def _known_until(until: float, call: Call) -> PartitionList:
         return _NONE_KNOWN
 
 
-async def _metrics_of(until: float, call: Call, partition: str, shown: str) -> list[Family] | None:
+async def _read_metrics(until: float, call: Call, partition: str, shown: str) -> list[Family] | None:
     """The metrics of a worker, or without a partition of the broker; None without an answer."""
     try:
         async with asyncio.timeout_at(until):
-            answer = await call.services.cache.uncached(partition, Query(what="metrics", name=shown))
+            answer = await call.services.cache.answer_now(partition, Query(what="metrics", name=shown))
         return decode_families(answer.body) if answer.status == 200 else None
     except (TimeoutError, RequestError, ValueError):
-        return None  # reported by `_partition_metrics`
+        return None  # reported by `_make_partition_metrics`
 
 
-def _partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+def _make_partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
     """The metrics that a worker cannot report itself: that it does not answer, or cannot start."""
     text = (
         "Whether the worker of the partition answers; if not, its other series are missing. Investigate at 0 for more"
@@ -252,7 +252,7 @@ def _partition_metrics(partitions: Iterable[PartitionEntry], answered: set[str])
                 yield report_journal_stuck(one.full_name, is_stuck=True)
 
 
-def _rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
+def _make_rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
     text = (
         "Seconds since the last message of the resource manager while it is away, so that nothing is scheduled for it;"
         " 0 while it is connected. Investigate above a minute."

@@ -145,11 +145,11 @@ async def configuration(call: Call) -> Reply:
     """
     in_json = call.headers.get("accept") == JSON_ONLY
     if "rm" not in call.query and not (await call.services.broker.partitions()).build_information:
-        return await _view(call, None, {}, in_json=in_json)
-    current = await read_version(call, await _rm_of(call), ReadConfig(what="current"))
+        return await _render_config(call, None, {}, in_json=in_json)
+    current = await read_version(call, await _find_rm(call), ReadConfig(what="current"))
     if "rm" in call.query and not in_json:
-        return _as_written(call, current)
-    return await _view(call, current.config, current.extra, in_json=in_json)
+        return _send_text(call, current)
+    return await _render_config(call, current.config, current.extra, in_json=in_json)
 
 
 @_read_route("config/default", Content(_CONFIG_SCHEMA, YAML_MEDIA), IF_NONE_MATCH)
@@ -158,20 +158,20 @@ async def default(call: Call) -> Reply:
 
     The text of the watched file, its last valid version, or the built-in queues.
     """
-    return _as_written(call, await read_version(call, "", ReadConfig(what="default")))
+    return _send_text(call, await read_version(call, "", ReadConfig(what="default")))
 
 
 @_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML_MEDIA), RM, IF_NONE_MATCH)
 async def version(call: Call) -> Reply:
     """A version of a configuration, as it was written."""
-    number = _version_number(call.segments["number"])
-    return _as_written(call, await read_version(call, await _rm_of(call), ReadConfig(what="version", version=number)))
+    number = _parse_version_number(call.segments["number"])
+    return _send_text(call, await read_version(call, await _find_rm(call), ReadConfig(what="version", version=number)))
 
 
 @_read_route("config/history", list[VersionView], RM)
 async def history(call: Call) -> Reply:
     """The versions of a configuration, newest first."""
-    answer = await call.services.broker.read(await _rm_of(call), ReadConfig(what="history"))
+    answer = await call.services.broker.read(await _find_rm(call), ReadConfig(what="history"))
     return Reply(read_document(answer).strip() + b"\n")
 
 
@@ -195,14 +195,14 @@ async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersi
     return decode_answer(await call.services.broker.read(rm, question), ConfigVersion, "The broker")
 
 
-def _as_written(call: Call, found: ConfigVersion) -> Reply:
+def _send_text(call: Call, found: ConfigVersion) -> Reply:
     headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
     if parameters.is_known(call.headers.get("if-none-match"), found.checksum):
         return Reply(b"", 304, YAML, headers)
     return Reply(found.config.encode(), 200, YAML, headers)
 
 
-async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
+async def _render_config(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
     def render() -> bytes:
         parsed = None if text is None else _parse_config(text)
         return (config_json if in_json else config_yaml)(parsed, extra, os.environ)
@@ -262,21 +262,21 @@ async def replace(call: Call) -> Reply:
     try:
         text = (await call.body()).decode()
     except UnicodeDecodeError as error:
-        raise _invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
+        raise _make_invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
     if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
-        raise _invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+        raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
     author = require_requester(call).user
-    wanted = ChangeConfig(config=text, author=author, expected=expected, overwrite=_force(call))
-    return await _change(call, await _changed_rm(call), wanted)
+    wanted = ChangeConfig(config=text, author=author, expected=expected, overwrite=_parse_force(call))
+    return await _change(call, await _find_rm_to_change(call), wanted)
 
 
 @_change_route("POST", "config/rollback", _NUMBER)
 async def roll_back(call: Call) -> Reply:
     """Put an earlier configuration in force again, as a new version."""
     expected = parameters.expected_checksum(call.headers.get("if-match"))
-    number = _version_number(call.query.get("version", ""))
-    rm = await _changed_rm(call)
+    number = _parse_version_number(call.query.get("version", ""))
+    rm = await _find_rm_to_change(call)
     earlier = await read_version(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
     wanted = ChangeConfig(
@@ -284,7 +284,7 @@ async def roll_back(call: Call) -> Reply:
         author=require_requester(call).user,
         origin=origin,
         expected=expected,
-        overwrite=_force(call),
+        overwrite=_parse_force(call),
     )
     return await _change(call, rm, wanted)
 
@@ -293,12 +293,12 @@ async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
     answer = await call.services.broker.change(wanted, rm=rm)
     if answer.status == 400:
         with suppress(msgspec.MsgspecError):  # it is another problem, in plain text
-            raise _invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
+            raise _make_invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
     changed = decode_answer(answer, ChangedView, "The broker")
     return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
 
 
-def _invalid(problems: list[Problem]) -> RequestError:
+def _make_invalid(problems: list[Problem]) -> RequestError:
     text = problems[0].message if problems else "the configuration is wrong"
     return RequestError(400, text, problems=problems)
 
@@ -306,17 +306,17 @@ def _invalid(problems: list[Problem]) -> RequestError:
 # Both ---------------------------------------------------------------------------------------------------------------
 
 
-async def _changed_rm(call: Call) -> str:
+async def _find_rm_to_change(call: Call) -> str:
     """The RM to change. If there are several, the request or the setting `default-rm` must name it."""
     if not call.query.get("rm"):
         rms = list((await call.services.broker.partitions()).build_information)
         if len(rms) > 1 and call.services.settings.default_rm not in rms:
             known = ", ".join(rms)
             raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
-    return await _rm_of(call)
+    return await _find_rm(call)
 
 
-async def _rm_of(call: Call) -> str:
+async def _find_rm(call: Call) -> str:
     """The named RM, or the default RM. The broker checks whether a named RM exists."""
     rm = call.query.get("rm", "")
     if rm:
@@ -329,7 +329,7 @@ async def _rm_of(call: Call) -> str:
     return rm
 
 
-def _force(call: Call) -> bool:
+def _parse_force(call: Call) -> bool:
     """Whether the change may overwrite an edit of the watched file."""
     text = call.query.get("force", "false")
     if text not in ("true", "false"):
@@ -337,7 +337,7 @@ def _force(call: Call) -> bool:
     return text == "true"
 
 
-def _version_number(text: str) -> int:
+def _parse_version_number(text: str) -> int:
     if not _VERSION.fullmatch(text):
         raise RequestError(400, f"Version {text!r} is not a number from 1, as GET /ws/v1/config/history lists them")
     return int(text)

@@ -39,7 +39,7 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\
 
 def format_yaml(document: dict[str, Document]) -> str:
     """The document, a line break at the end of each line."""
-    return "".join(f"{line}\n" for line in _map(document, 0))
+    return "".join(f"{line}\n" for line in _format_map(document, 0))
 
 
 def format_scalar(text: str) -> str:
@@ -53,7 +53,7 @@ def format_scalar(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _map(entries: dict[str, Document], column: int) -> Iterator[str]:
+def _format_map(entries: dict[str, Document], column: int) -> Iterator[str]:
     """The lines of a map whose keys begin at the column."""
     for key, value in entries.items():
         lead = f"{' ' * column}{format_scalar(key)}:"
@@ -61,27 +61,27 @@ def _map(entries: dict[str, Document], column: int) -> Iterator[str]:
         match value:
             case dict() if value:
                 yield lead
-                yield from _map(value, inner)
+                yield from _format_map(value, inner)
             case list() if value:
                 yield lead
-                yield from _list(value, inner)
+                yield from _format_list(value, inner)
             case _:
-                yield f"{lead} {_value(value)}"
+                yield f"{lead} {_format_value(value)}"
 
 
-def _list(items: list[Document], column: int) -> Iterator[str]:
+def _format_list(items: list[Document], column: int) -> Iterator[str]:
     """The lines of a list whose dashes are at the column; a map begins on the line of its dash."""
     for item in items:
         match item:
             case dict() if item:
-                first, *rest = _map(item, column + 2)
+                first, *rest = _format_map(item, column + 2)
                 yield f"{' ' * column}- {first.lstrip(' ')}"
                 yield from rest
             case _:
-                yield f"{' ' * column}- {_value(item)}"
+                yield f"{' ' * column}- {_format_value(item)}"
 
 
-def _value(value: Document) -> str:
+def _format_value(value: Document) -> str:
     match value:
         case str():
             return format_scalar(value)
@@ -90,14 +90,14 @@ def _value(value: Document) -> str:
         case int():
             return str(value)
         case float():
-            return _number(value)
+            return _format_number(value)
         case dict():
             return "{}"
         case list():
             return "[]"
 
 
-def _number(number: float) -> str:
+def _format_number(number: float) -> str:
     if math.isnan(number):
         return ".nan"
     if math.isinf(number):
@@ -145,48 +145,44 @@ def config_json(configuration: model.Configuration | None, extra: _Texts, enviro
                 number = "NaN" if math.isnan(weight) else f"{'+' if weight > 0 else '-'}Inf"
                 text = f"JSON has no number for the weight {number} of {kind} in nodesortpolicy: ask for YAML"
                 raise RequestError(500, text)
-    return msgspec.json.encode(dict(_top(configuration, extra, environment, in_json=True)))
+    return msgspec.json.encode(dict(_iterate_keys(configuration, extra, environment, in_json=True)))
 
 
 def config_yaml(configuration: model.Configuration | None, extra: _Texts, environment: _Texts) -> bytes:
     """The configuration as YAML; None before there is one."""
-    return format_yaml(dict(_top(configuration, extra, environment, in_json=False))).encode()
+    return format_yaml(dict(_iterate_keys(configuration, extra, environment, in_json=False))).encode()
 
 
-def _top(
-    configuration: model.Configuration | None,
-    extra: _Texts,
-    environment: _Texts,
-    *,
-    in_json: bool,
+def _iterate_keys(
+    configuration: model.Configuration | None, extra: _Texts, environment: _Texts, *, in_json: bool
 ) -> Iterator[tuple[str, Document]]:
     def key(name: str) -> str:
         return name if in_json else name.lower()
 
     if configuration is not None:
-        yield key("Partitions"), [_part(partition, in_json=in_json) for partition in configuration.partitions]
+        yield key("Partitions"), [_to_keys(partition, in_json=in_json) for partition in configuration.partitions]
         if configuration.checksum:
             yield key("Checksum"), configuration.checksum
         if extra:
-            yield key("Extra"), _document(extra, in_json=in_json)
+            yield key("Extra"), _to_document(extra, in_json=in_json)
     # YuniKorn always shows these two; nothing here detects deadlocks
     seconds = environment.get("DEADLOCK_TIMEOUT_SECONDS", "")
     yield key("DeadlockDetectionEnabled"), environment.get("DEADLOCK_DETECTION_ENABLED", "") in _TRUE
     yield key("DeadlockTimeoutSeconds"), int(seconds) if _SECONDS.fullmatch(seconds) else 60
 
 
-def _part(part: msgspec.Struct, *, in_json: bool) -> dict[str, Document]:
+def _to_keys(part: msgspec.Struct, *, in_json: bool) -> dict[str, Document]:
     shown: dict[str, Document] = {}
     for name in _ATTRIBUTES[type(part)].split():
         attribute = name.removeprefix("*")
         value = getattr(part, attribute)
         is_part = in_json and isinstance(value, msgspec.Struct)
         if name.startswith("*") or is_part or not _is_empty(part, attribute):
-            shown[_key(part, attribute, in_json=in_json)] = _document(value, in_json=in_json)
+            shown[_make_key(part, attribute, in_json=in_json)] = _to_document(value, in_json=in_json)
     return shown
 
 
-def _key(part: msgspec.Struct, attribute: str, *, in_json: bool) -> str:
+def _make_key(part: msgspec.Struct, attribute: str, *, in_json: bool) -> str:
     """The key of an attribute: `placement_rules` is `PlacementRules` in JSON, and `placementrules` in YAML."""
     if not in_json or isinstance(part, model.ResolverConfig):
         return attribute.replace("_", "")
@@ -201,14 +197,14 @@ def _is_empty(part: msgspec.Struct, attribute: str) -> bool:
     return value is None or not (value or isinstance(part, model.PreemptionConfig))
 
 
-def _document(value: object, *, in_json: bool) -> Document:
+def _to_document(value: object, *, in_json: bool) -> Document:
     match value:
         case msgspec.Struct():
-            return _part(value, in_json=in_json)
+            return _to_keys(value, in_json=in_json)
         case Mapping():
-            return {str(key): _document(value[key], in_json=in_json) for key in sorted(value)}
+            return {str(key): _to_document(value[key], in_json=in_json) for key in sorted(value)}
         case tuple():
-            return [_document(item, in_json=in_json) for item in value]
+            return [_to_document(item, in_json=in_json) for item in value]
         case float() if value.is_integer() and in_json:
             return int(value)  # 1, not 1.0
         case str() | bool() | int() | float():

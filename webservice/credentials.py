@@ -75,7 +75,7 @@ class UntrustedHeaders(Exception):
 def is_among(networks: Sequence[Network], address: str) -> bool:
     """Whether an address is in one of the networks; also an IPv4 address that is written as an IPv6 address."""
     try:
-        found = _plain(ipaddress.ip_address(address.partition("%")[0]))
+        found = _unmap(ipaddress.ip_address(address.partition("%")[0]))
     except ValueError:
         return False
     return any(found in network for network in networks)
@@ -92,7 +92,7 @@ def proxied_identity(headers: Headers) -> Identity | None:
     Raises:
         UntrustedHeaders: a header is there twice, so a client may have sent the first one; or a name is invalid.
     """
-    user, groups = _single(headers, USER), _single(headers, GROUPS)
+    user, groups = _read_single(headers, USER), _read_single(headers, GROUPS)
     if not user:
         return None
     names = tuple(filter(None, (name.strip() for name in groups.split(","))))
@@ -101,7 +101,7 @@ def proxied_identity(headers: Headers) -> Identity | None:
     return Identity(user, names)
 
 
-def _single(headers: Headers, wanted: bytes) -> str:
+def _read_single(headers: Headers, wanted: bytes) -> str:
     found = [value for name, value in headers if name == wanted]
     if len(found) > 1:
         raise UntrustedHeaders(
@@ -256,16 +256,16 @@ def socket_end(address: str, port: int) -> SocketEnd:
     Raises:
         ValueError: the text is no address.
     """
-    return SocketEnd(_plain(ipaddress.ip_address(address.partition("%")[0])), port)
+    return SocketEnd(_unmap(ipaddress.ip_address(address.partition("%")[0])), port)
 
 
 def socket_owners(table: str, *, local: SocketEnd, remote: SocketEnd) -> list[int]:
     """The user IDs of all sockets with these ends, as seen from the local one; normally at most one."""
-    between = _connections(table, local.port, remote.port)
+    between = _parse_connections(table, local.port, remote.port)
     return [user for mine, other, user in between if (mine, other) == (local, remote)]
 
 
-def _connections(table: str, local_port: int, remote_port: int) -> Iterator[tuple[SocketEnd, SocketEnd, int]]:
+def _parse_connections(table: str, local_port: int, remote_port: int) -> Iterator[tuple[SocketEnd, SocketEnd, int]]:
     """The connections between two ports. Other lines are not parsed: the table may be long."""
     ports = (f":{local_port:04X} ", f":{remote_port:04X} ")
     for line in table.splitlines():
@@ -284,9 +284,9 @@ def _parse_end(text: str) -> SocketEnd:
     digits, _, port = text.partition(":")
     words = (digits[start : start + _WORD_DIGITS] for start in range(0, len(digits), _WORD_DIGITS))
     packed = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
-    return SocketEnd(_plain(ipaddress.ip_address(packed)), int(port, 16))
+    return SocketEnd(_unmap(ipaddress.ip_address(packed)), int(port, 16))
 
 
-def _plain(address: IpAddress) -> IpAddress:
+def _unmap(address: IpAddress) -> IpAddress:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address

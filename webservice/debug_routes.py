@@ -126,9 +126,9 @@ class StateDump:
         yield await self._answer_route("containerHistory", history_routes.containers_at)
         yield "queues", self._of_all("queues", "queues", lambda _, body: b"[" + body + b"]")
         yield "rmDiagnostics", await self._by_rm("rmDiagnostics", self._diagnostics) or json.encode(NO_RM)
-        yield "logLevel", await self._by_rm("logLevel", self._log_level) or _log_level({})
+        yield "logLevel", await self._by_rm("logLevel", self._log_level) or _encode_log_level({})
         yield "config", await self._by_rm("config", self._configuration) or await self._configuration("")
-        yield "placementRules", self._of_all("placementRules", "rules", _rules)
+        yield "placementRules", self._of_all("placementRules", "rules", _encode_rules)
         streams = [{"Name": one.host, "CreatedAt": one.began} for one in self._call.services.streams.open]
         yield "eventStreams", json.encode(streams)
         yield "unanswered", json.encode(self._unanswered)
@@ -201,7 +201,7 @@ class StateDump:
 
     async def _log_level(self, rm: str) -> bytes:
         current = await config_routes.read_version(self._call, rm, ReadConfig(what="current"))
-        return _log_level(current.extra)
+        return _encode_log_level(current.extra)
 
     async def _configuration(self, rm: str) -> bytes:
         query, headers = {"rm": rm} if rm else {}, {"accept": config_routes.JSON_ONLY}
@@ -217,7 +217,7 @@ class StateDump:
             return key, b"[]"
 
 
-def _rules(shown: str, body: bytes) -> bytes:
+def _encode_rules(shown: str, body: bytes) -> bytes:
     rules = json.decode(body, type=list[Raw])
     return json.encode([{"partition": shown, **({"rules": rules} if rules else {})}])
 
@@ -227,7 +227,7 @@ def _whole_body(reply: Reply) -> bytes:
     return reply.body
 
 
-def _log_level(extra: Mapping[str, str]) -> bytes:
+def _encode_log_level(extra: Mapping[str, str]) -> bytes:
     return json.encode(next(one.value for one in effective(extra) if one.key == ROOT_LEVEL))
 
 

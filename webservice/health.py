@@ -211,31 +211,31 @@ def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblem
     space, audit, history = problems.storage
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
-        _failed_nodes(problems.failed_nodes),
-        _list("Partitions with negative resources", [name for name, one in found for _ in range(one.negative)]),
-        _list("Nodes with negative resources", _collect_names(found, lambda one: one.negative_nodes)),
-        _list("Partitions with inconsistent data", [name for name, one in found if one.inconsistent]),
-        _list("Nodes with inconsistent data", _collect_names(found, lambda one: one.inconsistent_nodes)),
+        _diagnose_failed_nodes(problems.failed_nodes),
+        _report("Partitions with negative resources", [name for name, one in found for _ in range(one.negative)]),
+        _report("Nodes with negative resources", _collect_names(found, lambda one: one.negative_nodes)),
+        _report("Partitions with inconsistent data", [name for name, one in found if one.inconsistent]),
+        _report("Nodes with inconsistent data", _collect_names(found, lambda one: one.inconsistent_nodes)),
         (f"Reservation/node nr ratio: [{ratios}]", False),
         (f"Orphan allocations: [{' '.join(on_nodes)}]", bool(on_nodes)),
         (f"OrphanAllocations: [{' '.join(of_applications)}]", bool(of_applications)),
-        _list("Sums that drifted", [f"{name}: {problem}" for name, one in found for problem in one.drift]),
-        _list("Partitions that do not answer", problems.silent),
-        _list(
+        _report("Sums that drifted", [f"{name}: {problem}" for name, one in found for problem in one.drift]),
+        _report("Partitions that do not answer", problems.silent),
+        _report(
             "Journals that take nothing",
             [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem],
         ),
         (f"Away: {away}, partitions that resume: {syncing}", False),
-        _list("Workers that cannot start", [f"{name}: {reason}" for name, reason in problems.unstartable]),
-        _list("File systems without room", space),
-        _list("Writes of the record that failed", [problems.record]),
-        _list("Writes of the audit log that failed", [audit]),
-        _list("Problems of the history", [history]),
-        _list("Messages that were quarantined", [f"{name}: {one.poison}" for name, one in found if one.poison]),
+        _report("Workers that cannot start", [f"{name}: {reason}" for name, reason in problems.unstartable]),
+        _report("File systems without room", space),
+        _report("Writes of the record that failed", [problems.record]),
+        _report("Writes of the audit log that failed", [audit]),
+        _report("Problems of the history", [history]),
+        _report("Messages that were quarantined", [f"{name}: {one.poison}" for name, one in found if one.poison]),
     ]
 
 
-def _failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
+def _diagnose_failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
     """With one resource manager the check fails, as in YuniKorn. With several, the errors of one are reported, but do
     not make the core unhealthy for the others.
     """
@@ -253,7 +253,7 @@ def _collect_names(found: Sequence[tuple[str, WorkerHealth]], names: Callable[[W
     return [f"{name}: {one}" if several else one for name, each in found for one in names(each)]
 
 
-def _list(what: str, names: Sequence[str]) -> tuple[str, bool]:
+def _report(what: str, names: Sequence[str]) -> tuple[str, bool]:
     """A diagnosis that lists the names that are not empty, and fails if there are any."""
     listed = [name for name in names if name]
     return f"{what}: {_quote(listed)}", bool(listed)

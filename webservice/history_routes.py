@@ -41,9 +41,7 @@ _COMMON: Final = (
     Parameter("since", f"Nothing before this time. {_TIME}"),
     Parameter("until", f"Nothing from this time on. {_TIME}"),
     Parameter(
-        "limit",
-        f"How many rows; {ROWS_DEFAULT} if not set.",
-        {"type": "integer", "minimum": 1, "maximum": ROWS_MAX},
+        "limit", f"How many rows; {ROWS_DEFAULT} if not set.", {"type": "integer", "minimum": 1, "maximum": ROWS_MAX}
     ),
     Parameter("after", "Where to continue: `next` of the previous answer."),
     Parameter("format", "Overrides `Accept`.", {"type": "string", "enum": [*_FORMATS, ""]}),
@@ -53,19 +51,19 @@ _COMMON: Final = (
 # YuniKorn's charts ----------------------------------------------------------------------------------------------------
 
 
-def _chart(name: str, rows: type[object]) -> Route:
+def _chart_route(name: str, rows: type[object]) -> Route:
     path, statuses = f"{_HISTORY}/{name}", {500: "No history is recorded."}
     return Route(HISTORY, "GET", path, Access.KNOWN, (rows,), parameters=(_PARTITION, _RM), statuses=statuses)
 
 
-@_chart("apps", list[ApplicationsAtView])
+@_chart_route("apps", list[ApplicationsAtView])
 async def applications_at(call: Call) -> Reply:
     """The number of running applications, minute by minute."""
     found = await _read_minutes(call, "running")
     return Reply(encode([ApplicationsAtView(timestamp=at, total_applications=str(number)) for at, number in found]))
 
 
-@_chart("containers", list[ContainersAtView])
+@_chart_route("containers", list[ContainersAtView])
 async def containers_at(call: Call) -> Reply:
     """The number of allocations, minute by minute."""
     found = await _read_minutes(call, "allocated - released")
@@ -76,11 +74,11 @@ async def _read_minutes(call: Call, what: str) -> list[tuple[int, int]]:
     history = call.services.history
     if history is None:
         raise RequestError(500, "Internal metrics collection is not enabled.")
-    wanted = HistoryFilter(partition=await _full_name(call), rm=call.query.get("rm", ""))
+    wanted = HistoryFilter(partition=await _find_full_name(call), rm=call.query.get("rm", ""))
     return await history.read(lambda path: queries.read_minutes(path, wanted, what))
 
 
-async def _full_name(call: Call) -> str:
+async def _find_full_name(call: Call) -> str:
     """The full name of the registered partition that the parameter `partition` means. The value itself if no such
     partition is registered: the history may have it. Empty without the parameter.
     """
@@ -95,7 +93,7 @@ async def _full_name(call: Call) -> str:
 # Lists ----------------------------------------------------------------------------------------------------------------
 
 
-def _parameters(name: ListName) -> tuple[Parameter, ...]:
+def _list_parameters(name: ListName) -> tuple[Parameter, ...]:
     """The parameters of a list."""
     one, more = LISTS[name], list(_COMMON)
     if "queue" in one.filters:
@@ -111,7 +109,7 @@ def _parameters(name: ListName) -> tuple[Parameter, ...]:
 
 def _declare_list(name: ListName) -> None:
     """The route of one list."""
-    path, one, parameters = f"{_HISTORY}/{name}", LISTS[name], _parameters(name)
+    path, one, parameters = f"{_HISTORY}/{name}", LISTS[name], _list_parameters(name)
     answers = (one.page, Content(ANY_TEXT, CSV))
 
     @Route(HISTORY, "GET", path, Access.SEEN, answers, summary=one.summary, parameters=parameters, is_private=True)
@@ -124,8 +122,8 @@ def _declare_list(name: ListName) -> None:
         if history is None:
             raise RequestError(503, "No history is recorded: start with the setting history=true")
         is_csv = _is_csv(call)
-        wanted = await _filter(call, name)
-        limit, after = _limit(call.query.get("limit", str(ROWS_DEFAULT))), call.query.get("after", "")
+        wanted = await _make_filter(call, name)
+        limit, after = _parse_limit(call.query.get("limit", str(ROWS_DEFAULT))), call.query.get("after", "")
 
         def read(path: Path) -> tuple[str, list[bytes]]:
             page = queries.read_page(path, name, wanted, limit=limit, after=after)
@@ -161,20 +159,20 @@ def _is_csv(call: Call) -> bool:
     return wanted == "csv" or (not wanted and CSV in offers)
 
 
-def _limit(text: str) -> int:
+def _parse_limit(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= ROWS_MAX:
         raise RequestError(400, f"limit must be a number from 1 to {ROWS_MAX}; more comes page by page, with after")
     return int(text)
 
 
-async def _filter(call: Call, name: ListName) -> HistoryFilter:
+async def _make_filter(call: Call, name: ListName) -> HistoryFilter:
     """The rows that the query selects, and what of them the caller may see."""
     query, now_ns, states = call.query, time.time_ns(), LISTS[name].states
-    possible = [one.name for one in _parameters(name)]
+    possible = [one.name for one in _list_parameters(name)]
     for given in query:  # with a misspelt filter, the answer would have every row
         if given not in possible:
             raise RequestError(400, f"{given!r} is no parameter here, those are: {', '.join(sorted(possible))}")
-    partition = await _full_name(call)
+    partition = await _find_full_name(call)
     state = query.get("state", "").lower()
     if state and state not in states:
         raise RequestError(400, f"state must be one of {', '.join(states)}")
@@ -187,13 +185,13 @@ async def _filter(call: Call, name: ListName) -> HistoryFilter:
         group=query.get("group", ""),
         application=query.get("application", ""),
         state=state,
-        since_ns=_moment("since", query.get("since", ""), now_ns),
-        until_ns=_moment("until", query.get("until", ""), now_ns),
-        viewer=await _viewer(call, partition),
+        since_ns=_parse_moment("since", query.get("since", ""), now_ns),
+        until_ns=_parse_moment("until", query.get("until", ""), now_ns),
+        viewer=await _make_viewer(call, partition),
     )
 
 
-def _moment(name: str, text: str, now_ns: int) -> int | None:
+def _parse_moment(name: str, text: str, now_ns: int) -> int | None:
     if not text:
         return None
     at_ns = moment_ns(text, now_ns)
@@ -206,7 +204,7 @@ def _moment(name: str, text: str, now_ns: int) -> int | None:
 # Authorization --------------------------------------------------------------------------------------------------------
 
 
-async def _viewer(call: Call, partition: str) -> HistoryViewer | None:
+async def _make_viewer(call: Call, partition: str) -> HistoryViewer | None:
     """The caller's rights in this partition, or without one in every registered partition that the query includes.
 
     Raises:
@@ -217,11 +215,11 @@ async def _viewer(call: Call, partition: str) -> HistoryViewer | None:
     rm = call.query.get("rm", "")
     known = (await call.services.broker.partitions()).partitions
     included = [one for one in known if partition in ("", one.full_name) and rm in ("", one.rm_id)]
-    rights = await asyncio.gather(*(_rights(call, one) for one in included))
+    rights = await asyncio.gather(*(_read_rights(call, one) for one in included))
     return HistoryViewer(call.viewer.user, tuple(call.viewer.groups), dict(rights))
 
 
-async def _rights(call: Call, partition: PartitionEntry) -> tuple[str, QueueRights]:
+async def _read_rights(call: Call, partition: PartitionEntry) -> tuple[str, QueueRights]:
     query = Query(what="visible", viewer=call.viewer)
     answer = (await call.services.cache.answer(partition.full_name, query, partition.generation)).answer
     if answer.status != 200:

@@ -92,13 +92,13 @@ class _FamilySeries:
         names = tuple(given[place] for place in order)
         for values, value in family.samples:
             every = (*values, *more)
-            self.values[_series(names, tuple([every[place] for place in order]))] = value
+            self.values[_make_series(names, tuple([every[place] for place in order]))] = value
         for one in family.distributions:
             every = (*one[0], *more)
-            self.distributions[_series(names, tuple([every[place] for place in order]))] = family.bounds, one
+            self.distributions[_make_series(names, tuple([every[place] for place in order]))] = family.bounds, one
 
 
-def _series(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
+def _make_series(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
     """The labels of a series, without an empty label `partition`."""
     if PARTITION not in names or values[names.index(PARTITION)]:
         return names, values
@@ -128,14 +128,14 @@ def render(
             continue
         lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {one.kind}")
-        lines += [f"{name}{_labels(*labels)} {number(value)}" for labels, value in sorted(one.values.items())]
+        lines += [f"{name}{_format_labels(*labels)} {number(value)}" for labels, value in sorted(one.values.items())]
         for (names, values), (bounds, observed) in sorted(one.distributions.items()):
-            lines += _histogram(name, names, values, bounds, observed)
+            lines += _format_histogram(name, names, values, bounds, observed)
     lines.append("")
     return "\n".join(lines).encode()
 
 
-def _histogram(
+def _format_histogram(
     name: str, names: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...], observed: Distribution
 ) -> Iterator[str]:
     """Buckets are cumulative; the bound is the last label."""
@@ -143,9 +143,9 @@ def _histogram(
     count = 0
     for bound, here in zip((*bounds, math.inf), counts, strict=True):
         count += here
-        yield f"{name}_bucket{_labels((*names, 'le'), (*values, number(bound)))} {number(count)}"
-    yield f"{name}_sum{_labels(names, values)} {number(total)}"
-    yield f"{name}_count{_labels(names, values)} {number(count)}"
+        yield f"{name}_bucket{_format_labels((*names, 'le'), (*values, number(bound)))} {number(count)}"
+    yield f"{name}_sum{_format_labels(names, values)} {number(total)}"
+    yield f"{name}_count{_format_labels(names, values)} {number(count)}"
 
 
 def number(value: float) -> str:
@@ -168,12 +168,12 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(exponent):+03d}"
 
 
-def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+def _format_labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     if not names:
         return ""
-    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)]) + "}"
+    return "{" + ",".join([f'{name}="{_escape_label(value)}"' for name, value in zip(names, values, strict=True)]) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     """Escape the value of a label; of tens of thousands, nearly all need no escapes."""
     return value if _UNESCAPED.fullmatch(value) else value.translate(_LABEL_ESCAPES)

@@ -271,21 +271,21 @@ def moment_ns(text: str, now_ns: int) -> int | None:
     """
     if text.startswith("-"):
         ago_s = parse_duration(text)
-        return None if ago_s is None else _bounded(now_ns + round(ago_s * _NS))
+        return None if ago_s is None else _clamp(now_ns + round(ago_s * _NS))
     if _EPOCH.fullmatch(text):
         whole, _, fraction = text.partition(".")
-        return _bounded(int(whole) * _NS + int(fraction.ljust(9, "0")))
-    return _rfc3339_ns(text) if _RFC3339.fullmatch(text) else None
+        return _clamp(int(whole) * _NS + int(fraction.ljust(9, "0")))
+    return _parse_rfc3339(text) if _RFC3339.fullmatch(text) else None
 
 
-def _rfc3339_ns(text: str) -> int | None:
+def _parse_rfc3339(text: str) -> int | None:
     """A plus sign that the client did not escape arrives as a blank."""
     given = text[:-6] + text[-6:].replace(" ", "+")
     try:
-        return _bounded(round(datetime.fromisoformat(given.upper()).timestamp() * 10**6) * 1000)
+        return _clamp(round(datetime.fromisoformat(given.upper()).timestamp() * 10**6) * 1000)
     except (ValueError, OverflowError):
         return None
 
 
-def _bounded(at_ns: int) -> int:
+def _clamp(at_ns: int) -> int:
     return max(0, min(at_ns, INT64_MAX))

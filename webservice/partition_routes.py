@@ -28,7 +28,7 @@ _PAGE: Final = (parameters.LIMIT, parameters.AFTER)
 _TAG: Final = {"ETag": "Stays the same while nothing in the partition changes."}
 
 
-def _query(
+def _query_route(
     path: str, access: Access, answer: type[object], *more: Parameter, segments: dict[str, Schema] | None = None
 ) -> Route:
     """Declare a query to the worker."""
@@ -48,19 +48,19 @@ def _query(
 # Queues and applications ----------------------------------------------------------------------------------------------
 
 
-@_query("/placementrules", Access.KNOWN, list[RuleView])
+@_query_route("/placementrules", Access.KNOWN, list[RuleView])
 async def placement_rules(call: Call) -> Reply:
     """The placement rules, in the order in which they are tried."""
     return await ask_partition(call, await find_partition(call), "rules")
 
 
-@_query("/queues", Access.SEEN, QueueView)
+@_query_route("/queues", Access.SEEN, QueueView)
 async def queues(call: Call) -> Reply:
     """All queues, as a tree from the root."""
     return await ask_partition(call, await find_partition(call), "queues")
 
 
-@_query("/queue/{queue}", Access.SEEN, QueueView, Parameter("subtree", "With any value: with all queues below."))
+@_query_route("/queue/{queue}", Access.SEEN, QueueView, Parameter("subtree", "With any value: with all queues below."))
 async def queue(call: Call) -> Reply:
     """One queue."""
     partition = await find_partition(call)
@@ -69,7 +69,7 @@ async def queue(call: Call) -> Reply:
     return await ask_partition(call, partition, "queue", queue=path, **subtree)
 
 
-@_query("/queue/{queue}/applications", Access.SEEN, list[ApplicationView], *_PAGE)
+@_query_route("/queue/{queue}/applications", Access.SEEN, list[ApplicationView], *_PAGE)
 async def queue_applications(call: Call) -> Reply:
     """The applications in a queue.
 
@@ -79,7 +79,7 @@ async def queue_applications(call: Call) -> Reply:
     return await ask_partition(call, await find_partition(call), "queue-applications", queue=path, **part)
 
 
-@_query(
+@_query_route(
     "/queue/{queue}/applications/{state}",
     Access.SEEN,
     list[ApplicationView],
@@ -92,14 +92,14 @@ async def queue_applications_by_state(call: Call) -> Reply:
     partition = await find_partition(call)
     path = parameters.queue_path(call.segments["queue"])
     try:
-        selection = _by_state(call, (parameters.ACTIVE,))
+        selection = _parse_selection(call, (parameters.ACTIVE,))
     except RequestError:
         await ask_partition(call, partition, "queue", queue=path)  # a missing queue is the first error
         raise
     return await ask_partition(call, partition, "applications", queue=path, **selection)
 
 
-@_query("/queue/{queue}/application/{application}", Access.SEEN, ApplicationView)
+@_query_route("/queue/{queue}/application/{application}", Access.SEEN, ApplicationView)
 async def queue_application(call: Call) -> Reply:
     """One active application of a queue."""
     text = parameters.decode_segment(call.segments["queue"])
@@ -110,7 +110,7 @@ async def queue_application(call: Call) -> Reply:
     )
 
 
-@_query(
+@_query_route(
     "/applications/{state}",
     Access.SEEN,
     list[ApplicationView],
@@ -120,16 +120,16 @@ async def queue_application(call: Call) -> Reply:
 async def applications_by_state(call: Call) -> Reply:
     """The applications that are active, rejected or completed."""
     partition = await find_partition(call)
-    return await ask_partition(call, partition, "applications", **_by_state(call, parameters.PARTITION_STATES))
+    return await ask_partition(call, partition, "applications", **_parse_selection(call, parameters.PARTITION_STATES))
 
 
-def _by_state(call: Call, states: tuple[str, ...]) -> dict[str, str]:
+def _parse_selection(call: Call, states: tuple[str, ...]) -> dict[str, str]:
     state = parameters.application_state(call.segments["state"], states)
     status = parameters.active_status(call.query.get("status", "")) if state == parameters.ACTIVE else ""
     return {"state": state, **({"status": status} if status else {}), **parameters.page(call.query)}
 
 
-@_query("/application/{application}", Access.SEEN, ApplicationView)
+@_query_route("/application/{application}", Access.SEEN, ApplicationView)
 async def application(call: Call) -> Reply:
     """One active application."""
     partition = await find_partition(call)
@@ -139,20 +139,20 @@ async def application(call: Call) -> Reply:
 # Nodes and preemptions ------------------------------------------------------------------------------------------------
 
 
-@_query("/nodes", Access.SEEN, list[NodeView], *_PAGE)
+@_query_route("/nodes", Access.SEEN, list[NodeView], *_PAGE)
 async def nodes(call: Call) -> Reply:
     """All nodes with their allocations."""
     part = parameters.page(call.query)
     return await ask_partition(call, await find_partition(call), "nodes", **part)
 
 
-@_query("/node/{node}", Access.SEEN, NodeView)
+@_query_route("/node/{node}", Access.SEEN, NodeView)
 async def node(call: Call) -> Reply:
     """One node with its allocations."""
     return await ask_partition(call, await find_partition(call), "node", node=call.segments["node"])
 
 
-@_query("/preemptions", Access.SEEN, list[PreemptionView], *_PAGE)
+@_query_route("/preemptions", Access.SEEN, list[PreemptionView], *_PAGE)
 async def preemptions(call: Call) -> Reply:
     """The latest preemptions with their victims, newest first."""
     part = parameters.page(call.query)
@@ -162,7 +162,7 @@ async def preemptions(call: Call) -> Reply:
 # Usage ----------------------------------------------------------------------------------------------------------------
 
 
-@_query("/usage/users", Access.SEEN, list[UserView], *_PAGE)
+@_query_route("/usage/users", Access.SEEN, list[UserView], *_PAGE)
 async def users(call: Call) -> Reply:
     """The usage and limits of all users.
 
@@ -171,7 +171,7 @@ async def users(call: Call) -> Reply:
     return await _ask_usage(call, "users", **parameters.page(call.query))
 
 
-@_query("/usage/groups", Access.SEEN, list[GroupView], *_PAGE)
+@_query_route("/usage/groups", Access.SEEN, list[GroupView], *_PAGE)
 async def groups(call: Call) -> Reply:
     """The usage and limits of all groups.
 
@@ -180,7 +180,7 @@ async def groups(call: Call) -> Reply:
     return await _ask_usage(call, "groups", **parameters.page(call.query))
 
 
-@_query("/usage/user/{user}", Access.SEEN, UserView)
+@_query_route("/usage/user/{user}", Access.SEEN, UserView)
 async def user(call: Call) -> Reply:
     """The usage and limits of one user.
 
@@ -189,7 +189,7 @@ async def user(call: Call) -> Reply:
     return await _ask_usage(call, "user", user=parameters.principal_name("user", call.segments["user"]))
 
 
-@_query("/usage/group/{group}", Access.SEEN, GroupView)
+@_query_route("/usage/group/{group}", Access.SEEN, GroupView)
 async def group(call: Call) -> Reply:
     """The usage and limits of one group.
 
@@ -249,14 +249,14 @@ async def event_batch(call: Call) -> Reply:
     is `null` if there is no such event.
     """
     known = await calls.read_registry(call)
-    found = _events_partition(call, known)
+    found = _find_events_partition(call, known)
     args = {"start": call.query.get("start", ""), "count": call.query.get("count", "")}
     if found is None:
         _check_range(args["count"], args["start"])
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
         return Reply(encode(NoEventsView(InstanceUUID=str(instance))))
     query = Query(what="events", name=found.shown, args=args)
-    return Reply(read_document(await call.services.cache.uncached(found.entry.full_name, query)))
+    return Reply(read_document(await call.services.cache.answer_now(found.entry.full_name, query)))
 
 
 @Route(
@@ -275,7 +275,7 @@ async def event_stream(call: Call) -> Reply:
     The first line has `InstanceUUID`, each further line is an event. The server disconnects a client that reads too
     slowly; the last line is then an error.
     """
-    found = _events_partition(call, await calls.read_registry(call))
+    found = _find_events_partition(call, await calls.read_registry(call))
     if found is None:
         raise RequestError(503, "There is no partition yet whose events could be followed, try again later")
     host, count = call.headers.get("host", ""), call.query.get("count", "")
@@ -284,7 +284,7 @@ async def event_stream(call: Call) -> Reply:
     )
 
 
-def _events_partition(call: Call, known: PartitionList) -> NamedPartition | None:
+def _find_events_partition(call: Call, known: PartitionList) -> NamedPartition | None:
     """The partition that the parameter `partition` names, or the only one of the default RM; None while there is none.
 
     Raises:
@@ -318,13 +318,13 @@ def _check_range(count: str, start: str) -> None:
 # Changes --------------------------------------------------------------------------------------------------------------
 
 
-def _change(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
+def _change_route(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
     """Declare a change."""
     statuses = {409: "It is not possible now."}
     return Route(CHANGES, "POST", f"{_PARTITION}{path}", access, (answer,), parameters=(*more, RM), statuses=statuses)
 
 
-@_change("/application/{application}/kill", Access.OWN, KilledView)
+@_change_route("/application/{application}/kill", Access.OWN, KilledView)
 async def kill(call: Call) -> Reply:
     """Fail an application and release its allocations."""
     partition = await find_partition(call)
@@ -337,7 +337,7 @@ async def kill(call: Call) -> Reply:
     return await _send_change(call, partition, wanted)
 
 
-@_change(
+@_change_route(
     "/application/{application}/move",
     Access.OWN,
     MovedView,
@@ -359,7 +359,7 @@ async def move(call: Call) -> Reply:
     return await _send_change(call, partition, wanted)
 
 
-@_change(
+@_change_route(
     "/schedule",
     Access.ADMINS,
     StepsView,

@@ -71,7 +71,7 @@ class CachedBody:
         """Bytes of both forms."""
         return len(self.plain) + len(self._gzipped)
 
-    async def gzipped(self) -> bytes:
+    async def compress(self) -> bytes:
         """The gzip form. Concurrent callers share one compression."""
         async with self._lock:
             if not self._gzipped:
@@ -176,7 +176,7 @@ class ResponseCache:
             RequestError: 503, with what went wrong.
         """
         arrived_at = self._clock()
-        key = _key(partition, query, generation)
+        key = _make_key(partition, query, generation)
         entry = self._entries.setdefault(key, _Entry(partition))
         self._entries.move_to_end(key)
         if not self._is_servable(entry, MAKING_MAX_S):
@@ -228,7 +228,7 @@ class ResponseCache:
         cached = entry.outcome if isinstance(entry.outcome, Answer) else None
         queried_at = self._clock()
         try:
-            ask = self._ask_worker if _is_one_of_few(query) else self.uncached
+            ask = self._ask_worker if _is_one_of_few(query) else self.answer_now
             answer = await ask(partition, replace(query, known=cached.version if cached else ""))
             if answer.status == TOO_LONG and "limit" not in query.args:
                 answer = await self._join_pages(partition, query, answer)
@@ -240,7 +240,7 @@ class ResponseCache:
             entry.outcome, entry.body = answer, CachedBody(answer.body, self._make_room)
         entry.queried_at = queried_at
 
-    async def uncached(self, partition: str, query: Query) -> Answer:
+    async def answer_now(self, partition: str, query: Query) -> Answer:
         """The answer of a partition now, when it is the query's turn; it is not cached.
 
         Raises:
@@ -270,7 +270,7 @@ class ResponseCache:
         size, took, after = 0, whole.took_micro_seconds, ""
         while True:
             args = {**query.args, "limit": str(PAGE_ENTRIES), "after": after}
-            page = await self.uncached(partition, replace(query, args=args))
+            page = await self.answer_now(partition, replace(query, args=args))
             if page.status != OK:
                 return page
             inner = page.body.strip()[1:-1]
@@ -297,6 +297,6 @@ def _is_one_of_few(query: Query) -> bool:
     return query.viewer is None and not query.args
 
 
-def _key(partition: str, query: Query, generation: str) -> str:
+def _make_key(partition: str, query: Query, generation: str) -> str:
     viewer = query.viewer and (query.viewer.user, query.viewer.groups, query.viewer.scheduler_admin)
     return repr((partition, generation, query.what, query.name, sorted(query.args.items()), viewer))

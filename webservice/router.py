@@ -155,20 +155,20 @@ def find(routes: Sequence[Route], method: str, path: str) -> Match | Elsewhere |
     """The route of a request, or why there is none; None if no route has such a path."""
     mine = [route for route in routes if route.method == method]
     for route in mine:
-        if found := _pattern(route.path).fullmatch(path):
+        if found := _compile(route.path).fullmatch(path):
             return Match(route, found.groupdict())
     for route in mine:
         normal = posixpath.normpath("/" + path.strip("/")) + "/" * route.path.endswith("/")
-        if found := _pattern(route.path, re.IGNORECASE).fullmatch(normal):
+        if found := _compile(route.path, re.IGNORECASE).fullmatch(normal):
             return Elsewhere(route.path.format(**found.groupdict()))
     if _is_cut_short(mine, path):
         return Elsewhere(path.removesuffix("/"))
-    methods = {route.method for route in routes if _pattern(route.path).fullmatch(path)}
+    methods = {route.method for route in routes if _compile(route.path).fullmatch(path)}
     return OtherMethods(", ".join(sorted({*methods, "OPTIONS"}))) if methods else None
 
 
 @cache
-def _pattern(path: str, flags: int = 0) -> re.Pattern[str]:
+def _compile(path: str, flags: int = 0) -> re.Pattern[str]:
     """Matches the paths of a route. A named segment at the end is not empty: that is a path to correct."""
     named = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]*)", re.escape(path))
     return re.compile(re.sub(r"\*\)$", "+)", named), flags)
@@ -184,4 +184,4 @@ def _is_cut_short(routes: Sequence[Route], path: str) -> bool:
 def _begins(routes: Sequence[Route], path: str) -> bool:
     """Whether some route begins with this path."""
     count = path.count("/") + 1
-    return any(_pattern("/".join(route.path.split("/")[:count])).fullmatch(path) for route in routes)
+    return any(_compile("/".join(route.path.split("/")[:count])).fullmatch(path) for route in routes)

@@ -145,7 +145,7 @@ async def serve(
         )
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
-    server = _Server(_uvicorn_config(api, tls))
+    server = _Server(_make_uvicorn_config(api, tls))
     process = ProcessMetrics(WEBSERVICE, wire=client.wire)
     services.metrics.sources.append(process.collect)
     async with asyncio.TaskGroup() as tasks:
@@ -157,7 +157,7 @@ async def serve(
         acceptor = Acceptor(listener, server.serve_connection, descriptors)
         host, port, *_ = listener.getsockname()
         life.ready(rest=f"{'https' if tls else 'http'}://{format_endpoint(host, port)}")
-        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _exceeds_memory(used, life))
+        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _stop_over_memory(used, life))
         await life.stopping.wait()
         for one in (limit, process, services.streams, descriptors, acceptor, listener):
             one.close()
@@ -170,7 +170,7 @@ async def serve(
             task.cancel()
 
 
-def _uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:
+def _make_uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:
     return uvicorn.Config(
         api,
         http=BoundedHttpProtocol,
@@ -189,7 +189,7 @@ def _uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:
     )
 
 
-def _exceeds_memory(used_bytes: int, life: Life) -> None:
+def _stop_over_memory(used_bytes: int, life: Life) -> None:
     _log.error(
         "the web service uses %d MiB of memory and may use %d MiB: it restarts",
         used_bytes >> 20,

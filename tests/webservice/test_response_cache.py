@@ -108,7 +108,7 @@ def test_what_is_not_kept_has_a_turn_of_its_own() -> None:
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         figures, page = Query(what="metrics"), Query(what="nodes", args={"limit": "1"})
-        asked = [asyncio.create_task(one.uncached("rm-1_default", query)) for query in (page, figures, figures)]
+        asked = [asyncio.create_task(one.answer_now("rm-1_default", query)) for query in (page, figures, figures)]
         await asyncio.sleep(0)
         assert worker.asked == [page, figures]
         worker.open.set()
@@ -282,13 +282,13 @@ def test_the_bound_on_bytes_counts_the_compressed_form_too(monkeypatch: pytest.M
     async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.body = body
         found = await one.answer("rm-1_default", QUEUES)
-        gzipped = await found.body.gzipped()
+        gzipped = await found.body.compress()
         await told(one, Query(what="nodes"))
         monkeypatch.setattr(response_cache, "BYTES_MAX", 2 * len(body) + len(gzipped))
         again = await one.answer("rm-1_default", QUEUES)
         assert again.body is found.body, "the answer still holds, and so does its compressed form"
         nodes = await one.answer("rm-1_default", Query(what="nodes"))
-        await nodes.body.gzipped()
+        await nodes.body.compress()
         worker.asked.clear()
         await told(one, Query(what="nodes"))
         await told(one)

@@ -127,7 +127,7 @@ class Collector:
         args = {
             "instance": position.instance,
             "start": str(position.next_event),
-            "since": str(_past_only(position.ended_ns, now_ns)),
+            "since": str(_reset_future(position.ended_ns, now_ns)),
         }
         if self.sampling:
             args["sample"] = "true"
@@ -139,8 +139,8 @@ class Collector:
         """The rows that follow from an answer; None for none."""
         name = partition.full_name
         before = self._positions.get(name, ReadPosition())
-        read_ns = _past_only(before.last_event_ns, now_ns)
-        gaps = [*_events_missed(before, account, read_ns, now_ns), *_samples_missed(before, account, now_ns)]
+        read_ns = _reset_future(before.last_event_ns, now_ns)
+        gaps = [*_find_missed_events(before, account, read_ns, now_ns), *_find_missed_samples(before, account, now_ns)]
         usage = [] if account.sample is None else self._changed_usage(name, account, before.sampled_ns, now_ns)
         position = self._positions[name] = ReadPosition(
             instance=account.instance,
@@ -178,7 +178,7 @@ class Collector:
         now: UsageByName = {(kind, one.name): one for kind, found in by_kind for one in found}
         self._usage[name] = now
         changed = [(key[0], one) for key, one in now.items() if whole or before.get(key) != one]
-        return changed + _zero_usage(before, now)
+        return changed + _make_zero_usage(before, now)
 
     def end_removed(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[RowBatch]:
         """The final rows of partitions that were removed, in a round that takes samples."""
@@ -200,22 +200,22 @@ class Collector:
             partition=PartitionEntry(full_name=name, name="", rm_id=""),
             position=after,
             at_ns=now_ns,
-            usage=_zero_usage(self._usage.pop(name, {}), {}),
+            usage=_make_zero_usage(self._usage.pop(name, {}), {}),
             keys=[],
         )
 
 
-def _past_only(at_ns: int, now_ns: int) -> int:
+def _reset_future(at_ns: int, now_ns: int) -> int:
     """A recorded time, or 0 if it is in the future: it was written while the clock was wrong."""
     return at_ns if at_ns <= now_ns else 0
 
 
-def _zero_usage(before: UsageByName, now: UsageByName) -> list[tuple[Kind, Usage]]:
+def _make_zero_usage(before: UsageByName, now: UsageByName) -> list[tuple[Kind, Usage]]:
     """Zero usage for those that had some before."""
     return [(kind, Usage(name, 0, {})) for kind, name in before if (kind, name) not in now]
 
 
-def _events_missed(before: ReadPosition, account: Account, read_ns: int, now_ns: int) -> list[Gap]:
+def _find_missed_events(before: ReadPosition, account: Account, read_ns: int, now_ns: int) -> list[Gap]:
     since_ns = read_ns or before.sampled_ns or now_ns
     if not account.tracked:
         if account.sample is None:
@@ -233,7 +233,7 @@ def _events_missed(before: ReadPosition, account: Account, read_ns: int, now_ns:
     return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition restarted")]
 
 
-def _samples_missed(before: ReadPosition, account: Account, now_ns: int) -> list[Gap]:
+def _find_missed_samples(before: ReadPosition, account: Account, now_ns: int) -> list[Gap]:
     if account.sample is None or not before.sampled_ns or now_ns - before.sampled_ns <= MISSED_AFTER_NS:
         return []
     missed = (now_ns - before.sampled_ns) // SAMPLE_NS - 1

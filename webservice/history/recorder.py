@@ -73,7 +73,7 @@ class HistoryRecorder:
         )
         yield gauge("yunishard_history_lag_seconds", text, (), [((), round(time.monotonic() - self._round_at, 3))])
         text = "Bytes of the file of the history, with SQLite's log beside it. Its bound is the setting history-max."
-        size = sum(_size(beside(self.path, suffix)) for suffix in ("", "-wal"))
+        size = sum(_measure(beside(self.path, suffix)) for suffix in ("", "-wal"))
         yield gauge("yunishard_history_bytes", text, (), [((), size)])
 
     async def run(self, broker: BrokerClient) -> None:
@@ -139,7 +139,7 @@ class HistoryRecorder:
             _log.info("the history is recorded again in %s", self.path)
 
 
-def _size(path: Path) -> int:
+def _measure(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # SQLite deletes its log when the file is closed

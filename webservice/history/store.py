@@ -138,7 +138,7 @@ def json_text(value: Mapping[str, object] | list[str]) -> str:
     return _encoder.encode(value).decode()
 
 
-def _allocation(one: AllocationRecord) -> dict[str, str | int]:
+def _allocation_columns(one: AllocationRecord) -> dict[str, str | int]:
     """The columns of `allocations` that the beginning and the end of an allocation both have."""
     return {
         "at": one.at_ns,
@@ -263,7 +263,7 @@ class Store:
         for happened in batch.happened:
             match happened:
                 case Began():  # a running allocation is unchanged if an RM that resumes reports it again
-                    row = _allocation(happened)
+                    row = _allocation_columns(happened)
                     self._insert("allocations", "OR IGNORE", partition=number, **row, began=happened.at_ns)
                 case Ended():
                     self._write_end(number, happened)
@@ -329,7 +329,7 @@ class Store:
             (one.at_ns, one.how, partition, one.key),
         )
         if not done.rowcount:
-            self._insert("allocations", partition=partition, **_allocation(one), ended=one.at_ns, how=one.how)
+            self._insert("allocations", partition=partition, **_allocation_columns(one), ended=one.at_ns, how=one.how)
 
     def _end_all_but(self, partition: int, at_ns: int, keys: list[str]) -> None:
         """End all running allocations except those with these keys."""
@@ -401,14 +401,14 @@ def delete_expired(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int
         HistoryDamaged, HistoryUnusable: as the store.
     """
     left = _delete(store, now_ns - age_max_ns, SLICES_MAX)
-    while left and store.used_bytes() > bytes_max and (oldest := _oldest(store)) is not None:
+    while left and store.used_bytes() > bytes_max and (oldest := _find_oldest(store)) is not None:
         part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
         left = _delete(store, oldest + part_ns, left, bytes_max=bytes_max)
     if store.pragma("page_count") * store.pragma("page_size") > bytes_max:  # on the disk
         store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
 
 
-def _oldest(store: Store) -> int | None:
+def _find_oldest(store: Store) -> int | None:
     """The time of the oldest row of all tables."""
     times = [store.file.execute(f"SELECT min(at) FROM {table}").fetchone()[0] for table in TIMED]  # noqa: S608
     return min((at for at in times if at is not None), default=None)
