@@ -61,11 +61,11 @@ def _check_visible(partition: Partition, message: KillApplication | MoveApplicat
     """
     application = partition.applications.get(message.application_id)
     visible = Visibility(partition, message.actor) if message.seen_only else None
-    if application is None or (visible is not None and not visible.application(application)):
+    if application is None or (visible is not None and not visible.shows_application(application)):
         raise no_application(message.application_id, message.name or partition.name)
     if visible is not None and isinstance(message, MoveApplication):
         leaf = partition.tree.find(message.queue)
-        if leaf is not None and not visible.shows(leaf):
+        if leaf is not None and not visible.shows_queue(leaf):
             raise no_queue(message.queue)
 
 

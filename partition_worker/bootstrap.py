@@ -108,7 +108,7 @@ async def recover_or_start_empty(
         aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
         _log.error("%s: %s; it was moved to %s, and the partition starts empty", files.partition, problem, aside)
-    attempts.end()
+    attempts.end_attempt()
     worker = new_worker()
     worker.problem = problem
     return StartedWorker(worker, new_journal(worker))
@@ -123,7 +123,7 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
             nonlocal replayed
             for step in found.steps:
                 replayed += 1
-                attempts.end()
+                attempts.end_attempt()
                 _begin_attempt(attempts, f"step {step.number}", f"{step.number} {step.at}".encode())
                 yield step
 
@@ -139,7 +139,7 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
         except Exception as error:  # a defect, or a journal of another release: it would fail at each start
             _log.exception("%s: the replay failed, in step %d after the snapshot", worker.name, replayed)
             raise _ReplayFailed(f"its replay failed: {type(error).__name__}: {error}") from error
-        attempts.end()
+        attempts.end_attempt()
     took_s = time.monotonic() - started_s
     if replayed or found.snapshot is not None:
         size = len(found.snapshot or b"")
@@ -150,10 +150,10 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
 
 def _begin_attempt(attempts: poison_messages.Attempts, what: str, content: bytes) -> None:
     """Mark what is replayed next. Raises _ReplayFailed if its replay has ended the worker too often."""
-    identity = poison_messages.identity("replay", content)
-    if attempts.deaths(identity) >= REPLAYS_MAX:
+    identity = poison_messages.identify_message("replay", content)
+    if attempts.count_deaths(identity) >= REPLAYS_MAX:
         raise _ReplayFailed(f"the replay of {what} ended the worker {REPLAYS_MAX} times")
-    attempts.begin(identity)
+    attempts.begin_attempt(identity)
 
 
 # Plug-ins -------------------------------------------------------------------------------------------------------------

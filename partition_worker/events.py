@@ -1,7 +1,7 @@
 """Keep the newest events of a partition, push them to the RM, and answer queries about them.
 
-    ring.add(events, now)         append the events of one step
-    ring.since(start, count)      read events from a number on
+    ring.append_events(events, now)         append the events of one step
+    ring.read_since(start, count)      read events from a number on
 
 Events are numbered from 0 and no number is reused; when the buffer is full, the oldest events are dropped. A new
 partition incarnation starts an empty buffer with another `instance`, so that readers detect it.
@@ -71,7 +71,7 @@ class EventRingBuffer:
     def highest(self) -> int:
         return self.end - 1 if self._events else 0
 
-    def add(self, events: Sequence[EventFields], now: float) -> None:
+    def append_events(self, events: Sequence[EventFields], now: float) -> None:
         """Append the events of one step, in order."""
         first_ns = max(self._last_ns + 1, int(now * 1e9))
         self._last_ns = first_ns + len(events) - 1
@@ -86,7 +86,7 @@ class EventRingBuffer:
             self._events = deque(self._events, maxlen=capacity)
             self._times_ns = deque(self._times_ns, maxlen=capacity)
 
-    def since(self, start: int, most: int) -> list[tuple[int, Event]]:
+    def read_since(self, start: int, most: int) -> list[tuple[int, Event]]:
         """Return up to `most` events from this number on, empty if there is no event of this number.
 
         Each comes with its time in Unix nanoseconds, which is later than that of the event before it.
@@ -138,7 +138,7 @@ class EventPush:
         if outbox.acknowledged < self._sent_before:
             return None
         self._sent_before = outbox.last
-        happenings = ring.since(max(self._next, ring.lowest), min(most, PUSHED_MAX))
+        happenings = ring.read_since(max(self._next, ring.lowest), min(most, PUSHED_MAX))
         happened, self._next = ring.end - self._next, ring.end
         if not happenings:
             return None
@@ -224,7 +224,7 @@ def _answer_within(encode: Callable[[int], bytes], most: int, bytes_max: int) ->
 
 
 def _read_views(ring: EventRingBuffer, first: int, most: int) -> list[rest_records.EventView]:
-    return [event_view(at_ns, one) for at_ns, one in ring.since(first, most)]
+    return [event_view(at_ns, one) for at_ns, one in ring.read_since(first, most)]
 
 
 def event_view(at_ns: int, happening: Event) -> rest_records.EventView:
@@ -272,7 +272,7 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
     if args.get("instance") != ring.instance:
         start = 0
     first = max(start, ring.lowest)
-    events = ring.since(first, history_records.EVENTS_MAX)
+    events = ring.read_since(first, history_records.EVENTS_MAX)
     after = first + len(events)
     caught_up = not len(ring) or after > ring.highest
     account = history_records.Account(

@@ -64,12 +64,12 @@ class SampleCache:
         self._nodes: dict[Node, tuple[int, list[tuple[str, int]]]] = {}
         self._ranges: dict[str, list[int]] = defaultdict(lambda: [0] * len(RANGES))
 
-    def resources(self, queues: Iterable[Queue]) -> list[bytes]:
+    def encode_resources(self, queues: Iterable[Queue]) -> list[bytes]:
         """The encoded samples of each queue's resources."""
         self._queues = _update(self._queues, queues, _resource_values, _resource_samples)
         return [encoded for _, encoded in self._queues.values()]
 
-    def applications(self, queues: Iterable[Queue], alive: Mapping[str, Application]) -> list[bytes]:
+    def encode_applications(self, queues: Iterable[Queue], alive: Mapping[str, Application]) -> list[bytes]:
         """The encoded samples of each queue's applications."""
 
         def samples(queue: Queue) -> Iterator[Sample]:
@@ -78,7 +78,7 @@ class SampleCache:
         self._applications = _update(self._applications, queues, _application_values, samples)
         return [encoded for _, encoded in self._applications.values()]
 
-    def ranges(self, nodes: Nodes) -> dict[str, list[int]]:
+    def count_ranges(self, nodes: Nodes) -> dict[str, list[int]]:
         """By resource type, the number of nodes in each usage range; only types that some node has."""
         for node in nodes:
             known = self._nodes.get(node)
@@ -177,7 +177,7 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
 _Kind = Literal["counter", "gauge"]
 
 
-def yunikorn_families(
+def collect_yunikorn_families(
     partition: Partition, cycles: Histogram, memo: SampleCache | None = None
 ) -> list[Family | EncodedFamily]:
     """Return the families with YuniKorn's names; `cycles` are the durations of scheduling cycles."""
@@ -185,7 +185,7 @@ def yunikorn_families(
     return [
         *_scheduler(partition),
         *_durations(cycles),
-        *_node_usage(memo.ranges(partition.nodes)),
+        *_node_usage(memo.count_ranges(partition.nodes)),
         *_queues(partition, memo),
         *_containers(partition),
     ]
@@ -315,7 +315,7 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow, and "
         "rejected ones are subtracted from the new.",
         ("queue", "state"),
-        join_samples([*memo.applications(tree, partition.applications), encode_samples(samples)]),
+        join_samples([*memo.encode_applications(tree, partition.applications), encode_samples(samples)]),
     )
     yield Family(
         "yunikorn_queue_app_total",
@@ -330,7 +330,7 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "Resources of the queue in base units: guaranteed, maximum, allocated, pending, and being preempted; and its "
         "maximum of running applications, 0 for unlimited.",
         ("queue", "state", "resource"),
-        join_samples(memo.resources(tree)),
+        join_samples(memo.encode_resources(tree)),
     )
 
 
@@ -392,7 +392,7 @@ def _single(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
         yield Family(f"yunishard_{name}", kind, _HELP[name], ("partition",), [((partition,), value)])
 
 
-def worker_families(
+def collect_worker_families(
     host: PartitionHost, partition: Partition, cycles: Histogram, barrier: OutboxBarrier, now: float
 ) -> Iterator[Family]:
     """Return the families of the worker; `now` is in Unix seconds."""
@@ -451,7 +451,7 @@ def worker_families(
         yield from _single(host.name, steps)
 
 
-def journal_families(
+def collect_journal_families(
     partition: str,
     *,
     size_bytes: int,

@@ -160,7 +160,7 @@ class PartitionHost:
         if self.partition is not None:
             self.warnings += self.partition.nodes.predicates.take_complaints()
             if happenings := self.partition.drain_events():
-                self.events.add(happenings, self.partition.now)
+                self.events.append_events(happenings, self.partition.now)
         return effects
 
     def request_lookups(self) -> list[Outgoing]:

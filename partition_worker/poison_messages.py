@@ -47,23 +47,23 @@ class Poison(NamedTuple):
 class Attempts:
     """Counts how many workers ended while they handled a message; this class counts nothing, as without a journal."""
 
-    def begin(self, identity: bytes) -> None:
+    def begin_attempt(self, identity: bytes) -> None:
         """Mark the message as being handled."""
 
-    def end(self) -> None:
+    def end_attempt(self) -> None:
         """Remove the mark."""
 
-    def deaths(self, identity: bytes) -> int:
+    def count_deaths(self, identity: bytes) -> int:
         """Return how many workers ended while they handled the message."""
         return 0
 
 
-def identity(kind: str, body: bytes) -> bytes:
+def identify_message(kind: str, body: bytes) -> bytes:
     """Identify a message by its content, and not by time or session, so that it is recognized in a new session, too."""
     return _IDENTITY.pack(zlib.crc32(kind.encode()), zlib.crc32(body), len(body))
 
 
-def reason(header: Header, body: bytes, partition: str) -> str:
+def describe_reason(header: Header, body: bytes, partition: str) -> str:
     """Describe why a message is quarantined, with the RM's name of the partition."""
     name = usual_name(partition)
     return (
@@ -72,7 +72,7 @@ def reason(header: Header, body: bytes, partition: str) -> str:
     )
 
 
-def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
+def build_set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
     """Build the message that replaces a quarantined command. If `itemized`, it lists the items that the command would
     have added; for that the command is decoded.
     """

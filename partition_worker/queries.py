@@ -205,13 +205,13 @@ def _encode_page(
 
 def _answer_preemptions(request: _Request) -> Answer:
     entries = views.index_preemptions(redaction.redact_preemptions(request.partition, request.visible))
-    return _encode_page(request, entries, views.preemption_view)
+    return _encode_page(request, entries, views.build_preemption_view)
 
 
 def _answer_visible(request: _Request) -> Answer:
     """The highest queues in which the viewer has each right; the web service filters stored histories by them."""
     rights = {"submit": Right.SUBMIT, "admin": Right.ADMINISTER}
-    highest = {name: sorted(request.visible.highest(right)) for name, right in rights.items()}
+    highest = {name: sorted(request.visible.find_highest(right)) for name, right in rights.items()}
     return Answer(status=200, body=encode(highest))
 
 
@@ -230,7 +230,7 @@ def _answer_queue(request: _Request) -> Answer:
 
 def _find_queue(request: _Request) -> Queue:
     found = request.partition.tree.find(request.args.get("queue", ""))
-    if found is None or not request.visible.shows(found):
+    if found is None or not request.visible.shows_queue(found):
         raise _QueryFailed(404, "Queue not found")
     return found
 
@@ -249,8 +249,8 @@ def _answer_applications(request: _Request) -> Answer:
         return _encode_page(
             request,
             request.partition.rejections,
-            lambda one: views.rejection_view(one, request.shown),
-            request.visible.rejection,
+            lambda one: views.build_rejection_view(one, request.shown),
+            request.visible.shows_rejection,
         )
     if state != "active":
         raise _QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
@@ -262,7 +262,7 @@ def _list_applications(request: _Request, among: Mapping[str, Application], stat
     """List applications; with a status, only those that have it."""
 
     def shows(one: Application) -> bool:
-        return (not status or one.state.lower() == status) and request.visible.application(one)
+        return (not status or one.state.lower() == status) and request.visible.shows_application(one)
 
     def render(one: Application) -> View:
         return _application_view(one, request.shown)
@@ -275,7 +275,7 @@ def _application_view(one: Application, shown: views.Shown) -> View:
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
         raise _QueryFailed(503, f"{text}, which has the sums")
-    return views.application_view(one, shown)
+    return views.build_application_view(one, shown)
 
 
 def _count(one: Application) -> int:
@@ -285,7 +285,7 @@ def _count(one: Application) -> int:
 def _answer_application(request: _Request) -> Answer:
     among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
     found = among.get(request.args.get("application", ""))
-    if found is None or not request.visible.application(found):
+    if found is None or not request.visible.shows_application(found):
         raise _QueryFailed(404, "Application not found")
     return _encode(_application_view(found, request.shown))
 
@@ -313,7 +313,7 @@ def _answer_users(request: _Request) -> Answer:
     visible = request.visible
     users = {one.name: one for one in request.partition.usage.users}
     return _encode_page(
-        request, users, lambda one: redaction.redact_user(one, visible), lambda one: visible.user(one.name)
+        request, users, lambda one: redaction.redact_user(one, visible), lambda one: visible.shows_user(one.name)
     )
 
 
@@ -321,20 +321,20 @@ def _answer_groups(request: _Request) -> Answer:
     visible = request.visible
     groups = {one.name: one for one in request.partition.usage.groups}
     return _encode_page(
-        request, groups, lambda one: redaction.redact_group(one, visible), lambda one: visible.group(one.name)
+        request, groups, lambda one: redaction.redact_group(one, visible), lambda one: visible.shows_group(one.name)
     )
 
 
 def _find_tracker(request: _Request, what: Literal["user", "group"], trackers: Trackers) -> Tracker:
     found = trackers.find(request.args.get(what, ""))
-    shows = request.visible.user if what == "user" else request.visible.group
+    shows = request.visible.shows_user if what == "user" else request.visible.shows_group
     if found is None or not shows(found.name):
         raise _QueryFailed(404, f"{what.capitalize()} not found")
     return found
 
 
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
-    "partition": lambda request: _encode(views.partition_view(request.partition, request.shown)),
+    "partition": lambda request: _encode(views.build_partition_view(request.partition, request.shown)),
     "queues": _answer_queues,
     "queue": _answer_queue,
     "queue-applications": lambda request: _list_applications(request, _find_in_queue(request)),
@@ -342,7 +342,7 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "application": _answer_application,
     "nodes": _answer_nodes,
     "node": _answer_node,
-    "utilisation": lambda request: _encode(views.utilisation_view(request.partition.nodes, request.shown)),
+    "utilisation": lambda request: _encode(views.build_utilisation_view(request.partition.nodes, request.shown)),
     "users": _answer_users,
     "user": lambda request: _encode(
         redaction.redact_user(_find_tracker(request, "user", request.partition.usage.users), request.visible)
@@ -351,7 +351,7 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "group": lambda request: _encode(
         redaction.redact_group(_find_tracker(request, "group", request.partition.usage.groups), request.visible)
     ),
-    "rules": lambda request: _encode([views.rule_view(one) for one in request.partition.placement.describe()]),
+    "rules": lambda request: _encode([views.build_rule_view(one) for one in request.partition.placement.describe()]),
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,
 }

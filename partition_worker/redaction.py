@@ -52,7 +52,7 @@ class Visibility:
 
     # Queues ---------------------------------------------------------------------------------------------------------
 
-    def right(self, queue: Queue) -> Right:
+    def find_right(self, queue: Queue) -> Right:
         """The viewer's right in a queue of the tree."""
         if self.everything:
             return Right.ADMINISTER
@@ -63,7 +63,7 @@ class Visibility:
 
     def _compute_right(self, queue: Queue) -> Right:
         """Apply the rules of `Queue.admits_administration` and `Queue.admits_submission`: rights are inherited."""
-        user, above = self._user, Right.NOTHING if queue.parent is None else self.right(queue.parent)
+        user, above = self._user, Right.NOTHING if queue.parent is None else self.find_right(queue.parent)
         if above is Right.ADMINISTER or queue.admin_acl.allows(user.name, user.groups):
             return Right.ADMINISTER
         if queue.path == RECOVERY_QUEUE:
@@ -72,12 +72,12 @@ class Visibility:
             return Right.SUBMIT
         return Right.NOTHING
 
-    def right_at(self, path: str) -> Right:
+    def find_right_at(self, path: str) -> Right:
         """The viewer's right at a path, where a queue may be missing."""
         found = self._rights_at.get(path)
         if found is None:
             queue = self._nearest(path)
-            found = self._rights_at[path] = Right.NOTHING if queue is None else self.right(queue)
+            found = self._rights_at[path] = Right.NOTHING if queue is None else self.find_right(queue)
         return found
 
     def _nearest(self, path: str) -> Queue | None:
@@ -93,50 +93,50 @@ class Visibility:
             queue = below
         return queue
 
-    def shows(self, queue: Queue) -> bool:
+    def shows_queue(self, queue: Queue) -> bool:
         """Whether the queue is visible, if only its name. The root always is."""
-        if queue.parent is None or self.right(queue) is not Right.NOTHING:
+        if queue.parent is None or self.find_right(queue) is not Right.NOTHING:
             return True
         found = self._shown.get(queue)
         if found is None:
-            found = self._shown[queue] = any(self.shows(child) for child in queue.children.values())
+            found = self._shown[queue] = any(self.shows_queue(child) for child in queue.children.values())
         return found
 
-    def highest(self, wanted: Right) -> Iterator[str]:
+    def find_highest(self, wanted: Right) -> Iterator[str]:
         """The paths of the highest queues with this right; it holds for all queues below them."""
         waiting = [self._books.tree.root]
         while waiting:
             queue = waiting.pop()
-            if self.right(queue) >= wanted:
+            if self.find_right(queue) >= wanted:
                 yield queue.path
             else:
                 waiting += queue.children.values()
 
     # Applications ---------------------------------------------------------------------------------------------------
 
-    def application(self, application: Application) -> bool:
+    def shows_application(self, application: Application) -> bool:
         """Whether an application is visible, also one that has ended."""
         return self.everything or self._shows_of(application.user.name, application.queue.path)
 
-    def rejection(self, rejection: Rejection) -> bool:
+    def shows_rejection(self, rejection: Rejection) -> bool:
         """Whether a rejected application is visible."""
         return self.everything or self._shows_of(rejection.user, rejection.queue_name)
 
-    def application_named(self, application_id: str) -> bool:
+    def shows_application_id(self, application_id: str) -> bool:
         """Whether the running application of this ID is visible."""
         found = self._books.applications.get(application_id)
-        return self.everything or (found is not None and self.application(found))
+        return self.everything or (found is not None and self.shows_application(found))
 
     def _shows_of(self, user: str, path: str) -> bool:
-        return self.user(user) or self.right_at(path) is Right.ADMINISTER
+        return self.shows_user(user) or self.find_right_at(path) is Right.ADMINISTER
 
     # Users and groups -----------------------------------------------------------------------------------------------
 
-    def user(self, name: str) -> bool:
+    def shows_user(self, name: str) -> bool:
         """Whether the usage of a user is visible: only the viewer's own."""
         return self.everything or (bool(name) and name == self._user.name)
 
-    def group(self, name: str) -> bool:
+    def shows_group(self, name: str) -> bool:
         """Whether the usage of a group is visible: only of the viewer's groups."""
         return self.everything or name in self._user.groups
 
@@ -150,18 +150,18 @@ def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: s
 
 
 def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
-    right = visible.right(one)
+    right = visible.find_right(one)
     if right is Right.ADMINISTER:
-        return views.queue_view(one, room, subtree=subtree, partition=partition)
-    children = views.sort_by_path([child for child in one.children.values() if visible.shows(child)])
+        return views.build_queue_view(one, room, subtree=subtree, partition=partition)
+    children = views.sort_by_path([child for child in one.children.values() if visible.shows_queue(child)])
     below = [
         _redact_queue(child, views.child_headroom(child, room), visible, subtree=True, partition="")
         for child in (children if subtree else ())
     ]
     if right is Right.NOTHING:
         return _name_only(one, children, below, partition)
-    allocating = [name for name in sorted(one.allocating) if visible.application_named(name)]
-    return views.queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
+    allocating = [name for name in sorted(one.allocating) if visible.shows_application_id(name)]
+    return views.build_queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
 
 
 def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:
@@ -191,13 +191,15 @@ def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partit
 
 def redact_node(one: Node, visible: Visibility) -> NodeView:
     """A node with its visible allocations and reservations, and foreign allocations without tags."""
-    view = views.node_view(one)
+    view = views.build_node_view(one)
     if visible.everything:
         return view
-    kept_for = [name for name, kept in one.reservations.items() if visible.application_named(kept.ask.application_id)]
+    kept_for = [
+        name for name, kept in one.reservations.items() if visible.shows_application_id(kept.ask.application_id)
+    ]
     return replace(
         view,
-        allocations=[each for each in view.allocations if visible.application_named(each.application_id)],
+        allocations=[each for each in view.allocations if visible.shows_application_id(each.application_id)],
         foreign_allocations=[replace(each, allocation_tags={}) for each in view.foreign_allocations],
         reservations=sorted(kept_for),
     )
@@ -208,21 +210,21 @@ def redact_node(one: Node, visible: Visibility) -> NodeView:
 
 def redact_user(tracker: Tracker, visible: Visibility) -> UserView:
     """The viewer's usage, without queues where the viewer has no right and no usage."""
-    view = views.user_view(tracker)
+    view = views.build_user_view(tracker)
     return view if visible.everything else replace(view, queues=_redact_usage(view.queues, tracker, visible))
 
 
 def redact_group(tracker: Tracker, visible: Visibility) -> GroupView:
     """The usage of a group of the viewer; other users' applications only in the sums."""
-    view = views.group_view(tracker)
+    view = views.build_group_view(tracker)
     if visible.everything:
         return view
-    counted = [name for name in view.applications if visible.application_named(name)]
+    counted = [name for name in view.applications if visible.shows_application_id(name)]
     return replace(view, applications=counted, queues=_redact_usage(view.queues, tracker, visible))
 
 
 def _redact_usage(view: UsageView | None, tracker: Tracker, visible: Visibility) -> UsageView | None:
-    charged = [one.application for one in tracker.accounts.values() if visible.application(one.application)]
+    charged = [one.application for one in tracker.accounts.values() if visible.shows_application(one.application)]
     if view is None:
         return None
     names = {one.application_id for one in charged}
@@ -233,7 +235,7 @@ def _redact_level(view: UsageView, visible: Visibility, *, paths: set[str], name
     """The usage in one queue and below, if any of it is visible."""
     below = (_redact_level(child, visible, paths=paths, names=names) for child in view.children)
     children = [child for child in below if child is not None]
-    if not (children or view.queue_path in paths or visible.right_at(view.queue_path) is not Right.NOTHING):
+    if not (children or view.queue_path in paths or visible.find_right_at(view.queue_path) is not Right.NOTHING):
         return None
     running = [name for name in view.running_applications if name in names]
     return replace(view, running_applications=running, children=children)
@@ -253,11 +255,11 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
     named = dict.fromkeys(name for entry in partition.preemptions for name in _names(entry))
     live = [partition.applications[name] for name in named if name in partition.applications]
     known = (*live, *(one for one in partition.ended.values() if one.application_id in named))
-    hidden = {one.application_id for one in known if not visible.application(one)}
+    hidden = {one.application_id for one in known if not visible.shows_application(one)}
     seen = {one.application_id for one in known} - hidden
 
     def shows(application_id: str, path: str) -> bool:
-        return application_id in seen or visible.right_at(path) is Right.ADMINISTER
+        return application_id in seen or visible.find_right_at(path) is Right.ADMINISTER
 
     return [cut for entry in partition.preemptions if (cut := _redact_preemption(entry, shows)) is not None]
 

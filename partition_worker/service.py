@@ -122,7 +122,7 @@ def _journal_families(start: StartedWorker) -> Iterable[Family]:
     journal = start.journal
     if journal is None:
         return ()
-    return metrics.journal_families(
+    return metrics.collect_journal_families(
         start.worker.name,
         size_bytes=journal.files.size_bytes(),
         commits=journal.commits,

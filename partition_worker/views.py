@@ -46,7 +46,7 @@ def _nonzero(amounts: Resources) -> Resources:
     return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
 
 
-def partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionView:
+def build_partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionView:
     """An entry of the list of partitions."""
     root, fleet = partition.tree.root, partition.nodes
     states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
@@ -74,16 +74,16 @@ def partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionVi
     )
 
 
-def queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> rest_views.QueueView:
+def build_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> rest_views.QueueView:
     """A queue with this headroom, with everything below it if `subtree`; `partition` is shown on this queue only."""
     children = sort_by_path(one.children.values())
     below = (
-        [queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
+        [build_queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
         if subtree
         else []
     )
     allocating = sorted(one.allocating) if one.allocating else []
-    return queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
+    return build_queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
 
 
 def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
@@ -97,7 +97,7 @@ def sort_by_path(children: Collection[Queue]) -> list[Queue]:
     return sorted(children, key=_path) if children else []
 
 
-def queue_view_with_children(
+def build_queue_view_with_children(
     one: Queue,
     room: Limit | None,
     children: list[Queue],
@@ -161,7 +161,7 @@ def _template(template: Template | None) -> rest_views.TemplateView | None:
     )
 
 
-def application_view(application: Application, shown: Shown) -> rest_views.ApplicationView:
+def build_application_view(application: Application, shown: Shown) -> rest_views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
     asks, allocations = application.requests, application.allocations
     return rest_views.ApplicationView(
@@ -217,7 +217,7 @@ def used_resources(history: History, use: Use) -> dict[str, Resources]:
     return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
-def rejection_view(rejection: Rejection, shown: Shown) -> rest_views.ApplicationView:
+def build_rejection_view(rejection: Rejection, shown: Shown) -> rest_views.ApplicationView:
     """An application that was rejected."""
     return rest_views.ApplicationView(
         application_id=rejection.application_id,
@@ -295,7 +295,7 @@ def _foreign(allocation: Allocation) -> rest_views.ForeignAllocationView:
     )
 
 
-def node_view(node: Node) -> rest_views.NodeView:
+def build_node_view(node: Node) -> rest_views.NodeView:
     """A node with its allocations."""
     return rest_views.NodeView(
         node_id=node.node_id,
@@ -315,14 +315,14 @@ def node_view(node: Node) -> rest_views.NodeView:
     )
 
 
-def user_view(tracker: Tracker) -> rest_views.UserView:
+def build_user_view(tracker: Tracker) -> rest_views.UserView:
     """The usage and limits of a user, as a tree of queues."""
     charged = (account for account in tracker.accounts.values() if account.group_name is not None)
     groups = {account.application.application_id: account.group_name or "" for account in charged}
     return rest_views.UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
 
 
-def group_view(tracker: Tracker) -> rest_views.GroupView:
+def build_group_view(tracker: Tracker) -> rest_views.GroupView:
     """The usage and limits of a group, as a tree of queues, and the applications that are charged to it."""
     counted = [one.application.application_id for one in tracker.accounts.values() if one.counted]
     return rest_views.GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
@@ -365,7 +365,7 @@ def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     return dict(reversed(keyed))
 
 
-def preemption_view(entry: Preemption) -> rest_views.PreemptionView:
+def build_preemption_view(entry: Preemption) -> rest_views.PreemptionView:
     """An entry with its victims."""
     return rest_views.PreemptionView(
         time=int(entry.at * 1e9),
@@ -395,13 +395,13 @@ def _victim(victim: Victim) -> rest_views.VictimView:
 # Placement rules ------------------------------------------------------------------------------------------------------
 
 
-def rule_view(described: RuleDescription) -> rest_views.RuleView:
+def build_rule_view(described: RuleDescription) -> rest_views.RuleView:
     """A rule with its parents."""
     return rest_views.RuleView(
         name=described.name,
         parameters=described.parameters,
         filter=None if described.filter is None else _filter(described.filter),
-        parent_rule=None if described.parent is None else rule_view(described.parent),
+        parent_rule=None if described.parent is None else build_rule_view(described.parent),
     )
 
 
@@ -421,7 +421,7 @@ BUCKETS: Final = 10
 _BUCKET_PERCENT: Final = 100 // BUCKETS
 
 
-def utilisation_view(nodes: Iterable[Node], shown: Shown) -> rest_views.UtilisationView:
+def build_utilisation_view(nodes: Iterable[Node], shown: Shown) -> rest_views.UtilisationView:
     """All nodes by utilization, for each resource type."""
     found: dict[str, list[list[str]]] = {}
     for node in nodes:

@@ -146,7 +146,7 @@ class Worker:
             sends = self._handle_message(incoming, now)
         except WireError as error:
             sends = self._reject_malformed(incoming, str(error))
-        self.attempts.end()  # any other exception ends the process, and counts as a failed attempt
+        self.attempts.end_attempt()  # any other exception ends the process, and counts as a failed attempt
         return sends
 
     def _handle_message(self, incoming: Incoming, now: float) -> list[Outgoing]:
@@ -207,11 +207,11 @@ class Worker:
         header, body = incoming.header, incoming.body
         if header.kind not in poison_messages.REFUSABLE:
             return ""
-        identity = poison_messages.identity(header.kind, body)
-        if self.attempts.deaths(identity) < poison_messages.ATTEMPTS_MAX:
-            self.attempts.begin(identity)
+        identity = poison_messages.identify_message(header.kind, body)
+        if self.attempts.count_deaths(identity) < poison_messages.ATTEMPTS_MAX:
+            self.attempts.begin_attempt(identity)
             return ""
-        why = poison_messages.reason(header, body, self.name)
+        why = poison_messages.describe_reason(header, body, self.name)
         if identity not in self._quarantined:
             self._quarantined[identity] = None
             self.poisons.append(poison_messages.Poison(now, identity, incoming, why))
@@ -223,10 +223,10 @@ class Worker:
         """Build the message that replaces a command. Decoding the command may be what ended the workers, so that is an
         attempt of its own, and is left out after as many deaths.
         """
-        identity = poison_messages.identity(SetAside.__name__, incoming.body)
-        itemized = self.attempts.deaths(identity) < poison_messages.ATTEMPTS_MAX
-        self.attempts.begin(identity)
-        return poison_messages.set_aside(incoming, why, itemized=itemized)
+        identity = poison_messages.identify_message(SetAside.__name__, incoming.body)
+        itemized = self.attempts.count_deaths(identity) < poison_messages.ATTEMPTS_MAX
+        self.attempts.begin_attempt(identity)
+        return poison_messages.build_set_aside(incoming, why, itemized=itemized)
 
     def _reject_quarantined(self, incoming: Incoming, why: str) -> Outgoing:
         """Answer a quarantined message that is not a command."""
@@ -350,8 +350,8 @@ class Worker:
             return [found] if found.header is reply else self.barrier.hold_or_send([found], now)
 
         def encode_metrics(partition: Partition) -> bytes:
-            yunikorn = metrics.yunikorn_families(partition, self.cycles, self._sample_cache)
-            own = metrics.worker_families(host, partition, self.cycles, self.barrier, now)
+            yunikorn = metrics.collect_yunikorn_families(partition, self.cycles, self._sample_cache)
+            own = metrics.collect_worker_families(host, partition, self.cycles, self.barrier, now)
             return encode_families([*yunikorn, *own, *self.process_families()])
 
         began_s = self.cpu_timer()

@@ -15,16 +15,16 @@ class MemoryAttempts:
         self.deadly = deadly
         self._current = b""
 
-    def begin(self, identity: bytes) -> None:
+    def begin_attempt(self, identity: bytes) -> None:
         self._current = identity
         if identity in self.deadly:
             raise WorkerKilled(identity.hex())
 
-    def end(self) -> None:
+    def end_attempt(self) -> None:
         self.ended.pop(self._current, None)
         self._current = b""
 
-    def deaths(self, identity: bytes) -> int:
+    def count_deaths(self, identity: bytes) -> int:
         return self.ended.get(identity, 0)
 
     def successor(self) -> "MemoryAttempts":

@@ -202,8 +202,8 @@ def _show_steps(files: Files, args: argparse.Namespace) -> None:
         sys.stdout.write(COLUMNS.format(*(cell or "-" for cell in cells), told) + "\n")
     if row is None and not args.json:
         with closing(JournalReader(files)) as reader:
-            first, last = reader.first(), reader.meta().last
-            kinds = ", ".join(sorted({row.kind for row in reader.rows(first)}))
+            first, last = reader.find_first(), reader.read_meta().last
+            kinds = ", ".join(sorted({row.kind for row in reader.read_rows(first)}))
         extent = f"there are {first} to {last}, of these kinds: {kinds}" if kinds else "all are in the snapshot"
         sys.stderr.write(f"no such step: {extent}\n")
 
@@ -211,10 +211,10 @@ def _show_steps(files: Files, args: argparse.Namespace) -> None:
 def _select_rows(files: Files, first: int | None, last: int | None, kind: str | None) -> Iterator[Row]:
     """Return the requested steps; with a kind, `last` counts steps of that kind."""
     with closing(JournalReader(files)) as reader:
-        begin = max(first or 0, reader.first())
+        begin = max(first or 0, reader.find_first())
         if last is not None and kind is None:
-            begin = max(begin, reader.meta().last - last + 1)
-        rows = (row for row in reader.rows(begin) if kind in (None, row.kind))
+            begin = max(begin, reader.read_meta().last - last + 1)
+        rows = (row for row in reader.read_rows(begin) if kind in (None, row.kind))
         yield from rows if last is None or kind is None else deque(rows, maxlen=last)
 
 
@@ -266,9 +266,9 @@ def _decode(kind: str, body: bytes) -> Message | dict[str, str]:
 def _verify(files: Files, args: argparse.Namespace) -> None:
     """Verify every step and the snapshot; print a line of text or JSON."""
     with closing(JournalReader(files)) as reader:
-        meta, content = reader.snapshot()
+        meta, content = reader.read_snapshot()
         count = last = 0
-        for row in reader.rows(reader.first()):
+        for row in reader.read_rows(reader.find_first()):
             decode_step(row)
             count, last = count + 1, row.number
     size = len(content or b"")
@@ -296,9 +296,9 @@ def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]
     worker = make_worker(settings, files.partition, epoch=0)
     with closing(JournalReader(files)) as reader:
         for _ in range(READ_ATTEMPTS):
-            meta, content = reader.snapshot()
-            steps = [decode_step(row) for row in reader.rows(meta.begins)]
-            if reader.meta().begins == meta.begins:
+            meta, content = reader.read_snapshot()
+            steps = [decode_step(row) for row in reader.read_rows(meta.begins)]
+            if reader.read_meta().begins == meta.begins:
                 break
         else:
             raise OSError(f"{files.database}: its worker replaced the snapshot while it was read; try again")

@@ -434,8 +434,8 @@ def open_recovery(files: Files) -> Iterator[RecoveryData]:
         OSError: there is no journal, or it cannot be read.
     """
     with closing(JournalReader(files)) as reader:
-        meta, snapshot = reader.snapshot()
-        yield RecoveryData(snapshot, meta.snapshot, map(decode_step, reader.rows(meta.begins)))
+        meta, snapshot = reader.read_snapshot()
+        yield RecoveryData(snapshot, meta.snapshot, map(decode_step, reader.read_rows(meta.begins)))
 
 
 def decode_step(row: Row) -> Step:
@@ -481,34 +481,34 @@ class JournalReader:
     def close(self) -> None:
         self._file.close()
 
-    def meta(self) -> Meta:
+    def read_meta(self) -> Meta:
         """The present meta row."""
         with translate_errors(self.files):
             return read_meta(self._file, self.files.partition)
 
-    def snapshot(self) -> tuple[Meta, bytes | None]:
+    def read_snapshot(self) -> tuple[Meta, bytes | None]:
         """The meta row, and the content of the snapshot that it names."""
         for _ in range(SNAPSHOT_ATTEMPTS - 1):
-            meta = self.meta()
+            meta = self.read_meta()
             try:
                 return self._snapshot_of(meta)
             except JournalDamaged:
-                if self.meta().snapshot == meta.snapshot:
+                if self.read_meta().snapshot == meta.snapshot:
                     raise
-        return self._snapshot_of(self.meta())
+        return self._snapshot_of(self.read_meta())
 
     def _snapshot_of(self, meta: Meta) -> tuple[Meta, bytes | None]:
         if not meta.snapshot:
             return meta, None
         return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot)
 
-    def first(self) -> int:
+    def find_first(self) -> int:
         """The first step in the file, needed or not."""
         with translate_errors(self.files):
             found = self._file.execute("SELECT min(number) FROM steps").fetchone()[0]
-        return self.meta().begins if found is None else int(found)
+        return self.read_meta().begins if found is None else int(found)
 
-    def rows(self, first: int) -> Iterator[Row]:
+    def read_rows(self, first: int) -> Iterator[Row]:
         """The steps from this number on. Skips steps that are no longer needed and are deleted meanwhile."""
         expected, last = first, first
         while expected <= last:

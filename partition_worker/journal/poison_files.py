@@ -131,16 +131,16 @@ class AttemptsFile(Attempts):
             os.close(descriptor)
         temporary.replace(files.attempts)
 
-    def begin(self, identity: bytes) -> None:
+    def begin_attempt(self, identity: bytes) -> None:
         self._map[_CURRENT] = self._current = identity
         self._map[_BUSY] = 1
 
-    def end(self) -> None:
+    def end_attempt(self) -> None:
         self._map[_BUSY] = 0
         if self._deaths and self._deaths.pop(self._current, None) is not None:
             self._map[:] = self._content()  # this time the worker survived it
 
-    def deaths(self, identity: bytes) -> int:
+    def count_deaths(self, identity: bytes) -> int:
         ended = self._deaths.get(identity)
         return 0 if ended is None else ended.alone + ended.together // 2
 

@@ -228,8 +228,8 @@ def _journal_read(folder: Path, data: bytes) -> None:
     files.clear()
     files.database.write_bytes(data)
     with closing(JournalReader(files)) as reader:
-        meta, _ = reader.snapshot()
-        for row in reader.rows(meta.begins):
+        meta, _ = reader.read_snapshot()
+        for row in reader.read_rows(meta.begins):
             decode_step(row)
 
 

@@ -25,7 +25,7 @@ DRAINED = Event(event_codes.NODE, "n1", "", event_codes.SET, event_codes.NODE_SC
 
 def ring(*happenings: Event) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1")
-    one.add(happenings, NOW)
+    one.append_events(happenings, NOW)
     return one
 
 
@@ -140,7 +140,9 @@ Lines = EventLines[dict[str, object]]
 
 def line_ring(events: int, capacity: int = 10_000) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1", capacity)
-    one.add([Event(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(events)], 1000.0)
+    one.append_events(
+        [Event(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(events)], 1000.0
+    )
     return one
 
 
@@ -209,7 +211,7 @@ class Watched:
 
     def notes(self) -> None:
         """Let the ring have what happened so far."""
-        self.ring.add(self.trial.partition.drain_events(), self.trial.now)
+        self.ring.append_events(self.trial.partition.drain_events(), self.trial.now)
 
     def answer(self, **args: str) -> Answer:
         self.notes()
@@ -320,7 +322,7 @@ def test_what_is_gone_is_told_by_the_first_number() -> None:
 
 def test_no_more_than_so_many_events_are_read_at_once() -> None:
     one = Watched(capacity=EVENTS_MAX * 2)
-    one.ring.add([Event(2, "x", "", 1, 206, "", {})] * (EVENTS_MAX + 5), 1.0)
+    one.ring.append_events([Event(2, "x", "", 1, 206, "", {})] * (EVENTS_MAX + 5), 1.0)
     first = one.account(keys="true")
     assert (first.next, first.keys) == (EVENTS_MAX, None), "what runs now is no answer while events are left"
     rest = one.after(first, keys="true")

@@ -19,17 +19,17 @@ def happenings(*names: str) -> list[Event]:
 
 def ring(*names: str, capacity: int = 10) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1", capacity)
-    one.add(happenings(*names), NOW)
+    one.append_events(happenings(*names), NOW)
     return one
 
 
 def names(one: EventRingBuffer, start: int, most: int = 100) -> list[str]:
-    return [happening.object_id for _, happening in one.since(start, most)]
+    return [happening.object_id for _, happening in one.read_since(start, most)]
 
 
 def test_an_empty_history_has_no_numbers() -> None:
     one = ring()
-    assert (len(one), one.lowest, one.highest, one.since(0, 1)) == (0, 0, 0, [])
+    assert (len(one), one.lowest, one.highest, one.read_since(0, 1)) == (0, 0, 0, [])
 
 
 def test_events_are_numbered_from_zero_in_order() -> None:
@@ -45,7 +45,7 @@ def test_there_is_nothing_at_a_number_that_has_not_come() -> None:
 
 def test_the_oldest_go_when_there_is_no_room_and_numbers_go_on() -> None:
     one = ring("a", "b", "c", capacity=2)
-    one.add(happenings("d"), NOW)
+    one.append_events(happenings("d"), NOW)
     assert (one.lowest, one.highest) == (2, 3)
     assert names(one, 1) == []
     assert names(one, 2) == ["c", "d"]
@@ -56,15 +56,15 @@ def test_a_smaller_history_keeps_the_newest_and_a_larger_one_all() -> None:
     one.resize(2)
     assert (one.lowest, one.highest, names(one, 1)) == (1, 2, ["b", "c"])
     one.resize(3)
-    one.add(happenings("d", "e"), NOW)
+    one.append_events(happenings("d", "e"), NOW)
     assert (one.lowest, one.highest, names(one, 2)) == (2, 4, ["c", "d", "e"])
 
 
 def test_no_event_is_at_the_time_of_another_or_before_it() -> None:
     one = ring("a", "b")
-    one.add(happenings("c"), NOW)
-    one.add(happenings("d"), NOW + 1)
-    assert [at_ns for at_ns, _ in one.since(0, 4)] == [NOW_NS, NOW_NS + 1, NOW_NS + 2, NOW_NS + 1_000_000_000]
+    one.append_events(happenings("c"), NOW)
+    one.append_events(happenings("d"), NOW + 1)
+    assert [at_ns for at_ns, _ in one.read_since(0, 4)] == [NOW_NS, NOW_NS + 1, NOW_NS + 2, NOW_NS + 1_000_000_000]
 
 
 def test_each_history_has_a_name_of_its_own_that_stays() -> None:
@@ -155,7 +155,7 @@ def test_an_rm_that_does_not_read_its_news_is_sent_no_events_until_it_does(bench
     outbox = bench.worker.host.channel.outbox
     assert pushed(bench, NOW + EVERY_S)
     assert len(outbox) > 0
-    bench.worker.host.events.add([DRAINED], NOW + 3)
+    bench.worker.host.events.append_events([DRAINED], NOW + 3)
     assert pushed(bench, NOW + 4) == []
     assert pushed(bench, NOW + 4 + EVERY_S) == []
     outbox.acknowledge(outbox.last)

@@ -20,8 +20,8 @@ from partition_worker.group_lookup import (
     WANTED_MAX,
     GroupLookup,
     LookupFailed,
+    format_group_name,
     look_up_groups,
-    name_of,
 )
 from partition_worker.partition_host import GROUPS
 
@@ -93,8 +93,8 @@ def test_a_name_that_no_user_can_have_is_a_failure_like_others(user: str) -> Non
 
 
 def test_a_group_whose_name_is_not_utf_8_goes_by_its_number() -> None:
-    assert name_of(7, os.fsdecode(b"d\xe9v")) == "7"
-    assert name_of(7, "dév") == "dév"
+    assert format_group_name(7, os.fsdecode(b"d\xe9v")) == "7"
+    assert format_group_name(7, "dév") == "dév"
 
 
 # The endpoint -------------------------------------------------------------------------------------------------------

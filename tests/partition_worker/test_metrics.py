@@ -28,7 +28,7 @@ from partition_worker import metrics
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
-from partition_worker.metrics import SampleCache, journal_families
+from partition_worker.metrics import SampleCache, collect_journal_families
 from partition_worker.outbox_barrier import UNKEPT_BYTES_MAX, OutboxBarrier
 from partition_worker.partition_host import PartitionHost
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
@@ -40,7 +40,7 @@ from tests.trial import Trial
 
 
 def document(partition: Partition, cycles: Histogram) -> bytes:
-    return encode_families(metrics.yunikorn_families(partition, cycles))
+    return encode_families(metrics.collect_yunikorn_families(partition, cycles))
 
 
 PROVIDED = (PlacementRuleConfig(name="provided", create=True),)
@@ -432,7 +432,9 @@ def told(bench: Bench) -> list[Family]:
 def of(trial: Trial, name: str) -> dict[tuple[str, ...], float]:
     replica = PartitionHost(partition=PARTITION, epoch=1)
     replica.partition = trial.partition
-    found = metrics.worker_families(replica, trial.partition, Histogram(), OutboxBarrier(journalled=False), trial.now)
+    found = metrics.collect_worker_families(
+        replica, trial.partition, Histogram(), OutboxBarrier(journalled=False), trial.now
+    )
     return worker_samples(list(found), name)
 
 
@@ -506,7 +508,9 @@ def test_steps_that_wait_for_the_disk_are_told() -> None:
         recorder.record_step(at=float(number), body=b"x" * 100)
     recorder.flush()
     found = list(
-        metrics.worker_families(PartitionHost(partition=PARTITION, epoch=1), trial.partition, Histogram(), recorder, 0)
+        metrics.collect_worker_families(
+            PartitionHost(partition=PARTITION, epoch=1), trial.partition, Histogram(), recorder, 0
+        )
     )
     assert worker_samples(found, "journal_steps_total") == {(PARTITION,): 3}
     [unkept] = worker_samples(found, "journal_unkept_bytes").values()
@@ -514,7 +518,7 @@ def test_steps_that_wait_for_the_disk_are_told() -> None:
 
 
 def told_with(trial: Trial, memo: SampleCache | None) -> bytes:
-    return encode_families(metrics.yunikorn_families(trial.partition, Histogram(), memo))
+    return encode_families(metrics.collect_yunikorn_families(trial.partition, Histogram(), memo))
 
 
 @pytest.mark.parametrize("seed", range(len(TREES)))
@@ -543,8 +547,8 @@ def test_whatever_happens_the_same_is_told_as_by_somebody_who_sees_it_for_the_fi
 def test_what_is_as_it_was_is_not_looked_through_again() -> None:
     trial, memo = Trial(TREES[0]), SampleCache()
     trial.does(nodes("n1 memory=10"))
-    before = memo.resources(trial.partition.tree)
-    assert all(one is other for one, other in zip(memo.resources(trial.partition.tree), before, strict=True))
+    before = memo.encode_resources(trial.partition.tree)
+    assert all(one is other for one, other in zip(memo.encode_resources(trial.partition.tree), before, strict=True))
 
 
 NAME = "rm-1_default"
@@ -552,7 +556,7 @@ NAME = "rm-1_default"
 
 def journal_told(hand: Hand) -> dict[str, Family]:
     journal = hand.journal
-    found = journal_families(
+    found = collect_journal_families(
         NAME,
         size_bytes=journal.files.size_bytes(),
         commits=journal.commits,

@@ -182,7 +182,7 @@ def test_the_end_of_a_report_is_answered_so_that_its_rm_reports_again(
 def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
     """As it would have been if it had not ended the worker: nobody is sent millions of rejections."""
     update = AllocationRequest(allocations=[Allocation(allocation_key="k")] * (UPDATE_ITEMS_MAX + 1))
-    taken = poison_messages.set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
+    taken = poison_messages.build_set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
     assert decode_body(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
 
 
@@ -194,7 +194,7 @@ def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
 
 def test_the_reason_names_the_partition_as_its_rm_does() -> None:
     incoming = arrives(BROKER, ask("k1"), partition="a_b_default~3")
-    why = poison_messages.reason(incoming.header, incoming.body, "a_b_default~3")
+    why = poison_messages.describe_reason(incoming.header, incoming.body, "a_b_default~3")
     assert "the worker of partition a_b_default 2 times" in why
 
 
@@ -293,7 +293,7 @@ def test_a_configuration_that_ends_the_worker_gets_a_no(lives: Lives, monkeypatc
 def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
     lives.tell(ask(DEADLY))
     [kept] = lives.worker.poisons
-    assert kept.identity == poison_messages.identity("AllocationRequest", kept.incoming.body)
+    assert kept.identity == poison_messages.identify_message("AllocationRequest", kept.incoming.body)
     lives.tell(ask(DEADLY))
     assert lives.worker.poisons == [kept]
     assert lives.worker.host.poisons == 2

@@ -214,4 +214,6 @@ def test_rights_are_those_that_queues_grant(trial: Trial, viewer: Actor) -> None
     visible, user = Visibility(trial.partition, viewer), User(viewer.user, tuple(viewer.groups))
     for queue in trial.partition.tree:
         granted = Right.SUBMIT if queue.admits_submission(user) else Right.NOTHING
-        assert visible.right(queue) is (Right.ADMINISTER if queue.admits_administration(user) else granted), queue.path
+        assert visible.find_right(queue) is (Right.ADMINISTER if queue.admits_administration(user) else granted), (
+            queue.path
+        )

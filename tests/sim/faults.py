@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import Incoming, decode_body
-from partition_worker.poison_messages import identity
+from partition_worker.poison_messages import identify_message
 from partition_worker.worker import Worker
 from tests.sim.process import Process
 
@@ -124,7 +124,7 @@ class Faults:
             return
         self.poison_wanted = False
         self.count("command is poison")
-        self.world.disk.deadly.add(identity(incoming.header.kind, incoming.body))
+        self.world.disk.deadly.add(identify_message(incoming.header.kind, incoming.body))
         self.world.story.note(worker.name, f"command {incoming.header.seq} is poison")
 
     def heal(self) -> None:

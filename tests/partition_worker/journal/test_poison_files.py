@@ -25,39 +25,39 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_a_message_that_was_begun_and_not_ended_counts(files: Files) -> None:
-    AttemptsFile(files).begin(ONE)
+    AttemptsFile(files).begin_attempt(ONE)
     second = AttemptsFile(files)
-    assert (second.deaths(ONE), second.deaths(OTHER)) == (1, 0)
-    second.begin(ONE)
+    assert (second.count_deaths(ONE), second.count_deaths(OTHER)) == (1, 0)
+    second.begin_attempt(ONE)
     third = AttemptsFile(files)
-    assert third.deaths(ONE) == 2
-    assert AttemptsFile(files).deaths(ONE) == 2
+    assert third.count_deaths(ONE) == 2
+    assert AttemptsFile(files).count_deaths(ONE) == 2
 
 
 def test_a_message_that_was_handled_does_not_count(files: Files) -> None:
     first = AttemptsFile(files)
-    first.begin(ONE)
-    first.end()
-    assert AttemptsFile(files).deaths(ONE) == 0
+    first.begin_attempt(ONE)
+    first.end_attempt()
+    assert AttemptsFile(files).count_deaths(ONE) == 0
 
 
 def test_a_message_that_is_handled_after_all_is_forgotten(files: Files) -> None:
-    AttemptsFile(files).begin(ONE)
-    AttemptsFile(files).begin(OTHER)
+    AttemptsFile(files).begin_attempt(ONE)
+    AttemptsFile(files).begin_attempt(OTHER)
     third = AttemptsFile(files)
-    third.begin(ONE)
-    third.end()
+    third.begin_attempt(ONE)
+    third.end_attempt()
     fourth = AttemptsFile(files)
-    assert (fourth.deaths(ONE), fourth.deaths(OTHER)) == (0, 1)
+    assert (fourth.count_deaths(ONE), fourth.count_deaths(OTHER)) == (0, 1)
 
 
 def test_two_ends_together_with_the_supervisor_count_as_one_death(files: Files) -> None:
     """An operator has killed everything while a large update was handled."""
     for number in range(4):
-        AttemptsFile(files, f"supervisor {number}".encode()).begin(ONE)
-    assert AttemptsFile(files, b"supervisor 4").deaths(ONE) == 2
-    AttemptsFile(files, b"supervisor 5").begin(ONE)
-    assert AttemptsFile(files, b"supervisor 5").deaths(ONE) == 3
+        AttemptsFile(files, f"supervisor {number}".encode()).begin_attempt(ONE)
+    assert AttemptsFile(files, b"supervisor 4").count_deaths(ONE) == 2
+    AttemptsFile(files, b"supervisor 5").begin_attempt(ONE)
+    assert AttemptsFile(files, b"supervisor 5").count_deaths(ONE) == 3
 
 
 def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> None:
@@ -75,22 +75,22 @@ def test_a_process_that_is_killed_leaves_what_it_was_doing(files: Files) -> None
         "import os, signal, sys; from pathlib import Path; "
         "from partition_worker.journal.poison_files import AttemptsFile; "
         "from partition_worker.journal.files import Files; "
-        f"AttemptsFile(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin({ONE!r}); "
+        f"AttemptsFile(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin_attempt({ONE!r}); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert AttemptsFile(files).deaths(ONE) == 1
+    assert AttemptsFile(files).count_deaths(ONE) == 1
 
 
 def test_a_predecessor_that_still_runs_cannot_touch_the_file_of_its_successor(files: Files) -> None:
     before = AttemptsFile(files)
-    before.begin(ONE)
+    before.begin_attempt(ONE)
     successor = AttemptsFile(files)
-    successor.begin(OTHER)
-    before.end()
+    successor.begin_attempt(OTHER)
+    before.end_attempt()
     third = AttemptsFile(files)
-    assert (third.deaths(ONE), third.deaths(OTHER)) == (1, 1)
+    assert (third.count_deaths(ONE), third.count_deaths(OTHER)) == (1, 1)
 
 
 def test_the_oldest_of_too_many_is_forgotten_and_so_is_what_is_old(
@@ -101,20 +101,20 @@ def test_the_oldest_of_too_many_is_forgotten_and_so_is_what_is_old(
     names = [bytes([number]) * 16 for number in range(1, poison_files.ENTRIES_MAX + 2)]
     for name in names:
         now += 1
-        AttemptsFile(files).begin(name)
+        AttemptsFile(files).begin_attempt(name)
     now += 1
     last = AttemptsFile(files)
-    assert [last.deaths(name) for name in names] == [0] + [1] * poison_files.ENTRIES_MAX
+    assert [last.count_deaths(name) for name in names] == [0] + [1] * poison_files.ENTRIES_MAX
     now += poison_files.REMEMBERED_S + 1
-    assert AttemptsFile(files).deaths(names[-1]) == 0
+    assert AttemptsFile(files).count_deaths(names[-1]) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * poison_files.SIZE])
 def test_a_file_that_is_none_counts_nothing(files: Files, content: bytes) -> None:
     files.attempts.write_bytes(content)
     first = AttemptsFile(files)
-    first.begin(ONE)
-    assert AttemptsFile(files).deaths(ONE) == 1
+    first.begin_attempt(ONE)
+    assert AttemptsFile(files).count_deaths(ONE) == 1
 
 
 def test_only_its_owner_may_read_it(files: Files) -> None:

@@ -31,7 +31,7 @@ def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
     found = found_in(files_in(tmp_path))
     assert (found.snapshot, found.snapshot_number) == (b"seven", 7)
     assert [step.number for step in found.steps] == [8, 9, 10]
-    assert [row.number for row in reader(files_in(tmp_path)).rows(1)] == list(range(1, 11))
+    assert [row.number for row in reader(files_in(tmp_path)).read_rows(1)] == list(range(1, 11))
 
 
 def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
     while database.has_garbage:
         database.delete_slice()
     assert numbers_in(files_in(tmp_path)) == []
-    assert reader(files_in(tmp_path)).first() == 3
+    assert reader(files_in(tmp_path)).find_first() == 3
 
 
 def test_a_snapshot_that_is_gone_is_damage(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_step_of_another_release_is_damage() -> None:
 
 def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 3 * PAGE_STEPS + 1), size=1)
-    reading = reader(files_in(tmp_path)).rows(1)
+    reading = reader(files_in(tmp_path)).read_rows(1)
     seen = [next(reading).number for _ in range(10)]
     snapshots.write_snapshot(files_in(tmp_path).snapshot(2500), 2500, b"")
     database.record_snapshot(2500)
@@ -97,7 +97,7 @@ def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp
 
 def test_a_reader_keeps_nobody_from_emptying_the_log(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 2 * PAGE_STEPS + 1), size=1)
-    reading = reader(files_in(tmp_path)).rows(1)
+    reading = reader(files_in(tmp_path)).read_rows(1)
     next(reading)
     busy, written, moved = database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     assert (busy, written, moved) == (0, 0, 0)
@@ -148,4 +148,4 @@ def test_a_journal_that_says_something_else_than_a_number_about_itself_is_damage
     file.execute("UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'meta'")
     file.close()
     with pytest.raises(JournalDamaged, match="its meta row"):
-        reader(files_in(tmp_path)).meta()
+        reader(files_in(tmp_path)).read_meta()
