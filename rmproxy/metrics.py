@@ -8,13 +8,14 @@ Not here: metrics that every process has (`common/process_metrics.py`).
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from common.metrics import Family, counter, gauge
 from common.names import BROKER
 from common.rm_messages import Refused
 from common.session import WINDOW_MESSAGES
-from common.wire import Outgoing, decode_body
+from common.wire import Outgoing, WireError, decode_body
 from rmproxy.rm_sessions import GRPC, RmSession
 
 CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")
@@ -42,7 +43,8 @@ class ProxyMetrics:
             if one.to != BROKER:
                 self._count(one.header.rm, "out", one.body)
                 if one.header.kind == Refused.__name__:
-                    self._refused[decode_body(Refused, one.body).code] += 1
+                    with suppress(WireError):  # the body is a worker's, which the proxy passes on unread
+                        self._refused[decode_body(Refused, one.body).code] += 1
         return sends
 
     def families(self) -> Iterator[Family]:
