@@ -1,6 +1,6 @@
-"""Access control lists: who may submit to a queue, or administer it, as its text in the configuration says.
+"""Access control lists: the users and groups that may submit to a queue, or administer it.
 
-One list is judged here, alone. That a right on a queue holds for everything below it is a matter of the queue tree.
+Not here: the inheritance of rights from the queues above (the queue tree).
 """
 
 import re
@@ -11,10 +11,10 @@ import msgspec
 
 from common.names import WHITE_SPACE
 
-# Narrower than the names in limits and filters: lists kept the older rules.
+# Narrower than the names in limits and filters, as in YuniKorn.
 _USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_.@-]*[$]?")
 _GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_-]*")
-_ALL_COUNT: Final = re.compile(  # the ordinary text, of which nothing is left out: one look, as there are thousands
+_ALL_VALID: Final = re.compile(  # the usual text, without ignored entries: one match, as there are thousands
     rf"{_USER.pattern}(?:,{_USER.pattern})*(?: {_GROUP.pattern}(?:,{_GROUP.pattern})*)?"
 )
 _WORD: Final = re.compile(f"[^{WHITE_SPACE}]+")
@@ -26,7 +26,7 @@ class AclError(ValueError):
 
 
 class Acl(msgspec.Struct, frozen=True, kw_only=True):
-    """Everybody, or these users and the members of these groups. The empty value is nobody."""
+    """All users, or these users and the members of these groups. The empty value is no user."""
 
     everybody: bool = False
     users: frozenset[str] = frozenset()
@@ -42,10 +42,10 @@ EVERYBODY: Final = Acl(everybody=True)
 
 
 def parse_acl(text: str) -> Acl:
-    """Read `users groups`, each separated by commas; `*` is everybody, an empty text nobody.
+    """Parse `users groups`, each separated by commas; `*` is all users, an empty text none.
 
-    Exactly one blank stands between the two lists. Names that no user or group can have are left out without a word,
-    as they always were. Raises AclError when a second blank follows.
+    Exactly one blank separates the two lists. Names that no user or group can have are ignored, as in YuniKorn. Raises
+    AclError if there is a second blank.
     """
     if not text:
         return NOBODY
@@ -62,11 +62,8 @@ def parse_acl(text: str) -> Acl:
 
 
 def find_ignored_entries(text: str) -> tuple[str, ...]:
-    """Return the entries that `parse_acl` leaves out, in their order, once each and none that is empty.
-
-    Raises AclError as it does.
-    """
-    if _ALL_COUNT.fullmatch(text) or parse_acl(text).everybody:
+    """Return the entries that `parse_acl` ignores, in their order, each once, without empty ones. Raises AclError."""
+    if _ALL_VALID.fullmatch(text) or parse_acl(text).everybody:
         return ()
     users, *groups = [field.split(",") for field in text.split(" ")]
     names = [name for name in users if name and not _USER.fullmatch(name)]
@@ -75,10 +72,10 @@ def find_ignored_entries(text: str) -> tuple[str, ...]:
 
 
 def has_too_many_fields(text: str) -> bool:
-    """Whether validation refuses the text: a laxer test than `parse_acl`, which some accepted texts fail later."""
+    """Whether validation refuses the text. `parse_acl` is stricter and refuses some accepted texts later."""
     return len(_WORD.findall(text)) > _FIELDS_MAX
 
 
 def describe_multiple_spaces(text: str) -> str:
-    """Return the sentence for a text with too many parts, one for both tests."""
+    """Return the message about a text with too many parts."""
     return f"multiple spaces found in ACL: '{text}'"

@@ -1,12 +1,12 @@
-"""Where a compiled engine lies, if there is one of these very sources.
+"""The compiled engine of these sources, if there is one.
 
-`make compiled` has the engine made into machine code (docs/decisions/0009-compiled-engine.md) and lays what a worker
-consists of into the environment, in a folder that bears the digest of the sources. Workers are started from there. What
-was made of other sources is never used, so whoever changes a file runs what it says now, as Python.
+`make compiled` compiles the engine to machine code (docs/decisions/0009-compiled-engine.md) and puts the packages of a
+worker into the environment, in a folder named after the digest of the sources. Workers start from there. An engine of
+other sources is never used, so a changed file takes effect at once, as Python.
 
     python -m common.compiled        print the folder, whether or not it exists
 
-Not here: making it (`hatch_build.py`), starting workers (`deploy/processes.py`).
+Not here: compiling (`hatch_build.py`), starting workers (`deploy/processes.py`).
 """
 
 import hashlib
@@ -17,30 +17,30 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = ("common", "partition_worker")
-"""What a worker consists of."""
+"""The packages of a worker."""
 
 LIBRARY: Final = "yunishard__mypyc"
-"""Where an engine is compiled in this very environment, this module is there."""
+"""The module of an engine that is compiled in this environment."""
 
 
-def folder() -> Path:
-    """Where the compiled engine of these sources lies, or would."""
+def engine_folder() -> Path:
+    """Return the folder of the compiled engine of these sources, which need not exist."""
     return Path(sys.prefix) / "compiled" / digest(_sources())
 
 
-def found() -> Path | None:
-    """The same, if it is there."""
-    path = folder()
+def find_engine() -> Path | None:
+    """Return the folder of the compiled engine if it exists."""
+    path = engine_folder()
     return path if path.is_dir() else None
 
 
-def used() -> bool:
-    """Whether workers run a compiled engine, unless they are told not to."""
-    return find_spec(LIBRARY) is not None or found() is not None
+def is_engine_compiled() -> bool:
+    """Whether workers run a compiled engine by default."""
+    return find_spec(LIBRARY) is not None or find_engine() is not None
 
 
 def digest(sources: Iterator[tuple[str, bytes]]) -> str:
-    """Of files, by their names, for this version of Python."""
+    """Return the digest of files, given by name and content, for this version of Python."""
     summed = hashlib.blake2b(str(sys.implementation.cache_tag).encode(), digest_size=16)
     for name, content in sources:
         summed.update(f"{name} {len(content)}\n".encode())
@@ -49,7 +49,7 @@ def digest(sources: Iterator[tuple[str, bytes]]) -> str:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    """All files of ours that a worker runs, by their paths in the package."""
+    """Yield the files of a worker by their paths in the package."""
     for package in PACKAGES:
         spec = find_spec(package)
         assert spec is not None, package
@@ -60,4 +60,4 @@ def _sources() -> Iterator[tuple[str, bytes]]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{folder()}\n")
+    sys.stdout.write(f"{engine_folder()}\n")

@@ -1,23 +1,25 @@
-"""CURVE keys: what their files look like, how people call a key, and how a socket is told to use one.
+"""CURVE keys: their files and fingerprints, the options of sockets, and the allow-list of RMs.
 
-A pair is two files in the format of CZMQ's certificates, so that programs in other languages read them too:
-`NAME.key` is public, `NAME.key_secret` holds both keys. The server's pair is called `server`. A resource manager needs
-its own secret file and the server's public one, beside each other.
+A pair is two files in the format of CZMQ's certificates, which libraries of other languages read: `NAME.key` is public,
+`NAME.key_secret` holds both keys. The server's pair is called `server`. An RM needs its own secret file and the
+server's public one in the same directory.
 
-Keys are Z85 text of 40 characters. People see fingerprints; a secret key is read here, given to ZeroMQ, and kept
-nowhere else. Not here: who may use which key (`rmproxy/authentication.py`).
+Keys are Z85 text of 40 characters. Logs and commands show fingerprints; a secret key is passed to ZeroMQ, and stored
+nowhere else. Not here: the authentication of connections (`rmproxy/authentication.py`).
 """
 
 import hashlib
 import os
 import re
 import stat
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
 import zmq
+from zmq.utils import z85
 
 from common.names import RM_ID, RmIdError, compile_rm_ids, parse_rm_ids
 
@@ -30,28 +32,28 @@ PUBLIC_MODE: Final = 0o644
 SECRET_MODE: Final = 0o600
 
 FILE_BYTES_MAX: Final = 4096
-"""A key file has some hundred bytes; of one that is larger only this much is read."""
+"""A key file has some hundred bytes; the rest of a larger file is not read."""
 
 FINGERPRINT_DIGITS: Final = 16
-"""64 bits: nobody meets another key with the same ones by accident, and nobody gets in by a fingerprint."""
+"""64 bits: too many for two keys with the same fingerprint by accident. A fingerprint grants no access."""
 
 _ENTRY: Final = re.compile(r'^[ \t]*(public|secret)-key[ \t]*=[ \t]*"([^"\n]*)"[ \t]*$', re.MULTILINE)
 
 
 class KeyFileError(OSError):
-    """A key file that cannot be used; the text names the file and what to do, never what is in it."""
+    """A key file that cannot be used; the text names the file and the remedy, never its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A secret key and the public one that belongs to it."""
+    """A secret key and its public key."""
 
     public: str
     secret: str = field(repr=False)
 
     @classmethod
     def new(cls) -> Self:
-        """A pair that nobody has. The public key does not begin as an option does."""
+        """Return a new pair. The public key does not begin like a command-line option."""
         while True:
             public, secret = (key.decode() for key in zmq.curve_keypair())
             if not public.startswith("-"):
@@ -59,7 +61,7 @@ class KeyPair:
 
 
 def fingerprint(public: str) -> str:
-    """What people call a public key: the first hexadecimal digits of its SHA-256."""
+    """Return the short form of a public key: the first hexadecimal digits of its SHA-256."""
     return hashlib.sha256(public.encode()).hexdigest()[:FINGERPRINT_DIGITS]
 
 
@@ -67,7 +69,7 @@ def fingerprint(public: str) -> str:
 
 
 def read_public(file: Path) -> str:
-    """The public key in a file of either kind.
+    """Return the public key in a file of either kind.
 
     Raises:
         KeyFileError: it cannot be read, or holds none.
@@ -76,7 +78,7 @@ def read_public(file: Path) -> str:
 
 
 def read_pair(file: Path) -> KeyPair:
-    """The pair in a secret file.
+    """Return the pair in a secret file.
 
     Raises:
         KeyFileError: it cannot be read, holds no secret key, or others may read it too.
@@ -90,12 +92,12 @@ def read_pair(file: Path) -> KeyPair:
 
 
 def server_file(place: Path) -> Path:
-    """The server's secret file: `place` itself, or the one in this directory."""
+    """Return the server's secret file: `place` itself, or the one in this directory."""
     return place / f"{SERVER}{SECRET_SUFFIX}" if place.is_dir() else place
 
 
 def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a pair and write its two files, readable for all and for the owner only; their paths.
+    """Make a pair and write its two files, readable for all and for the owner only; return their paths.
 
     Raises:
         FileExistsError: one of them is there already; nothing has changed.
@@ -152,7 +154,7 @@ def _key_in(file: Path, text: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What a resource manager needs to reach a port with keys."""
+    """The keys with which an RM connects to a port with keys."""
 
     own: KeyPair
     server: str
@@ -160,7 +162,7 @@ class ClientKeys:
 
     @classmethod
     def beside(cls, file: Path) -> Self:
-        """Its own secret file, and the server's public one in the same directory.
+        """Read the RM's secret file, and the server's public one in the same directory.
 
         Raises:
             KeyFileError: one of the two cannot be used.
@@ -168,15 +170,15 @@ class ClientKeys:
         return cls(read_pair(file), read_public(file.parent / f"{SERVER}{PUBLIC_SUFFIX}"))
 
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
-        """Let a socket that has not connected yet speak with these keys only."""
+        """Make a socket use these keys; before it connects."""
         socket.curve_publickey = self.own.public.encode()
         socket.curve_secretkey = self.own.secret.encode()
         socket.curve_serverkey = self.server.encode()
 
 
 def require_client_keys(socket: "zmq.Socket[bytes]", pair: KeyPair, *, domain: str) -> None:
-    """Let a socket that does not listen yet take only clients whose key is admitted in this ZAP domain; without anybody
-    who answers for the domain, none.
+    """Make a socket accept only clients whose key is allowed in this ZAP domain; before it listens. Without a ZAP
+    authenticator for the domain it accepts none.
     """
     socket.curve_server = True
     socket.curve_secretkey = pair.secret.encode()
@@ -186,15 +188,19 @@ def require_client_keys(socket: "zmq.Socket[bytes]", pair: KeyPair, *, domain: s
 
 # The allow-list -------------------------------------------------------------------------------------------------------
 
+# The allow-list maps public keys to the RMs that a client with this key may act for. It has a line for each key; other
+# lines are empty or begin with `#`. The comment may begin with the day on which the key was allowed:
+#
+#     rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7  rm-1,test-*  # 2026-11-21 the cluster upstairs
+
 KEYS_MAX: Final = 10_000
-"""Lines with keys in a list; one with more is refused as a whole."""
+"""Keys in a list; one with more is refused as a whole."""
 
 LIST_BYTES_MAX: Final = 4 << 20
 
 ALLOWED: Final = "allowed"
 """Name of the allow-list beside the server's secret key."""
 
-_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LINE: Final = re.compile(r"(?P<key>\S{40})[ \t]+(?P<ids>[^#]+?)(?:[ \t]+#[ \t]*(?P<comment>.*))?")
 _SINCE: Final = re.compile(r"(?P<since>\d{4}-\d{2}-\d{2})(?:[ \t]+|$)")
@@ -206,45 +212,49 @@ class AllowListError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AllowedKey:
-    """A key, and whom it may speak for."""
+    """A key with the RMs that it may act for."""
 
     key: str
     rm_ids: tuple[str, ...]
     comment: str = ""
     since: str = ""
-    """The day on which it was allowed, as in 2026-11-21; empty if the line does not say."""
+    """The day on which it was allowed, as in 2026-11-21; empty if the line has none."""
 
     def line(self) -> str:
-        """As it stands in the list."""
+        """Return the line of the list."""
         about = " ".join(filter(None, (self.since, self.comment)))
         return f"{self.key}  {','.join(self.rm_ids)}" + (f"  # {about}" if about else "")
 
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """All that are allowed, by key."""
+    """The allowed keys."""
 
     entries: Mapping[str, AllowedKey] = field(default_factory=dict)
     _patterns: dict[str, re.Pattern[str]] = field(default_factory=dict, repr=False)
 
-    def admits(self, key: str, rm: str) -> bool:
-        """Whether this key may speak for this resource manager."""
+    def allows(self, key: str, rm: str) -> bool:
+        """Whether a client with this key may act for this RM."""
         pattern = self._patterns.get(key)
         return pattern is not None and RM_ID.fullmatch(rm) is not None and pattern.fullmatch(rm) is not None
 
 
 def is_key(text: str) -> bool:
-    """Whether this can be a public or secret key: Z85, of which not every text stands for a number."""
-    return _KEY.fullmatch(text) is not None and all(
-        _number(text[start : start + 5]) < 1 << 32 for start in range(0, len(text), 5)
-    )
+    """Whether this can be a public or secret key in Z85. Five characters encode 32 bits, so some are too large."""
+    if not _KEY.fullmatch(text):
+        return False
+    try:
+        z85.decode(text)
+    except struct.error:
+        return False
+    return True
 
 
 def parse_allow_list(text: str) -> AllowList:
-    """The list in a file's text.
+    """Parse the text of an allow-list.
 
     Raises:
-        AllowListError: a line that is none, a key that is there twice, too many.
+        AllowListError: an invalid line, a repeated key, or too many keys.
     """
     entries: dict[str, AllowedKey] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -260,10 +270,10 @@ def parse_allow_list(text: str) -> AllowList:
 
 
 def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:
-    """What a line says; None for one that says nothing.
+    """Parse a line; None if it is empty or a comment.
 
     Raises:
-        AllowListError: it is neither.
+        AllowListError: the line is invalid.
     """
     text = line.strip()
     if not text or text.startswith("#"):  # no key begins so: it would be too large a number
@@ -283,10 +293,3 @@ def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:
         comment=comment[since.end() :] if since else comment,
         since=since["since"] if since else "",
     )
-
-
-def _number(five: str) -> int:
-    number = 0
-    for character in five:
-        number = number * len(_Z85) + _Z85.index(character)
-    return number

@@ -1,58 +1,48 @@
-"""The settings that a resource manager sends for itself (`extraConfig`): which there are, and what their texts mean.
+"""The settings that an RM sends for itself (`extraConfig`): their names, and the meaning of their texts.
 
-A map of text to text replaces the one before, whole. Keys are exact; others belong to the resource manager and are
-passed by. A bad value is no error: the default holds, and a bad level is as good as none.
+Each map of texts replaces the previous one as a whole. Keys are exact; unknown ones belong to the RM and are ignored. A
+bad value is not an error: the default applies. A bad log level is ignored.
 
-Not here: what the settings change (whoever uses them), the settings of the system itself (`yunishard up --help`).
+Not here: the effects of the settings, the settings of the system itself (`settings.py`).
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
+from msgspec import Struct, convert
+from msgspec.structs import asdict
+
+from common.messages import INT64_MAX
 from common.text_formats import UINT_MAX, parse_duration
 
-INT64_MAX: Final = 2**63 - 1
-DURATION_MAX_S: Final = INT64_MAX / 1e9
-"""Longer ones do not fit into the nanoseconds that the reference counts."""
-
-DEBUG: Final = -1
-INFO: Final = 0
-LEVEL_MAX: Final = 5
 LEVELS: Final[Mapping[str, int]] = {
-    "debug": DEBUG,
-    "": INFO,
-    "info": INFO,
+    "debug": -1,
+    "": 0,
+    "info": 0,
     "warn": 1,
     "warning": 1,
     "error": 2,
     "dpanic": 3,
     "panic": 4,
-    "fatal": LEVEL_MAX,
+    "fatal": 5,
 }
 """Names of log levels, in any case, to their numbers."""
 
 ROOT_LEVEL: Final = "log.level"
 
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_UINT: Final = re.compile(r"[0-9]{1,20}")
 _INT: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _LOGGER: Final = re.compile(r"log\.(?P<logger>.+)\.level")
 
-_T = TypeVar("_T")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraConfig:
-    """The settings as they are in force."""
+class ExtraConfig(Struct, frozen=True, kw_only=True):
+    """The settings in force."""
 
     event_tracking_enabled: bool = True
     event_request_capacity: int = 1000
-    """Events kept for the resource manager until they are sent."""
+    """Events kept for the RM until they are sent."""
     event_ring_buffer_capacity: int = 100_000
-    """Events kept for those who ask over REST."""
+    """Events kept for REST."""
     event_max_streams: int = 100
     """0 for none."""
     event_max_streams_per_host: int = 15
@@ -60,15 +50,14 @@ class ExtraConfig:
     event_rest_response_size: int = 10_000
     """Events in one answer."""
     health_check_interval_s: float = 30.0
-    """0 for no checks but those that are asked for."""
+    """0 for checks on request only."""
 
 
 DEFAULTS: Final = ExtraConfig()
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
-    """A setting for people: its value in force, and whether that was sent or is the default."""
+class Effective(Struct, frozen=True):
+    """A setting with its value in force, for operators; `sent` is false if that is the default."""
 
     key: str
     value: str
@@ -76,98 +65,79 @@ class Effective:
 
 
 def read(values: Mapping[str, str]) -> ExtraConfig:
-    """The settings in force when these were sent."""
-
-    def sent(key: str) -> str:
-        return values.get(key, "")  # an empty text is a bad value of each kind
-
-    return ExtraConfig(
-        event_tracking_enabled=_or(_flag(sent("event.trackingEnabled")), DEFAULTS.event_tracking_enabled),
-        event_request_capacity=_or(_positive(sent("event.requestCapacity")), DEFAULTS.event_request_capacity),
-        event_ring_buffer_capacity=_or(
-            _positive(sent("event.ringBufferCapacity")), DEFAULTS.event_ring_buffer_capacity
-        ),
-        event_max_streams=_or(_count(sent("event.maxStreams")), DEFAULTS.event_max_streams),
-        event_max_streams_per_host=_or(_count(sent("event.maxStreamsPerHost")), DEFAULTS.event_max_streams_per_host),
-        event_rest_response_size=_or(_positive(sent("event.RESTResponseSize")), DEFAULTS.event_rest_response_size),
-        health_check_interval_s=_or(_interval_s(sent("health.checkInterval")), DEFAULTS.health_check_interval_s),
-    )
+    """Return the settings in force when these values were sent."""
+    found = {field: parse(values.get(key, "")) for key, (field, parse) in _SETTINGS.items()}
+    return convert({field: value for field, value in found.items() if value is not None}, ExtraConfig)
 
 
 def effective(values: Mapping[str, str]) -> Iterator[Effective]:
-    """Yield every setting that the core knows, with what is in force; then those of loggers that were sent."""
-    now = read(values)
-    known: tuple[tuple[str, str, Callable[[str], float | None]], ...] = (
-        ("event.trackingEnabled", str(now.event_tracking_enabled).lower(), _flag),
-        ("event.requestCapacity", str(now.event_request_capacity), _positive),
-        ("event.ringBufferCapacity", str(now.event_ring_buffer_capacity), _positive),
-        ("event.maxStreams", str(now.event_max_streams), _count),
-        ("event.maxStreamsPerHost", str(now.event_max_streams_per_host), _count),
-        ("event.RESTResponseSize", str(now.event_rest_response_size), _positive),
-        ("health.checkInterval", f"{now.health_check_interval_s:g}s", _interval_s),
-        (ROOT_LEVEL, _level_name(level_for("", values)), _level),
-    )
-    for key, value, meaning in known:
-        yield Effective(key, value, sent=key in values and meaning(values[key]) is not None)
+    """Yield every known setting with its value in force, then the levels of loggers that were sent."""
+    in_force: dict[str, bool | float] = asdict(read(values))
+    for key, (field, parse) in _SETTINGS.items():
+        value = in_force[field]
+        text = str(value).lower() if isinstance(value, int) else f"{value:g}s"
+        yield Effective(key, text, sent=key in values and parse(values[key]) is not None)
+    root = base_level(values)
+    yield Effective(ROOT_LEVEL, _level_name(root or LEVELS["info"]), sent=root is not None)
     for logger, level in sorted(logger_levels(values).items()):
         yield Effective(f"log.{logger}.level", _level_name(level), sent=True)
 
 
-def level_for(logger: str, values: Mapping[str, str]) -> int:
-    """The level of a logger, from -1 (debug) to 5 (fatal): that of the longest name it is or lies under."""
-    levels = logger_levels(values)
-    while logger:
-        if logger in levels:
-            return levels[logger]
-        logger = logger.rpartition(".")[0]
-    return _or(_level(values.get(ROOT_LEVEL, "")), INFO)
-
-
 def base_level(values: Mapping[str, str]) -> int | None:
-    """The level of all loggers that no other setting covers, if one was sent."""
-    return _level(values[ROOT_LEVEL]) if ROOT_LEVEL in values else None
+    """Return the level of all loggers without a level of their own, if one was sent: -1 (debug) to 5 (fatal)."""
+    return _parse_level(values[ROOT_LEVEL]) if ROOT_LEVEL in values else None
 
 
 def logger_levels(values: Mapping[str, str]) -> dict[str, int]:
-    """Logger to level, for all keys that name one."""
+    """Return the levels that were sent for loggers."""
     found = {}
     for key, text in values.items():
         match = _LOGGER.fullmatch(key)
-        level = _level(text)
+        level = _parse_level(text)
         if match and level is not None and ".." not in key and " " not in key:
             found[match["logger"]] = level
     return found
 
 
-# The meaning of one text, or None if it has none ----------------------------------------------------------------------
+# The meaning of one text; None if it has none -------------------------------------------------------------------------
 
 
-def _or(found: _T | None, default: _T) -> _T:
-    return default if found is None else found
+def _parse_flag(text: str) -> bool | None:
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    return False if text in ("0", "f", "F", "FALSE", "false", "False") else None
 
 
-def _flag(text: str) -> bool | None:
-    return text in _TRUE if text in _TRUE | _FALSE else None
+def _parse_count(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) and int(text) <= UINT_MAX else None
 
 
-def _count(text: str) -> int | None:
-    return int(text) if _UINT.fullmatch(text) and int(text) <= UINT_MAX else None
+def _parse_capacity(text: str) -> int | None:
+    return _parse_count(text) or None
 
 
-def _positive(text: str) -> int | None:
-    return _count(text) or None
-
-
-def _interval_s(text: str) -> float | None:
+def _parse_interval(text: str) -> float | None:
     found = parse_duration(text)
-    return None if found is None or abs(found) > DURATION_MAX_S else max(found, 0.0)
+    is_too_long = found is not None and abs(found) > INT64_MAX / 1e9  # the reference counts nanoseconds
+    return None if found is None or is_too_long else max(found, 0.0)
 
 
-def _level(text: str) -> int | None:
+def _parse_level(text: str) -> int | None:
     if _INT.fullmatch(text):
-        return min(max(int(text), DEBUG), LEVEL_MAX)
+        return min(max(int(text), LEVELS["debug"]), LEVELS["fatal"])
     return LEVELS.get(text.lower())
 
 
 def _level_name(level: int) -> str:
     return next(name for name, number in LEVELS.items() if number == level and name)
+
+
+_SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], bool | float | None]]]] = {
+    "event.trackingEnabled": ("event_tracking_enabled", _parse_flag),
+    "event.requestCapacity": ("event_request_capacity", _parse_capacity),
+    "event.ringBufferCapacity": ("event_ring_buffer_capacity", _parse_capacity),
+    "event.maxStreams": ("event_max_streams", _parse_count),
+    "event.maxStreamsPerHost": ("event_max_streams_per_host", _parse_count),
+    "event.RESTResponseSize": ("event_rest_response_size", _parse_capacity),
+    "health.checkInterval": ("health_check_interval_s", _parse_interval),
+}

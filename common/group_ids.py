@@ -1,32 +1,29 @@
-"""The groups of a user by number, asked in a way that lets the other threads of the process go on.
+"""The numbers of a user's groups, looked up without blocking the other threads of the process.
 
 `os.getgrouplist` holds the interpreter's lock, so one slow directory would stop the whole process; a function called by
 `ctypes` does not.
 
-Not here: the names of groups, and how long somebody waits for them.
+Not here: the names of groups, and the timeout of a lookup.
 """
 
 import ctypes
 from typing import Final
 
 GROUPS_MAX: Final = 65_536
-"""As many as Linux lets a user have."""
-
-_ROOM: Final = 64
-"""For so many groups at the first try."""
+"""The maximum that Linux allows for a user."""
 
 
 def group_ids(user: str, primary: int) -> list[int]:
-    """All groups of a user. The system says how many there are when there is no room for them.
+    """Return the numbers of all groups of a user.
 
     Raises:
         OSError: there are more than GROUPS_MAX.
     """
-    library, size = ctypes.CDLL(None), _ROOM
+    library, size = ctypes.CDLL(None), 64
     while True:
         gids, count = (ctypes.c_uint * size)(), ctypes.c_int(size)
         if library.getgrouplist(user.encode(), ctypes.c_uint(primary), gids, ctypes.byref(count)) >= 0:
             return list(gids[: count.value])
-        size = max(2 * size, count.value)
+        size = max(2 * size, count.value)  # the system returns the number that needs room
         if size > GROUPS_MAX:
             raise OSError(f"more than {GROUPS_MAX} groups")

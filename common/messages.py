@@ -32,30 +32,26 @@ def interface_name(name: str) -> str:
 
 
 class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
-    """What a message is and where it goes; on the wire an array in this order. Unknown trailing elements are
-    ignored.
-    """
+    """The kind and route of a message; on the wire an array in this order. Unknown trailing elements are ignored."""
 
     kind: str
     rm: str = ""
     """RM id; empty between processes when no RM is meant."""
     partition: str = ""
-    """Normalised name (`<rm-id>_<name>`); empty when the message is about none, or about several (see
-    `common/session.py`).
-    """
+    """Normalised name (`<rm-id>_<name>`); empty if the message is about none, or about several."""
     session: str = ""
-    """The RM's session: one life of one RM process."""
+    """The RM's session: new and random for each start of an RM."""
     seq: int = 0
     """Number of this message in its lane (session, partition, direction), from 1; 0 for what is not numbered."""
     ack: int = 0
-    """Highest number received in the opposite lane; 0 says nothing."""
+    """Highest number received in the opposite lane; 0 acknowledges nothing."""
     epoch: int = 0
-    """The lease under which a worker speaks; between broker and worker only."""
+    """The lease of a worker; between broker and worker only."""
     ref: str = ""
-    """Of a call or question: chosen by who asks, repeated by who answers."""
+    """Correlation id of a call or query: the caller chooses it, and the answer repeats it."""
     life: int = 0
-    """How often the partition has started anew in this session: numbers of an earlier life mean nothing in this one.
-    An RM repeats what the last `PartitionRestarted` said.
+    """The partition's generation: how often it has restarted without its state in this session. Numbers of an earlier
+    generation do not apply. An RM repeats the one of the last `PartitionRestarted`.
     """
 
 

@@ -1,9 +1,8 @@
-"""Families of figures, as every process tells its own: a JSON list, which the web service writes for Prometheus.
+"""Metric families, which each process sends as a JSON list and the web service writes for Prometheus.
 
-A family is a value. Those of one name from several processes become one on the page, so wherever they are made they
-have the same kind and the same help.
+Families of one name from several processes become one on the page, so all processes give them the same kind and help.
 
-Not here: which figures there are (each process's `figures.py` or `own_figures.py`), and the page (`webservice/`).
+Not here: the metrics of each process (its `metrics.py`), and the page (`webservice/metrics.py`).
 """
 
 from bisect import bisect_left
@@ -18,8 +17,8 @@ BOUNDS_S: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 class Histogram:
-    """What was observed. `counts` are not cumulative: those up to each bound but above the one before, and at the end
-    those above the last.
+    """Observed values by bucket. `counts` are not cumulative: each counts values up to its bound and above the one
+    before, the last counts values above all bounds.
     """
 
     __slots__ = ("bounds", "counts", "sum_s")
@@ -30,7 +29,7 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """It took this long once more."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
 
@@ -38,16 +37,14 @@ class Histogram:
 # Metric families ------------------------------------------------------------------------------------------------------
 
 Sample = tuple[tuple[str, ...], float]
-"""Label values, in the order of the family's labels, and the number."""
+"""Label values, in the order of the family's labels, and the value."""
 
 Distribution = tuple[tuple[str, ...], list[int], float]
-"""Label values, how many were observed up to each bound but above the one before (at the end those above the last),
-and the sum.
-"""
+"""Label values, the counts of a `Histogram`, and the sum of its values."""
 
 
 class Family(Struct, frozen=True, omit_defaults=True):
-    """Samples of one name; of a histogram the bounds of its buckets, and distributions instead of samples."""
+    """Samples of one name. A histogram has bounds and distributions instead of samples."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -59,7 +56,7 @@ class Family(Struct, frozen=True, omit_defaults=True):
 
 
 class EncodedFamily(Struct, frozen=True, omit_defaults=True):
-    """A family whose samples are encoded already: of many things that mostly are as they were the last time."""
+    """A family with encoded samples, for thousands of samples of which few have changed."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -73,25 +70,25 @@ _decoder: Final = Decoder(list[Family])
 
 
 def encode_families(found: Iterable[Family | EncodedFamily]) -> bytes:
-    """As it travels."""
+    """Encode families for another process."""
     return _encoder.encode(list(found))
 
 
 def encode_samples(samples: list[Sample]) -> bytes:
-    """Samples as they are encoded, to be put together with others."""
+    """Encode samples, to be joined with others."""
     return _encoder.encode(samples)[1:-1]
 
 
 def join_samples(pieces: Iterable[bytes]) -> Raw:
-    """Such samples, one after the other."""
+    """Join encoded samples."""
     return Raw(b"[" + b",".join(filter(None, pieces)) + b"]")
 
 
 def decode_families(body: bytes) -> list[Family]:
-    """What a process told.
+    """Decode the families of a process.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the body holds something else.
     """
     found = _decoder.decode(body)
     for family in found:
@@ -104,19 +101,19 @@ def decode_families(body: bytes) -> list[Family]:
 
 
 def counter(name: str, what: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
-    """What only ever grows, until its process begins anew."""
+    """Build a family whose values only grow until its process restarts."""
     return Family(name, "counter", what, labels, list(samples))
 
 
 def gauge(name: str, what: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
-    """What is so now."""
+    """Build a family of present values."""
     return Family(name, "gauge", what, labels, list(samples))
 
 
 def distribution(
     name: str, what: str, labels: tuple[str, ...], observed: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> Family:
-    """What was observed, by the values of the labels; all with the same bounds."""
+    """Build a histogram family; all histograms have the same bounds."""
     listed = list(observed)
     bounds = listed[0][1].bounds if listed else ()
     return Family(

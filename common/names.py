@@ -1,4 +1,4 @@
-"""What things may be called, and how a partition's name is made unique among resource managers.
+"""Names: which are valid, and how a partition's name becomes unique among RMs.
 
 Not here: queue paths in the tree (`engine/queues`), placement's own name cleaning (`engine/placement`).
 """
@@ -22,11 +22,11 @@ WORKER: Final = "partition_worker"
 RECORD: Final = "@record"
 FILE: Final = "@file"
 READER: Final = "@reader"
-"""Inside the broker's process: where versions of configurations are kept, the watched file, and who has large texts
-read. No partition can be called so."""
+"""Endpoints within the broker's process: its durable record, the watched file, and the validation of large texts. No
+partition can have these names."""
 
 JOURNAL: Final = "@journal"
-"""Inside a worker's process: where its steps are kept."""
+"""The endpoint of the journal within a worker's process."""
 
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
@@ -35,23 +35,22 @@ PREDICATE_PLUGINS: Final = "yunishard.predicates"
 """The entry point under which packages offer predicates."""
 
 OFF: Final = "off"
-"""In place of the address of a port: it is not opened."""
+"""In place of a port's address: the port is not opened."""
 
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 DISTINCT: Final = "~"
-"""Comes before the number in a `distinct_name`; no RM id and no partition name has it."""
+"""Precedes the number in a `distinct_name`; occurs in no RM id and no partition name."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
 GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")
 PERSON_LENGTH_MAX: Final = 256
-"""Characters of a user or group that somebody over REST is, or is in."""
+"""Characters of the name of a REST user, or of one of the user's groups."""
 
 WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-"""What texts of the configuration are trimmed of: Unicode's white space, without the separators U+001C to U+001F that
-Python counts among it."""
+"""White space around texts of the configuration: that of Unicode, without U+001C to U+001F, which Python adds to it."""
 
 ILLEGAL_QUEUE: Final = (
     "invalid queue name, max 64 characters consisting of alphanumeric characters and "
@@ -60,16 +59,15 @@ ILLEGAL_QUEUE: Final = (
 
 
 def is_person(text: str) -> bool:
-    """Whether it may be a user or group that somebody over REST is, or is in, and stand in a line of a log."""
+    """Whether this is a valid name of a REST user or group, which may also be written to a log line."""
     return 0 < len(text) <= PERSON_LENGTH_MAX and text.isprintable()
 
 
 def normalise_partition_name(rm_id: str, name: str) -> str:
-    """The name of an RM's partition inside the core: `<rm-id>_<name>`.
+    """Return the full name of an RM's partition: `<rm-id>_<name>`. An empty name is `default`.
 
-    An empty name is `default`; a name that already carries the sender's own prefix, or the bracket form `[rm-id]name`
-    that the scheduler interface's own core uses, comes out the same. Any other prefix is part of the name, so one RM
-    cannot reach another's partition.
+    A name with the RM's own prefix, or in the form `[rm-id]name` of YuniKorn's core, gives the same full name. Any
+    other prefix is part of the name, so an RM cannot reach a partition of another one.
     """
     if name.startswith(f"[{rm_id}]"):
         name = name[len(rm_id) + 2 :]
@@ -79,7 +77,7 @@ def normalise_partition_name(rm_id: str, name: str) -> str:
 
 
 def distinct_name(rm_id: str, name: str) -> str:
-    """The full name of a partition whose usual one, `normalise_partition_name`, belongs to a partition of another RM.
+    """Return the full name of a partition whose normalised name belongs to a partition of another RM.
 
     `a_b_default` can be `b_default` of RM `a` and `default` of RM `a_b`. All such pairs of RM and name have RM ids of
     different lengths, so `a_b_default~1` is only the one and `a_b_default~3` only the other.
@@ -88,19 +86,17 @@ def distinct_name(rm_id: str, name: str) -> str:
 
 
 def usual_name(full_name: str) -> str:
-    """The full name as the partition's own RM knows it, which learns of no other RM by it."""
+    """Return the full name that the partition's own RM uses, which reveals no other RM."""
     return full_name.partition(DISTINCT)[0]
 
 
 def external_name(rm_id: str, full_name: str) -> str:
-    """The partition's name as its own RM configured it."""
+    """Return the name of a partition in its RM's configuration."""
     return usual_name(full_name).removeprefix(f"{rm_id}_")
 
 
 def worker_name(partition: str, epoch: int) -> str:
-    """The worker of a partition under one lease, as a peer of the broker: one that lost its lease has another name than
-    the one that took over.
-    """
+    """Return the name of the worker of a partition under one lease, as a peer of the broker."""
     return f"{partition}#{epoch}"
 
 
@@ -108,14 +104,14 @@ def worker_name(partition: str, epoch: int) -> str:
 
 
 class RmIdError(ValueError):
-    """A text in which one of the ids is none that a resource manager can have; it says which."""
+    """A list with an invalid RM id, which the message names."""
 
 
 def parse_rm_ids(text: str) -> tuple[str, ...]:
-    """The ids in a text; blanks around them do not count.
+    """Return the ids in a list such as `rm-1, test-*`, where `*` stands for any text.
 
     Raises:
-        RmIdError: one that no resource manager can have.
+        RmIdError: no RM can have one of the ids.
     """
     found = tuple(name.strip() for name in text.split(","))
     for name in found:
@@ -125,5 +121,5 @@ def parse_rm_ids(text: str) -> tuple[str, ...]:
 
 
 def compile_rm_ids(rm_ids: Iterable[str]) -> re.Pattern[str]:
-    """What matches the whole id of every resource manager that one of these means."""
+    """Return a pattern that matches the whole id of each RM in a list."""
     return re.compile("|".join(".*".join(map(re.escape, one.split("*"))) for one in rm_ids) or "(?!)")

@@ -1,8 +1,8 @@
-"""The keys of the tokens with which people say over REST who they are: a JWKS file (RFC 7517).
+"""The keys of bearer tokens, with which REST users authenticate: a JWKS file (RFC 7517).
 
-Its entries are public keys of whoever issues tokens elsewhere, or secrets that `yunishard token` has made and signs
-with. What a key is decides alone how tokens are signed with it, whatever a token says: a public key is never taken for
-a secret, and a token without a signature for nothing.
+Its entries are public keys of a token issuer, or secrets that `yunishard token` makes and signs with. The key alone
+determines the algorithm of a signature, whatever the token's header contains: a public key is never used as a secret,
+and a token without a signature is never valid.
 
 Not here: tokens (`webservice/tokens.py`, `yunishard/commands/token.py`).
 """
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import jwt
 
 KEY_FILE_BYTES_MAX: Final = 256 << 10
-"""Of a larger file nothing is read: no issuer has so many keys."""
+"""A larger file is refused: no issuer has so many keys."""
 
 KEYS_MAX: Final = 100
 
 SECRET_BYTES: Final = 32
-"""Of a secret, at least, and of those that are made here: as long as what it signs with."""
+"""Minimum length of a secret, and the length of new ones: that of the hash it signs with."""
 
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
-"""A longer one would make each look at a token slow."""
+"""A longer key would make the verification of tokens slow."""
 
 SECRET: Final = "oct"  # noqa: S105 - the kind of key, no secret
 
@@ -41,17 +41,17 @@ ALGORITHMS: Final[Mapping[tuple[str, str], str]] = {
     ("OKP", "Ed25519"): "EdDSA",
     (SECRET, ""): "HS256",
 }
-"""By kind of key and its curve."""
+"""By type of key and its curve."""
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TokenKeyError(ValueError):
-    """A file of keys that cannot be used; one line that says why."""
+    """A file of keys that cannot be used; the message is one line."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What is looked at of a key, by the names of RFC 7517 and RFC 7518; the rest is for who computes with it."""
+    """The members of a key that are checked here, by the names of RFC 7517 and RFC 7518."""
 
     kty: str
     kid: str = ""
@@ -68,7 +68,7 @@ class _File(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key, and the one algorithm that it is for."""
+    """A key with its only algorithm."""
 
     id: str
     algorithm: str
@@ -76,7 +76,7 @@ class TokenKey:
 
     @property
     def is_secret(self) -> bool:
-        """Whether whoever has it can sign with it."""
+        """Whether it also signs tokens."""
         return self.algorithm == ALGORITHMS[SECRET, ""]
 
 
@@ -87,22 +87,21 @@ class TokenKeys:
     keys: tuple[TokenKey, ...]
 
     def find(self, key_id: str | None, algorithm: str) -> TokenKey | None:
-        """The key of a token with this header; one that names no key means the only one of its algorithm."""
+        """Return the key for a token with this header. Without a key id it is the only key of the algorithm."""
         found = [one for one in self.keys if one.algorithm == algorithm and key_id in (None, one.id)]
         return found[0] if len(found) == 1 else None
 
     @property
     def secret(self) -> TokenKey | None:
-        """The first one to sign with."""
+        """Return the first key that signs, if any."""
         return next((one for one in self.keys if one.is_secret), None)
 
 
 def parse_token_keys(text: bytes) -> TokenKeys:
-    """The keys in the text of a JWKS. Those that are not for signatures, or for algorithms that are not taken here, are
-    passed over: the files of issuers have some.
+    """Parse the text of a JWKS. Keys for other uses or algorithms are ignored: files of issuers have some.
 
     Raises:
-        TokenKeyError: it is no JWKS, or has no key for here, or one that is not as it must be.
+        TokenKeyError: it is not a JWKS, or has no usable key, or an invalid one.
     """
     try:
         entries = msgspec.json.decode(text, type=_File).keys
@@ -159,10 +158,10 @@ def _weakness(jwk: "jwt.PyJWK") -> str:
 
 
 def read_token_keys(file: Path) -> TokenKeys:
-    """The keys in a file. One with a secret must be readable for its owner only.
+    """Read the keys of a file. A file with a secret must be readable for its owner only.
 
     Raises:
-        TokenKeyError: in one line without the path.
+        TokenKeyError: the message is one line without the path.
     """
     try:
         with file.open("rb") as opened:
@@ -179,10 +178,10 @@ def read_token_keys(file: Path) -> TokenKeys:
 
 
 def write_secret(file: Path) -> str:
-    """Make a file with a new secret, which only this user may read; its id.
+    """Write a file with a new secret, which only this user may read; return the id of the key.
 
     Raises:
-        FileExistsError: there is such a file; it has not changed.
+        FileExistsError: the file exists; it has not changed.
         OSError: it cannot be written.
     """
     key_id = secrets.token_hex(4)

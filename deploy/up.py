@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final
 
-from common.compiled import found
+from common.compiled import find_engine
 from common.process import configure_logging, install_signal_handlers
 from common.settings import Settings, SettingsError, add_options, given_options
 from deploy.preflight import find_warnings, prepare
@@ -79,7 +79,7 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
     with prepare(settings) as resources:
         for line in find_warnings(settings):
             log.warning("%s", line)
-        compiled = None if settings.interpreted else found()
+        compiled = None if settings.interpreted else find_engine()
         if compiled is not None:
             log.info("workers run the compiled engine in %s", compiled)
         return asyncio.run(supervise(resources, commands, compiled=compiled))

@@ -122,7 +122,7 @@ class ZapAuthenticator:
 
     def find_objection(self, key: str, rm: str) -> str:
         """Return why the owner of this public key may not act for this RM; empty if it may."""
-        if self._list.admits(key, rm):
+        if self._list.allows(key, rm):
             return ""
         if key not in self._list.entries:
             return f"key {fingerprint(key)} is not on the allow-list any more"

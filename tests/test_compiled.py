@@ -76,12 +76,12 @@ def test_the_library_has_the_name_that_is_looked_for() -> None:
 
 def test_what_was_compiled_of_other_sources_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert compiled.found() is None
-    compiled.folder().mkdir(parents=True)
-    assert compiled.found() == compiled.folder()
-    assert compiled.used()
+    assert compiled.find_engine() is None
+    compiled.engine_folder().mkdir(parents=True)
+    assert compiled.find_engine() == compiled.engine_folder()
+    assert compiled.is_engine_compiled()
     monkeypatch.setattr(compiled, "PACKAGES", ("common",))
-    assert compiled.found() is None
+    assert compiled.find_engine() is None
 
 
 def test_each_file_counts_with_its_name_and_its_text() -> None:

@@ -138,7 +138,7 @@ class _Version(argparse.Action):
 
         from common import compiled
 
-        engine = " (compiled engine)" if compiled.used() else ""
+        engine = " (compiled engine)" if compiled.is_engine_compiled() else ""
         sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}{engine}\n")
         parser.exit()
 

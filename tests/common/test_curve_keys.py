@@ -118,7 +118,7 @@ def test_a_list_says_which_key_may_speak_for_whom() -> None:
     listed = parse_allow_list(f"# who may\n\n{KEY}  rm-1,test-*  # 2026-11-21 upstairs\n{OTHER}\trm-2\n")
     assert listed.entries[KEY] == AllowedKey(KEY, ("rm-1", "test-*"), comment="upstairs", since="2026-11-21")
     assert listed.entries[OTHER] == AllowedKey(OTHER, ("rm-2",))
-    assert [rm for rm in ("rm-1", "test-", "test-7", "rm-2", "rm-11", "atest-1", "") if listed.admits(KEY, rm)] == [
+    assert [rm for rm in ("rm-1", "test-", "test-7", "rm-2", "rm-11", "atest-1", "") if listed.allows(KEY, rm)] == [
         "rm-1",
         "test-",
         "test-7",
@@ -126,14 +126,14 @@ def test_a_list_says_which_key_may_speak_for_whom() -> None:
 
 
 def test_a_key_that_is_not_listed_speaks_for_nobody() -> None:
-    assert not parse_allow_list(f"{KEY} *").admits(OTHER, "rm-1")
+    assert not parse_allow_list(f"{KEY} *").allows(OTHER, "rm-1")
 
 
 def test_a_star_admits_only_what_can_be_an_id() -> None:
     listed = parse_allow_list(f"{KEY} *")
-    assert listed.admits(KEY, "x" * 64)
-    assert not listed.admits(KEY, "x" * 65)
-    assert not listed.admits(KEY, "rm 1")
+    assert listed.allows(KEY, "x" * 64)
+    assert not listed.allows(KEY, "x" * 65)
+    assert not listed.allows(KEY, "rm 1")
 
 
 def test_an_entry_is_written_as_it_is_read() -> None:

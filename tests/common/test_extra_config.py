@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.extra_config import DEFAULTS, Effective, ExtraConfig, effective, level_for, read
+from common.extra_config import DEFAULTS, Effective, ExtraConfig, base_level, effective, logger_levels, read
 
 
 def test_without_a_word_the_defaults_hold() -> None:
@@ -84,29 +84,17 @@ def test_the_interval_of_health_checks(text: str, interval_s: float) -> None:
         ("-7", -1),
         ("2", 2),
         ("99", 5),
-        ("loud", 0),
+        ("loud", None),
     ],
 )
-def test_levels_have_names_and_numbers(text: str, level: int) -> None:
-    assert level_for("core", {"log.level": text}) == level
-
-
-def test_the_most_specific_prefix_decides_the_level() -> None:
-    values = {"log.level": "error", "log.core.scheduler.level": "debug", "log.core.scheduler.node.level": "warn"}
-    assert level_for("core.rmproxy", values) == 2
-    assert level_for("core.scheduler", values) == -1
-    assert level_for("core.scheduler.queue", values) == -1
-    assert level_for("core.scheduler.node", values) == 1
-    assert level_for("core.schedulers", values) == 2, "a prefix ends at a dot"
-
-
-def test_a_bad_level_leaves_the_decision_to_the_next_prefix() -> None:
-    assert level_for("core.scheduler", {"log.core.scheduler.level": "loud", "log.core.level": "warn"}) == 1
+def test_levels_have_names_and_numbers(text: str, level: int | None) -> None:
+    assert base_level({"log.level": text}) == level
+    assert logger_levels({"log.core.scheduler.level": text}) == ({} if level is None else {"core.scheduler": level})
 
 
 @pytest.mark.parametrize("key", ["log.core..level", "log.core .level", "log..level", "log.core.levels"])
 def test_keys_of_loggers_that_cannot_be_are_ignored(key: str) -> None:
-    assert level_for("core.", {key: "debug"}) == level_for("core", {key: "debug"}) == 0
+    assert logger_levels({key: "debug"}) == {}
 
 
 def test_people_see_every_setting_with_what_is_in_force() -> None:

@@ -171,7 +171,7 @@ def _extra(data: bytes) -> None:
     values = {str(name): str(value) for name, value in tree.items()} if isinstance(tree, dict) else {}
     extra_config.read(values)
     list(extra_config.effective(values))
-    extra_config.level_for("core.rmproxy", values)
+    extra_config.logger_levels(values)
 
 
 def _durable(folder: Path) -> dict[str, Target]:
