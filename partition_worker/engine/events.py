@@ -158,26 +158,23 @@ def record_quota(state: PartitionState, queue: Queue, maximum: Limit | None, gua
 
 def record_quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
     """Record a change of whether the user and group of an ask have room for it."""
-    if ask.lacks_quota is not found:
-        return
-    ask.lacks_quota = not found
-    if found:
-        record_request(state, ask, f"Request '{ask.key}' fits in the available user quota")
-        return
-    amounts = f"(requested {text(ask.resources)}, available {text(account.headroom() or {})})"
-    record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
+    if ask.lacks_quota is found:
+        ask.lacks_quota = not found
+        problem = f"exceeds the available user quota {_format_lack(ask, account.headroom())}"
+        record_request(state, ask, f"Request '{ask.key}' {'fits in the available user quota' if found else problem}")
 
 
 def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
     """Record a change of whether the queues of an ask have room for it."""
-    if ask.lacks_queue_room is not found:
-        return
-    ask.lacks_queue_room = not found
-    if found:
-        record_request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
-        return
-    amounts = f"(requested {text(ask.resources)}, available {text(headroom(leaf) or {})})"
-    record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
+    if ask.lacks_queue_room is found:
+        ask.lacks_queue_room = not found
+        problem = f"does not fit in queue '{leaf.path}' {_format_lack(ask, headroom(leaf))}"
+        outcome = f"has become schedulable in queue '{leaf.path}'" if found else problem
+        record_request(state, ask, f"Request '{ask.key}' {outcome}")
+
+
+def _format_lack(ask: Allocation, available: Limit | None) -> str:
+    return f"(requested {text(ask.resources)}, available {text(available or {})})"
 
 
 def record_unschedulable(state: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:

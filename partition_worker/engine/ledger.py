@@ -37,7 +37,7 @@ def remove_ask(
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
     _withdraw_ask(state, application, ask)
-    headroom.no_longer_expect(application.queue, ask.resources)
+    headroom.subtract(application.queue, "pending", ask.resources)
     del state.allocations[ask.key]
     if ask.placeholder:
         placeholder_ended(state, application, ask)
@@ -58,7 +58,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
         expect_placeholder(state, application, allocation)
-    headroom.charge(application.queue, allocation.resources)
+    headroom.add(application.queue, "allocated", allocation.resources)
     _bind(state, application, allocation, node)
 
 
@@ -131,7 +131,7 @@ def begin_swap(
     then, but on a different node the ask already takes room.
     """
     _withdraw_ask(state, application, ask)
-    headroom.no_longer_expect(application.queue, ask.resources)
+    headroom.subtract(application.queue, "pending", ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
@@ -163,7 +163,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
         state.nodes.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
-    headroom.charge(application.queue, ask.resources)
+    headroom.add(application.queue, "allocated", ask.resources)
     _count(state, application, ask)
     events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
     events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
@@ -191,14 +191,14 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     assert not allocation.released, allocation.key
     allocation.preempted = True
     application.withdraw_placeholder(allocation)
-    headroom.preempt(application.queue, allocation.resources)
+    headroom.add(application.queue, "preempting", allocation.resources)
 
 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
-    headroom.no_longer_expect(application.queue, ask.resources)
+    headroom.subtract(application.queue, "pending", ask.resources)
     application.resize_ask(ask, dict(resources))
-    headroom.expect(application.queue, ask.resources)
+    headroom.add(application.queue, "pending", ask.resources)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
     if ask.held:
@@ -216,9 +216,9 @@ def resize_allocation(
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
     if allocation.key in application.allocations:
-        headroom.charge(application.queue, delta)
+        headroom.add(application.queue, "allocated", delta)
         if allocation.preempted:
-            headroom.preempt(application.queue, delta)
+            headroom.add(application.queue, "preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
     allocation.resize(dict(resources))
@@ -246,9 +246,9 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     allocating = discount_allocating(before, name)
     state.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
-    headroom.preempted(before, preempting)
-    headroom.refund(before, application.charged)
-    headroom.no_longer_expect(before, application.pending)
+    headroom.subtract(before, "preempting", preempting)
+    headroom.subtract(before, "allocated", application.charged)
+    headroom.subtract(before, "pending", application.pending)
     exchange_priority(before, priority, None)
     state.usage.decrease(application, dict(application.charged))
     lifecycle.forget(state, application)
@@ -266,9 +266,9 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
         if not counted:
             state.usage.discount(application)
     exchange_priority(leaf, None, priority)
-    headroom.expect(leaf, application.pending)
-    headroom.charge(leaf, application.charged)
-    headroom.preempt(leaf, preempting)
+    headroom.add(leaf, "pending", application.pending)
+    headroom.add(leaf, "allocated", application.charged)
+    headroom.add(leaf, "preempting", preempting)
     if allocating:
         count_allocating(leaf, name)
     state.readiness.touch(before)
@@ -287,7 +287,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
     before = application.asks.priority
     application.add_ask(ask)
     state.allocations[ask.key] = ask
-    headroom.expect(application.queue, ask.resources)
+    headroom.add(application.queue, "pending", ask.resources)
     _update_order(state, application, before)
     if ask.held:
         offer_swap(state, application, ask)
@@ -308,9 +308,9 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
         _unbind(state, application, node, allocation)
-    headroom.refund(application.queue, allocation.resources)
+    headroom.subtract(application.queue, "allocated", allocation.resources)
     if allocation.preempted:
-        headroom.preempted(application.queue, allocation.resources)
+        headroom.subtract(application.queue, "preempting", allocation.resources)
     application.remove_allocation(allocation)
     application.record_usage(allocation, instance_type, int(state.now * 1e9))
     state.usage.decrease(application, allocation.resources)

@@ -4,7 +4,7 @@ Functions that charge or check a leaf and every queue above it; they cost the de
 room on nodes are separate.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from common.messages import Resources
 from common.resources import (
@@ -23,6 +23,9 @@ from common.resources import (
 )
 from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.queue import Queue
+
+Total = Literal["allocated", "pending", "preempting"]
+"""The sum of native allocations, of asks without a node, or of preempted allocations."""
 
 
 def has_room(leaf: Queue, amounts: Amounts, kept: Resources = NOTHING) -> bool:
@@ -91,20 +94,23 @@ def headroom(queue: Queue) -> Limit | None:
     return room
 
 
-def charge(leaf: Queue, amount: Resources) -> None:
-    """Add an amount to the allocated sums of the path, whether or not there is room."""
+def add(leaf: Queue, total: Total, amount: Resources) -> None:
+    """Add an amount to a sum of every queue of the path, whether or not there is room."""
     for level in leaf.ancestry():
-        add_to(level.allocated, amount)
+        add_to(getattr(level, total), amount)
 
 
-def refund(leaf: Queue, amount: Resources) -> None:
-    """Undo `charge`."""
+def subtract(leaf: Queue, total: Total, amount: Resources) -> None:
+    """Subtract an amount from a sum of every queue of the path; no sum may become negative."""
     for level in leaf.ancestry():
-        _take_back(level, level.allocated, amount)
+        amounts = getattr(level, total)
+        for kind, value in amount.items():
+            left = amounts[kind] = amounts.get(kind, 0) - value
+            assert left >= 0, (level.path, total, amounts, amount)
 
 
 def settle(leaf: Queue, amount: Resources) -> None:
-    """Turn a pending amount into an allocated one: `no_longer_expect` and `charge` in one walk."""
+    """Turn a pending amount into an allocated one: as `subtract` and `add` do, but in one walk."""
     amounts = tuple(amount.items())
     for level in leaf.ancestry():
         pending, allocated = level.pending, level.allocated
@@ -112,37 +118,6 @@ def settle(leaf: Queue, amount: Resources) -> None:
             left = pending[kind] = pending.get(kind, 0) - value
             assert left >= 0, (level.path, pending, amount)
             allocated[kind] = allocated.get(kind, 0) + value
-
-
-def preempt(leaf: Queue, amount: Resources) -> None:
-    """Count an amount of what is charged as being preempted."""
-    for level in leaf.ancestry():
-        add_to(level.preempting, amount)
-
-
-def preempted(leaf: Queue, amount: Resources) -> None:
-    """Undo `preempt`."""
-    for level in leaf.ancestry():
-        _take_back(level, level.preempting, amount)
-
-
-def expect(leaf: Queue, amount: Resources) -> None:
-    """Add an amount to the pending sums of the path."""
-    for level in leaf.ancestry():
-        add_to(level.pending, amount)
-
-
-def no_longer_expect(leaf: Queue, amount: Resources) -> None:
-    """Undo `expect`."""
-    for level in leaf.ancestry():
-        _take_back(level, level.pending, amount)
-
-
-def _take_back(level: Queue, total: Resources, amount: Resources) -> None:
-    """Subtract an amount from a sum of this queue."""
-    for kind, value in amount.items():
-        left = total[kind] = total.get(kind, 0) - value
-        assert left >= 0, (level.path, total, amount)
 
 
 # Gangs ----------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from partition_worker.engine.preemption.quota_enforcement import (
     list_quota_candidates,
     split_among_leaves,
 )
-from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, charge, preempt
+from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, add
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -165,7 +165,7 @@ def using(queues: str, **used: Resources) -> Trial:
     """Queues and what is charged to their leaves, named without `root.` and with `_` for dots."""
     trial = Trial(queues)
     for name, amount in used.items():
-        charge(trial.queue("root." + name.replace("_", ".")), amount)
+        add(trial.queue("root." + name.replace("_", ".")), "allocated", amount)
     return trial
 
 
@@ -198,9 +198,9 @@ def test_of_several_guarantees_the_one_that_is_exceeded_most_counts() -> None:
 
 def test_what_was_asked_back_already_counts_as_gone() -> None:
     trial = using("root.a max=memory:10", a={"memory": 16})
-    preempt(trial.queue("root.a"), {"memory": 4})
+    add(trial.queue("root.a"), "preempting", {"memory": 4})
     assert excess_to_claim(trial.queue("root.a")) == {"memory": 2}
-    preempt(trial.queue("root.a"), {"memory": 2})
+    add(trial.queue("root.a"), "preempting", {"memory": 2})
     assert excess_to_claim(trial.queue("root.a")) == {}
 
 

@@ -7,15 +7,13 @@ from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.queues.headroom import (
     NO_QUOTA_PREEMPTION,
     QuotaTerms,
-    charge,
-    expect,
+    add,
     gang_objection,
     has_room,
     headroom,
-    no_longer_expect,
     quota_preemption_time,
-    refund,
     start_quota_timers,
+    subtract,
 )
 from tests.builders import nodes
 from tests.trial import Trial
@@ -30,7 +28,7 @@ def test_without_any_maximum_there_is_no_limit() -> None:
 def test_every_level_counts_and_the_tightest_decides() -> None:
     trial = Trial("root.p max=memory:10,gpu:1; root.p.a max=memory:8; root.p.b").takes(nodes("n1 memory=100 gpu=4"))
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")
-    charge(b, {"memory": 5})
+    add(b, "allocated", {"memory": 5})
     assert headroom(a) == {"memory": 5, "gpu": 1}
     assert has_room(a, amounts_of({"memory": 5, "gpu": 1}))
     assert not has_room(a, amounts_of({"memory": 6}))
@@ -50,7 +48,7 @@ def test_a_type_that_the_cluster_lacks_has_no_room_in_the_root() -> None:
 
 def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
     leaf = Trial("root.a max=memory:8,gpu:1").queue("root.a")
-    charge(leaf, {"memory": 20})
+    add(leaf, "allocated", {"memory": 20})
     assert headroom(leaf) == {"memory": -12, "gpu": 1}
     assert not has_room(leaf, amounts_of({"memory": 1}))
     assert has_room(leaf, amounts_of({"memory": 0, "gpu": 1}))
@@ -59,24 +57,24 @@ def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
 def test_charges_and_expectations_go_up_to_the_root_and_come_back() -> None:
     trial = Trial("root.p.a; root.b")
     leaf, parent, root, other = (trial.queue(path) for path in ("root.p.a", "root.p", "root", "root.b"))
-    charge(leaf, {"memory": 3})
-    expect(leaf, {"memory": 2})
+    add(leaf, "allocated", {"memory": 3})
+    add(leaf, "pending", {"memory": 2})
     assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 3}] * 3
     assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 2}] * 3
     assert (other.allocated, other.pending) == ({}, {})
-    refund(leaf, {"memory": 3})
-    no_longer_expect(leaf, {"memory": 2})
+    subtract(leaf, "allocated", {"memory": 3})
+    subtract(leaf, "pending", {"memory": 2})
     assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
     assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
 
 
 def test_taking_back_more_than_was_charged_is_a_defect() -> None:
     leaf = Trial("root.a").queue("root.a")
-    charge(leaf, {"memory": 3})
+    add(leaf, "allocated", {"memory": 3})
     with pytest.raises(AssertionError, match=r"root\.a"):
-        refund(leaf, {"memory": 4})
+        subtract(leaf, "allocated", {"memory": 4})
     with pytest.raises(AssertionError, match=r"root\.a"):
-        no_longer_expect(leaf, {"memory": 1})
+        subtract(leaf, "pending", {"memory": 1})
 
 
 # Gang -----------------------------------------------------------------------------------------------------------------
@@ -200,16 +198,16 @@ def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maxim
     queues = "root.p max=memory:9 quota.preemption.delay=5s; root.p.a max=memory:3; root.p.b max=memory:3"
     trial = Trial(queues).takes(nodes("n1 memory=100"))
     parent, a, root = trial.queue("root.p"), trial.queue("root.p.a"), trial.queue("root")
-    charge(a, {"memory": 3})
+    add(a, "allocated", {"memory": 3})
     assert not start_quota_timers(a, NOW)
-    charge(a, {"memory": 3})
+    add(a, "allocated", {"memory": 3})
     assert start_quota_timers(a, NOW)
     assert (a.quota_preemption_at, parent.quota_preemption_at, root.quota_preemption_at) == (
         NOW + 5,
         NO_QUOTA_PREEMPTION,
         NO_QUOTA_PREEMPTION,
     )
-    charge(a, {"memory": 4})
+    add(a, "allocated", {"memory": 4})
     assert start_quota_timers(a, NOW + 1)
     assert (a.quota_preemption_at, parent.quota_preemption_at) == (NOW + 5, NOW + 6)
     assert not start_quota_timers(a, NOW + 2)
@@ -220,5 +218,5 @@ def test_what_grows_sets_no_time_without_a_delay_a_maximum_or_a_configured_queue
     trial = Trial(f"root.a max=memory:1; root.b {delay}; root.c max=memory:1 {delay}")
     trial.queue("root.c").managed = False
     for path in ("root.a", "root.b", "root.c"):
-        charge(trial.queue(path), {"memory": 2})
+        add(trial.queue(path), "allocated", {"memory": 2})
         assert not start_quota_timers(trial.queue(path), NOW)
