@@ -411,29 +411,23 @@ class ResourceManager:
             self._driver.flush()
 
     async def _take(self) -> Result:
+        """Wait for the next result."""
         if self._is_consumed:
             raise UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
         self._is_consumed = True
         try:
-            while (result := self._next()) is None:
+            while True:
+                if isinstance(self._session.end_reason, Closed):
+                    raise StopAsyncIteration
+                self._driver.check()
+                if (result := self._driver.next_result()) is not None:
+                    break
+                self._driver.check()
                 await self._driver.changed.wait()
         finally:
             self._is_consumed = False
-        return result
-
-    def _next(self) -> Result | None:
-        if isinstance(self._session.end_reason, Closed):
-            raise StopAsyncIteration
-        self._driver.check()
-        was_hungry = self._driver.is_hungry
-        result = self._session.next_result()
-        self._driver.flush()
-        if result is None:
-            self._driver.check()
-        elif isinstance(result.news, rm_messages.ReleasesIgnored):
+        if isinstance(result.news, rm_messages.ReleasesIgnored):
             self._warn_ignored(result.partition, result.news)
-        if not was_hungry:
-            self._driver.read_soon()
         return result
 
     def _warn_ignored(self, partition: str, news: rm_messages.ReleasesIgnored) -> None:

@@ -19,6 +19,7 @@ from common.session import EncodedMessage
 from common.wire import BODY_BYTES_MAX, NEVER, encode_frames
 from yunishard.exceptions import ConnectFailed, KeyRefused
 from yunishard.liveness import Liveness
+from yunishard.results import Result
 from yunishard.session import READ_AHEAD_MESSAGES, ClientSession
 
 StateDump = Callable[[], str | Awaitable[str]]
@@ -132,7 +133,7 @@ class SessionDriver:
         while not holds():
             self.check()
             self._waiting += 1
-            self.read_soon()
+            self._read_soon()
             try:
                 await self.changed.wait()
             finally:
@@ -146,7 +147,16 @@ class SessionDriver:
             self._liveness.record_sent(now)
         self._follow_session(now)
 
-    def read_soon(self) -> None:
+    def next_result(self) -> Result | None:
+        """Return the next result of the session, if there is one, and read on if the buffer was full."""
+        was_hungry = self.is_hungry
+        result = self._session.next_result()
+        self.flush()
+        if not was_hungry:
+            self._read_soon()
+        return result
+
+    def _read_soon(self) -> None:
         """Read messages in the next turn of the event loop; to be called when `is_hungry` has become True."""
         if not self._is_read_scheduled and not self._socket.closed:
             self._is_read_scheduled = True
@@ -201,7 +211,7 @@ class SessionDriver:
         """Send, or drop the message if there is no connection: the session continues on the next one."""
         if not self._is_connected or self._socket.closed:
             return
-        self.read_soon()  # using the socket may reset the descriptor, which signals received messages
+        self._read_soon()  # using the socket may reset the descriptor, which signals received messages
         if _is_readable(self._monitor):
             return  # the connection broke: the first message on the next one must be that of `ClientSession.start`
         try:
@@ -221,7 +231,7 @@ class SessionDriver:
             except zmq.Again:
                 return
             self._receive(frames)
-        self.read_soon()
+        self._read_soon()
 
     def _handle_socket_events(self) -> None:
         while not self._socket.closed and _is_readable(self._monitor):
