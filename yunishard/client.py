@@ -207,10 +207,7 @@ class ResourceManager:
             Closed: `close` was called.
             UpdateTooLarge: a single item is larger than a message may be.
         """
-        function = "update_nodes()"
-        return self._send(
-            split_by_size(lambda items, _: rm_messages.NodeRequest(nodes=items), nodes, function=function)
-        )
+        return self._send(split_by_size(_build_node_request, nodes, function="update_nodes()"))
 
     @check_arguments
     def update_applications(
