@@ -112,6 +112,7 @@ CONNECT_S_MAX: Final = 30.0
 SILENCE_S_MAX: Final = 30.0
 """The replay gives up after so many seconds without an answer and without anything due."""
 RATE_WINDOW_S: Final = 3.0
+"""Progress shows the rate of allocations over these seconds."""
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -160,21 +161,6 @@ def replay_file(options: Options) -> int:
     return asyncio.run(ReplayDriver(options, planned, malformed=log.malformed_count).run())
 
 
-class Rate:
-    """Growth of a counter per second, over the last `RATE_WINDOW_S` seconds."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, int]] = deque()
-
-    def add_sample(self, real_s: float, count: int) -> float:
-        """Add a sample of the counter and return the rate; 0 for the first sample."""
-        self._samples.append((real_s, count))
-        while len(self._samples) > 2 and self._samples[1][0] <= real_s - RATE_WINDOW_S:
-            self._samples.popleft()
-        first_s, first = self._samples[0]
-        return (count - first) / (real_s - first_s) if real_s > first_s else 0.0
-
-
 class ReplayDriver:
     """Runs one replay against one core, in the main thread, as it handles signals."""
 
@@ -192,10 +178,14 @@ class ReplayDriver:
 
     async def run(self) -> int:
         """Connect, replay, and print the summary; return the exit status."""
-        address = self._options.address
+        options, config = self._options, self._replay.plan.build_configuration()
+        keys = options.keys if options.address else ""
         with self._interruptible():
             try:
-                async with nullcontext(address) if address else local_system() as core, await self._connect(core) as rm:
+                async with (
+                    nullcontext(options.address) if options.address else local_system() as address,
+                    connect(address, rm_id=options.rm_id, config=config, keys=keys, timeout_s=CONNECT_S_MAX) as rm,
+                ):
                     return await self._replay_with(rm)
             except asyncio.CancelledError:
                 if self._signal is None:
@@ -204,11 +194,6 @@ class ReplayDriver:
                 raise CommandFailed(text, status=128 + self._signal) from None
             except (LocalSystemError, RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
                 raise CommandFailed(str(error), status=UNUSABLE) from None
-
-    async def _connect(self, address: str) -> ResourceManager:
-        options, config = self._options, self._replay.plan.build_configuration()
-        keys = options.keys if options.address else ""
-        return await connect(address, rm_id=options.rm_id, config=config, keys=keys, timeout_s=CONNECT_S_MAX)
 
     async def _replay_with(self, rm: ResourceManager) -> int:
         in_json = self._options.json
@@ -258,7 +243,8 @@ class ReplayDriver:
     async def _tick(
         self, rm: ResourceManager, receiver: "asyncio.Task[None]", interval_s: float, show: Callable[[Progress], None]
     ) -> None:
-        rate, shown_s, replay = Rate(), 0.0, self._replay
+        shown_s, replay = 0.0, self._replay
+        samples: deque[tuple[float, int]] = deque(maxlen=max(2, round(RATE_WINDOW_S / interval_s) + 1))
         while replay.phase != "over":
             now = monotonic()
             if receiver.done():
@@ -270,7 +256,9 @@ class ReplayDriver:
                 await self._send(rm, replay.due(self._log_s(now)))
             if now - shown_s >= interval_s:
                 shown_s = now
-                per_s = rate.add_sample(now, sum(tally.allocations for tally in replay.tallies.values()))
+                samples.append((now, sum(tally.allocations for tally in replay.tallies.values())))
+                (first_s, first), (_, last) = samples[0], samples[-1]
+                per_s = (last - first) / (now - first_s) if now > first_s else 0.0
                 log_s, elapsed_s = self._log_s(now), self._elapsed_s(now)
                 show(Progress(replay=replay, log_s=log_s, elapsed_s=elapsed_s, allocations_per_s=per_s))
             await asyncio.sleep(TICK_S)

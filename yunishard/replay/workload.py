@@ -118,7 +118,8 @@ def parse_log(stream: BufferedIOBase, *, strict: bool = False) -> Log:
         number += 1
         try:
             if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
-                _skip_line(stream)
+                while (rest := stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+                    pass
                 raise MalformedLineError(f"longer than {LINE_BYTES_MAX} bytes")
             line = line.strip()
             if line.startswith(b";"):
@@ -172,11 +173,6 @@ def _unpack(file: BufferedIOBase) -> BufferedIOBase:
     is_packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     return gzip.GzipFile(fileobj=file, mode="rb") if is_packed else file
-
-
-def _skip_line(stream: BufferedIOBase) -> None:
-    while (rest := stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
-        pass
 
 
 def _quote(text: bytes) -> str:

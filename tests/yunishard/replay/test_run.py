@@ -32,18 +32,8 @@ from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.replay import run
 from yunishard.replay.machine import Batch
-from yunishard.replay.run import LocalSystemError, Options, Rate, ReplayDriver, local_system, replay_file
+from yunishard.replay.run import LocalSystemError, Options, ReplayDriver, local_system, replay_file
 from yunishard.replay.workload import plan
-
-
-def test_a_rate_forgets_what_is_long_ago() -> None:
-    rate = Rate()
-    assert rate.add_sample(0.0, 0) == 0.0
-    assert rate.add_sample(1.0, 100) == 100.0
-    for second in range(2, 10):
-        steady = rate.add_sample(float(second), 100 + 10 * (second - 1))
-    assert steady == 10.0
-
 
 READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
 
