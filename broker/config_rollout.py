@@ -4,10 +4,9 @@
       |                              |                                      those that left the configuration)
       +--any no, or timeout----------+--it cannot be recorded--> aborted    (AbortConfig to all)
 
-A `Rollout` counts the votes. A `ConfigChange` (a registration or an update) adds what the configuration means to the
-RM; each RM has at most one in progress. The decision is recorded before it takes effect: a broker that dies before has
-changed nothing, one that dies after finds the decision in its record. Not here: what a change means (`rm_sessions.py`,
-`config_updates.py`).
+A `ConfigChange` (a registration or an update) collects the votes; each RM has at most one in progress. The decision is
+recorded before it takes effect: a broker that dies before has changed nothing, one that dies after finds the decision
+in its record. Not here: what a change means (`rm_sessions.py`, `config_updates.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -36,15 +35,23 @@ NAMES_MAX: Final = 10
 """Partitions that a refusal names; the others are counted."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Rollout:
-    """The vote on one configuration."""
+@dataclass(kw_only=True)
+class ConfigChange(ABC):
+    """A registration or an update in progress: the vote on one configuration, and what it means to the RM."""
+
+    label: ClassVar[str]
+    """For sentences that end with `of RM x`."""
 
     number: int
+    """Of the roll-out."""
     rm: str
     session: str
+    """The id of the session that the configuration is for."""
     configs: dict[str, PartitionConfig]
     """By full partition name."""
+    version: control_messages.ConfigVersion | None
+    """The new entry of the history; None if the text in force stays the same."""
+    started_at: float
     deadline: float
     extensible_until: float = 0.0
     """Votes extend the deadline up to this time; 0 if they do not."""
@@ -56,6 +63,10 @@ class Rollout:
     """Partition to how its worker ended during the vote without a reason of its own."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only used for membership and size."""
+    recording: int = 0
+    """The number under which the decision is being recorded; 0 before the decision."""
+    order: int = 0
+    """Position in the order of registration of new partitions, once the decision has been made."""
 
     def build_prepare(self, registry: Registry, partition: str) -> Outgoing:
         """Ask a worker for its vote."""
@@ -73,23 +84,6 @@ class Rollout:
         kind, generation = type(message).__name__, self.generations.get(partition, 0)
         header = Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=generation)
         return make_outgoing(registry.slots[partition].worker, message, header)
-
-
-class ConfigChange(ABC):
-    """A registration or an update in progress."""
-
-    label: ClassVar[str]
-    """For sentences that end with `of RM x`."""
-
-    def __init__(self, rollout: Rollout, version: control_messages.ConfigVersion | None) -> None:
-        self.rollout = rollout
-        self.version = version
-        """The new entry of the history; None if the text in force stays the same."""
-        self.recording = 0
-        """The number under which the decision is being recorded; 0 before the decision."""
-        self.order = 0
-        """Position in the order of registration of new partitions, once the decision has been made."""
-        self.started_at = rollout.deadline - ROLLOUT_MAX_S
 
     @abstractmethod
     def plan_session(self, state: BrokerState) -> RmSession:
@@ -115,7 +109,7 @@ class ConfigChanges:
     @property
     def deadline(self) -> float:
         """When the first roll-out times out."""
-        return min((one.rollout.deadline for one in self._in_progress.values()), default=NEVER)
+        return min((one.deadline for one in self._in_progress.values()), default=NEVER)
 
     def find(self, rm: str) -> ConfigChange | None:
         """The change of this RM."""
@@ -125,24 +119,24 @@ class ConfigChanges:
         """The change that this partition takes part in."""
         slot = self._state.registry.slots.get(partition)
         change = self._in_progress.get(slot.rm) if slot else None
-        return change if change is not None and partition in change.rollout.configs else None
+        return change if change is not None and partition in change.configs else None
 
     def extend_deadlines(self, seconds: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""
         for change in self._in_progress.values():
-            change.rollout.deadline += seconds
-            change.rollout.extensible_until += seconds if change.rollout.extensible_until else 0.0
+            change.deadline += seconds
+            change.extensible_until += seconds if change.extensible_until else 0.0
 
     def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
-        rollout, registry = change.rollout, self._state.registry
-        self._in_progress[rollout.rm] = change
-        present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).is_present]
-        return [rollout.build_prepare(registry, partition) for partition in present] or self._decide(change)
+        registry = self._state.registry
+        self._in_progress[change.rm] = change
+        present = [partition for partition in change.configs if registry.assign_slot(change.rm, partition).is_present]
+        return [change.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
     def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:
         change = self.find_for_partition(partition)
-        if change is None or change.rollout.number != vote.rollout:
+        if change is None or change.number != vote.rollout:
             self._note_objection(partition, vote)
             return []
         if change.recording:
@@ -150,9 +144,8 @@ class ConfigChanges:
         if vote.reason:
             refusal = ChangeRefused(HTTPStatus.CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
             return self.abort(change, refusal, "objected")
-        rollout = change.rollout
-        rollout.accepted.add(partition)
-        rollout.deadline = max(rollout.deadline, min(now + ROLLOUT_MAX_S, rollout.extensible_until))
+        change.accepted.add(partition)
+        change.deadline = max(change.deadline, min(now + ROLLOUT_MAX_S, change.extensible_until))
         return self._decide(change)
 
     def _note_objection(self, partition: str, vote: control_messages.ConfigVote) -> None:
@@ -170,10 +163,10 @@ class ConfigChanges:
         time.
         """
         change = self.find_for_partition(partition)
-        if change is None or change.recording or partition in change.rollout.accepted:
+        if change is None or change.recording or partition in change.accepted:
             return []
         if not ended.cannot_start:
-            change.rollout.endings[partition] = ended.reason
+            change.endings[partition] = ended.reason
             return []
         name = usual_name(partition)
         reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
@@ -187,7 +180,7 @@ class ConfigChanges:
         counters = self._state.counters
         counters.rollouts["committed"] += 1
         counters.rollout_s.observe(max(0.0, now - change.started_at))
-        rm = change.rollout.rm
+        rm = change.rm
         if change.version is not None:
             self._state.versions.add_version(rm, change.version)
         del self._in_progress[rm]
@@ -196,34 +189,34 @@ class ConfigChanges:
     def expire(self, now: float) -> list[Outgoing]:
         """Abort the roll-outs that have timed out."""
         sends: list[Outgoing] = []
-        for change in [one for one in self._in_progress.values() if one.rollout.deadline <= now]:
-            waited_s = change.rollout.deadline - change.started_at
-            refusal = ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, self._explain_timeout(change.rollout, waited_s))
+        for change in [one for one in self._in_progress.values() if one.deadline <= now]:
+            waited_s = change.deadline - change.started_at
+            refusal = ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, self._explain_timeout(change, waited_s))
             sends += self.abort(change, refusal, "expired")
         return sends
 
-    def _explain_timeout(self, rollout: Rollout, waited_s: float) -> str:
+    def _explain_timeout(self, change: ConfigChange, waited_s: float) -> str:
         """Which workers did not vote, and why if one of them is known to have ended."""
-        missing = [partition for partition in rollout.configs if partition not in rollout.accepted]
+        missing = [partition for partition in change.configs if partition not in change.accepted]
         slots = self._state.registry.slots
         names = ", ".join(map(usual_name, missing[:NAMES_MAX]))
         if len(missing) > NAMES_MAX:
-            names += f" and {len(missing) - NAMES_MAX} more (of {len(rollout.configs)} partitions)"
+            names += f" and {len(missing) - NAMES_MAX} more (of {len(change.configs)} partitions)"
         reason = f"no answer from the workers of {names} within {waited_s:.0f} s"
         for partition in missing:
-            if ending := rollout.endings.get(partition) or slots[partition].problem:
+            if ending := change.endings.get(partition) or slots[partition].problem:
                 return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"
         return reason
 
     def abort(self, change: ConfigChange, refusal: ChangeRefused, outcome: RolloutOutcome) -> list[Outgoing]:
         """Refuse the change and free the slots of workers that it alone needed."""
         self._state.counters.rollouts[outcome] += 1
-        rollout, registry = change.rollout, self._state.registry
-        del self._in_progress[rollout.rm]
-        registry.changed_rms[rollout.rm] = None  # releases what waits for the end of the change
-        session = registry.sessions.get(rollout.rm)
-        sends = rollout.build_outcome(registry, control_messages.AbortConfig)
-        for partition in rollout.configs:
+        registry = self._state.registry
+        del self._in_progress[change.rm]
+        registry.changed_rms[change.rm] = None  # releases what waits for the end of the change
+        session = registry.sessions.get(change.rm)
+        sends = change.build_outcome(registry, control_messages.AbortConfig)
+        for partition in change.configs:
             if session is None or not session.has(partition):
                 registry.free_slot(partition)
             elif partition in session.leaving:  # its retirement continues
@@ -231,9 +224,9 @@ class ConfigChanges:
         return [*sends, *change.report_refusal(self._state, refusal)]
 
     def _decide(self, change: ConfigChange) -> list[Outgoing]:
-        if len(change.rollout.accepted) < len(change.rollout.configs):
+        if len(change.accepted) < len(change.configs):
             return []
-        change.rollout.deadline = NEVER
+        change.deadline = NEVER
         change.order = self._state.registry.next_order()
         session = change.plan_session(self._state)
         record = build_record(session, self._state.registry)

@@ -14,13 +14,13 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
+from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.config_validation import analyses
 from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import FROM_FILE, OWNER_ORIGINS, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
 from common.config.problems import Problem
-from common.control_messages import CommitConfig, ConfigVersion, RebaseVersion, WriteFile
+from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
 from common.rest_records import ChangedView
@@ -125,28 +125,27 @@ def _describe(session: RmSession, author: str = "") -> ConfigurationUpdated:
 # Updates ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True)
 class ConfigUpdate(ConfigChange):
     """An update in progress."""
 
     label = "another configuration"
 
-    def __init__(self, rollout: Rollout, version: ConfigVersion, request: UpdateRequest, *, file_checksum: str):
-        super().__init__(rollout, version)
-        self.request = request
-        self.file_checksum = file_checksum
-        """Checksum of the watched file when the update started: only that text may be overwritten."""
+    request: UpdateRequest
+    file_checksum: str
+    """Checksum of the watched file when the update started: only that text may be overwritten."""
 
     def plan_session(self, state: BrokerState) -> RmSession:
-        before, rollout, request = state.registry.sessions[self.rollout.rm], self.rollout, self.request
-        removed = [name for name in before.configs if name not in rollout.configs]
-        added = {name: rollout.generations[name] for name in rollout.configs if name not in before.configs}
+        before, request = state.registry.sessions[self.rm], self.request
+        removed = [name for name in before.configs if name not in self.configs]
+        added = {name: self.generations[name] for name in self.configs if name not in before.configs}
         after = replace(
             before,
-            configs=rollout.configs,
+            configs=self.configs,
             text=request.text,
             checksum=compute_checksum(request.text),
             follows_core=before.follows_core if request.follows_core is None else request.follows_core,
-            rollout=rollout.number,
+            rollout=self.number,
             generations={**before.generations, **added},
             last_generation=max(before.last_generation, *added.values(), 0),
             leaving=[*before.leaving, *removed],
@@ -155,11 +154,11 @@ class ConfigUpdate(ConfigChange):
 
     def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         registry, request = state.registry, self.request
-        before, session = registry.sessions[self.rollout.rm], self.plan_session(state)
+        before, session = registry.sessions[self.rm], self.plan_session(state)
         removed = [name for name in before.configs if name not in session.configs]
         added = [name for name in session.configs if name not in before.configs]
         registry.set_session(session, leave_by=now + RETIRE_MAX_S)
-        commits = self.rollout.build_outcome(registry, CommitConfig)
+        commits = self.build_outcome(registry, CommitConfig)
         sends = [*commits, *registry.build_first_settings(session, added)]
         held = [registry.build_retirement(session, partition) for partition in removed]
         requester = f"the file {state.watched}" if request.source == "file" else f"{request.author} ({request.origin})"
@@ -221,11 +220,15 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         origin=request.origin,
         base=checksum if request.is_owner or latest is None else latest.base,
     )
-    rollout = Rollout(
+    update = ConfigUpdate(
         number=state.next_number(),
         rm=rm,
         session=session.session,
         configs=configs,
+        version=version,
+        request=request,
+        file_checksum=state.file_checksum,
+        started_at=now,
         deadline=now + ROLLOUT_MAX_S,
         # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
         generations={
@@ -234,7 +237,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         },
         live=frozenset(name for name in configs if name in session.configs),
     )
-    return changes.start(ConfigUpdate(rollout, version, request, file_checksum=state.file_checksum))
+    return changes.start(update)
 
 
 def _is_written_back(state: BrokerState, session: RmSession, request: UpdateRequest) -> bool:

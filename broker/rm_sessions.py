@@ -10,15 +10,16 @@ is away keeps its allocations, but gets no new ones. Not here: the vote (`config
 """
 
 import hashlib
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
+from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.registry import RmSession, build_refusal
 from broker.state import FROM_FILE, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
-from common.control_messages import CommitConfig, ConfigVersion, Pause, Repeat
+from common.control_messages import CommitConfig, Pause, Repeat
 from common.messages import Header
 from common.names import usual_name
 from common.rm_messages import Left, RegisterResourceManager, Resume
@@ -27,19 +28,18 @@ from common.wire import Incoming, Outgoing, make_outgoing
 # Registration -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True)
 class RmRegistration(ConfigChange):
     """A registration in progress."""
 
     label = "a registration"
 
-    def __init__(self, rollout: Rollout, version: ConfigVersion | None, session: RmSession, call: Header):
-        super().__init__(rollout, version)
-        self.session = session
-        self.call = call
-        """The header of the call to answer."""
+    new_session: RmSession
+    call: Header
+    """The header of the call to answer."""
 
     def plan_session(self, state: BrokerState) -> RmSession:
-        return self.session.ordered(state.registry.sessions.get(self.session.rm), self.order)
+        return self.new_session.ordered(state.registry.sessions.get(self.rm), self.order)
 
     def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         registry, new = state.registry, self.plan_session(state)
@@ -61,13 +61,13 @@ class RmRegistration(ConfigChange):
             header = Header(kind="Refused", rm=before.rm, session=before.session)
             reason = f"RM {before.rm!r} registered again elsewhere"
             superseded = [build_refusal(before.proxy, header, "superseded", reason)]
-        commits = self.rollout.build_outcome(registry, CommitConfig)
+        commits = self.build_outcome(registry, CommitConfig)
         settings = registry.build_first_settings(new, new.configs)
         return [*superseded, *commits, *settings, new.build_registered(self.call.ref)]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        state.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
-        return [_refuse_registration(state, self.session.proxy, self.call, refusal)]
+        state.notes.append(f"registration of RM {self.rm} refused: {refusal}")
+        return [_refuse_registration(state, self.new_session.proxy, self.call, refusal)]
 
 
 def _refuse_registration(state: BrokerState, proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
@@ -84,10 +84,10 @@ def start_registration(
     header = incoming.header
     in_progress = changes.find(header.rm)
     if isinstance(in_progress, RmRegistration):
-        session = in_progress.session
+        session = in_progress.new_session
         if (session.session, session.call) == (header.session, hash_call(incoming.body)):
             # the same call again, on a new connection
-            in_progress.session, in_progress.call = replace(session, proxy=incoming.source), header
+            in_progress.new_session, in_progress.call = replace(session, proxy=incoming.source), header
             return []
     if in_progress is not None:
         reason = f"{in_progress.label} of RM {header.rm!r} is under way, try again when it is done"
@@ -128,20 +128,23 @@ def _build_registration(
         passed_over="" if base == compute_checksum(own) else compute_checksum(own),
         rollout=number,
     )
-    rollout = Rollout(
-        number=number,
-        rm=rm,
-        session=header.session,
-        configs=configs,
-        deadline=now + ROLLOUT_MAX_S,
-        extensible_until=now + REGISTRATION_MAX_S,
-    )
     latest = state.versions.history(rm).latest
     version = None
     if latest is None or latest.checksum != session.checksum or latest.base != base:
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
         version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
-    return RmRegistration(rollout, version, session, header)
+    return RmRegistration(
+        number=number,
+        rm=rm,
+        session=header.session,
+        configs=configs,
+        version=version,
+        started_at=now,
+        deadline=now + ROLLOUT_MAX_S,
+        extensible_until=now + REGISTRATION_MAX_S,
+        new_session=session,
+        call=header,
+    )
 
 
 def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, Configuration, str]:

@@ -330,11 +330,11 @@ class BrokerMachine:
             sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
             return sends
-        change.rollout.accepted.discard(partition)  # the worker has lost what it prepared
+        change.accepted.discard(partition)  # the worker has lost what it prepared
         owner = self.registry.owner(partition)
-        if owner is not None and owner.session == change.rollout.session:
-            change.rollout.generations[partition] = owner.generation(partition)
-        return [*sends, change.rollout.build_prepare(self.registry, partition)]
+        if owner is not None and owner.session == change.session:
+            change.generations[partition] = owner.generation(partition)
+        return [*sends, change.build_prepare(self.registry, partition)]
 
     def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready."""

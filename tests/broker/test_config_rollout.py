@@ -4,9 +4,11 @@ import re
 
 import pytest
 
-from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S, Rollout
-from broker.registry import Registry
+from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
+from broker.registry import Registry, RmSession
+from broker.rm_sessions import RmRegistration
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
+from common.messages import Header
 from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
@@ -18,8 +20,18 @@ FIRST, SECOND = "rm-1_default", "rm-1_gpu"
 CONFIG = config_of()
 
 
-def rollout() -> Rollout:
-    return Rollout(number=7, rm=RM, session=SESSION, configs={FIRST: CONFIG, SECOND: CONFIG}, deadline=NEVER)
+def rollout() -> ConfigChange:
+    return RmRegistration(
+        number=7,
+        rm=RM,
+        session=SESSION,
+        configs={FIRST: CONFIG, SECOND: CONFIG},
+        version=None,
+        started_at=0.0,
+        deadline=NEVER,
+        new_session=RmSession(rm=RM, session=SESSION, registered_ns=0, call="", text=""),
+        call=Header(kind="RegisterResourceManager"),
+    )
 
 
 def two_seats() -> Registry:

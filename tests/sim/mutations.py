@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker import liveness
-from broker.config_rollout import ConfigChange, ConfigChanges, Rollout
+from broker.config_rollout import ConfigChange, ConfigChanges
 from broker.liveness import RecoveryState
 from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
@@ -132,20 +132,20 @@ def commit_before_recorded() -> Iterator[None]:
 
     def decide(changes: ConfigChanges, change: ConfigChange) -> list[Outgoing]:
         sends = before(changes, change)
-        return [*change.rollout.build_outcome(changes._state.registry, CommitConfig), *sends] if sends else []
+        return [*change.build_outcome(changes._state.registry, CommitConfig), *sends] if sends else []
 
     return _replaced(ConfigChanges, "_decide", decide)
 
 
 def commit_to_all_but_one() -> Iterator[None]:
     """A configuration is carried out in all partitions except the last."""
-    before = Rollout.build_outcome
+    before = ConfigChange.build_outcome
 
-    def build(rollout: Rollout, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
-        sends = before(rollout, registry, outcome)
+    def build(change: ConfigChange, registry: Registry, outcome: type[CommitConfig | AbortConfig]) -> list[Outgoing]:
+        sends = before(change, registry, outcome)
         return sends[:-1] if outcome is CommitConfig and len(sends) > 1 else sends
 
-    return _replaced(Rollout, "build_outcome", build)
+    return _replaced(ConfigChange, "build_outcome", build)
 
 
 def repeat_after_recovery() -> Iterator[None]:
