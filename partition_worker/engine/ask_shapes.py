@@ -1,63 +1,58 @@
-"""Ask shapes: what an ask needs of queues and nodes, as a value. Asks with equal needs are tried once for all of them.
+"""Ask shapes: the requirements of an ask on queues and nodes, as a value. Asks of equal shape are tried once for all.
 
-What the demands in a constraint mean is defined by the predicates (`predicates/`).
+The predicates (`predicates/`) define the meaning of the demands in a constraint.
 """
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from common.messages import Resources
 
-if TYPE_CHECKING:
-    pass
-
 KNOWN_MAX: Final = 4096
-"""Different amounts that are kept for those who ask for the same. With more all are forgotten, and kept anew."""
+"""Different amounts that are shared between asks; beyond it all are dropped."""
 
 Amounts = tuple[tuple[str, int], ...]
 """Amounts by type, sorted by type."""
 
+Demands = tuple[Hashable | None, ...]
+"""The result of each predicate for the tags of an ask, in the order of the predicates."""
+
+
+class Constraint(NamedTuple):
+    """The constraint of an ask. An ask without demands has none, if the RM evaluates no predicates."""
+
+    demands: Demands
+    asked: str = ""
+    """The key of the ask, by which the RM is asked about nodes; empty if the RM evaluates no predicates."""
+
 
 class AskShape(NamedTuple):
-    """Amounts, and the only node that will do; empty if any will."""
+    """The requirements of an ask."""
 
     amounts: Amounts
     required_node: str = ""
-    constraint: "Constraint | None" = None
-    """What else is demanded of a node; None if nothing is."""
+    """The only node that it may run on; empty if it may run on any."""
+    constraint: Constraint | None = None
+    """Further demands on a node; None if there are none."""
 
 
 def amounts_of(resources: Resources) -> Amounts:
-    """The amounts as a value."""
+    """Return the amounts as a value."""
     return tuple(sorted(resources.items()))
 
 
 class AskShapes:
-    """Amounts that were asked for, and what an ask needs that asks for nothing else: each is kept once, however many
-    asks have it.
-    """
+    """The amounts of asks, and the shapes of asks without other requirements: each is stored once for all asks."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, AskShape]] = {}
 
     def of(self, resources: Resources) -> tuple[Resources, AskShape]:
-        """The same amounts, and the need. Neither may be changed."""
-        said = tuple(resources.items())
-        known = self._known.get(said)
+        """Return equal amounts and their shape, both shared; neither may be changed."""
+        items = tuple(resources.items())
+        known = self._known.get(items)
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[said] = dict(resources), AskShape(amounts_of(resources))
+            known = self._known[items] = dict(resources), AskShape(amounts_of(resources))
         return known
-
-
-Demands = tuple[Hashable | None, ...]
-"""What each predicate in use read from the tags, in their order."""
-
-
-class Constraint(NamedTuple):
-    """An ask without demands, of a resource manager that is not asked, has none at all."""
-
-    demands: Demands
-    asked: str = ""
-    """The key of the ask under which the resource manager says where it may run; empty if it has no say."""

@@ -138,7 +138,7 @@ def plan_batch(state: PartitionState, application: Application, group: AskGroup,
 
 
 def batch_size(application: Application) -> int:
-    """Return how many asks the application gets placed in one turn: as its tag says, or else its queue."""
+    """Return how many asks the application gets placed in one turn: by its tag, or else by its queue."""
     tag = application.tags.get(ALLOCATION_BATCH)
     wanted = None if tag is None else parse_allocation_batch(tag)
     return wanted or application.queue.policies.allocation_batch

@@ -87,7 +87,7 @@ def _decide_in_place(
         tried[placeholder.node_id] = None
         node = state.nodes.get(placeholder.node_id)
         assert node is not None, (placeholder.key, placeholder.node_id)
-        if state.nodes.admits(ask.shape, node, allocate=False):
+        if state.nodes.is_accepted(ask.shape, node, allocate=False):
             replace = Replace(application, ask, placeholder, node)
             break
     return (Release(application, ask, tuple(small)) if small else replace), large

@@ -171,4 +171,4 @@ def forget(state: PartitionState, application: Application) -> None:
     account = state.usage.accounts.get(application.rank)
     if account is not None:
         state.readiness.reopen_limits(account)
-        state.usage.forget(application)
+        state.usage.remove(application)

@@ -156,7 +156,7 @@ class Partition(PartitionState):
         for application in self.drop_expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
         if self.quota_check_at <= now:
-            quota_enforcement.look(self)
+            quota_enforcement.enforce_quotas(self)
         if self.outstanding.deadline <= now:
             self.outstanding.report(self)
         if self.cleanup_at <= now:

@@ -28,8 +28,8 @@ these wins: every push below a guarantee is counted in the guarantee deficit, so
 queues lack for other reasons never grows, and each such win reduces it. A queue that preempts repeatedly from the
 same loser closes no circle and doubles nothing.
 
-Guarantee deficit: for each queue with a guarantee, how far preemption pushed it below that guarantee. What the queue
-has won back, or had in excess, does not count. Only an ask that this deficit explains can be part of an endless
+Guarantee deficit: for each queue with a guarantee, how far preemption pushed it below that guarantee. Amounts that the
+queue has won back, or had in excess, do not count. Only an ask that this deficit explains can be part of an endless
 circle.
 
 Pairs are kept by path, so a dynamic queue that is removed and created again keeps its cooldown. Preemption for a
@@ -91,7 +91,7 @@ class Preemption(NamedTuple):
     victim_count: int
     """Number of all victims."""
     resources: Resources
-    """What all victims used."""
+    """The usage of all victims."""
     lost: Resources
     """Amount times seconds, over all victims."""
 
@@ -319,7 +319,7 @@ def explains_ask(leaf: Queue, wanted: Resources) -> bool:
 
 
 def remaining_guarantee(level: Queue) -> Resources:
-    """Return what is left of the guarantee of a queue itself; victims that are still leaving count as gone. Negative
+    """Return the remaining guarantee of a queue itself; victims that are still leaving count as gone. Negative
     if the queue has more than its guarantee.
     """
     allocated, preempting = level.allocated, level.preempting

@@ -88,7 +88,7 @@ class Attempt:
         self.application = application
         self.account = account
         self.waits: list[Wait] = []
-        """What the application waits for if the attempt fails."""
+        """The waits of the application if the attempt fails."""
         self.retry_at = NEVER
         """When another attempt may succeed even if nothing changes, in Unix seconds."""
         self.failed: list[AskGroup] = []
@@ -150,7 +150,7 @@ class Attempt:
         if node is None:
             self._wait(group)
             return None
-        fits = node.has_room(group.shape.amounts) and nodes.admits(group.shape, node)
+        fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
         return Reserve(self.application, group.head, node)

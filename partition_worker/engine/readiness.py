@@ -89,7 +89,7 @@ class Readiness:
         self._update_shares()
 
     def reset_leaf(self, leaf: Queue) -> None:
-        """Sort the applications of a leaf anew, after a change of its sort policy, as if none had been tried."""
+        """Sort the applications of a leaf again, after a change of its sort policy, as if none had been tried."""
         self.ready.pop(leaf.rank, None)
         unschedulable = self.unschedulable.pop(leaf.rank, None)
         if unschedulable is not None:
@@ -351,7 +351,7 @@ class SwapCandidates:
     def offer(self, application: Application) -> None:
         """Add an application of which an ask or a placeholder is new or changed."""
         self.parked.pop(application.rank, None)
-        # What is below a queue precedes what is in it, so two keys never differ first where one has left its path.
+        # Applications below a queue precede those in it, so two keys never differ first where one has left its path.
         self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
 
     def drop(self, application: Application) -> None:
@@ -373,7 +373,7 @@ class SwapCandidates:
         return self.offered.first()
 
     def reorder(self) -> None:
-        """Sort all applications anew, after a change of queues or policies."""
+        """Sort all applications again, after a change of queues or policies."""
         waiting = (*self.offered, *self.parked.values())
         self.offered = Order()
         for application in waiting:

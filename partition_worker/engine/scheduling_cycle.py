@@ -127,7 +127,7 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation) -> Alloca
     ask, node = reservation.ask, reservation.node
     application = state.applications[ask.application_id]
     if node.has_room(ask.shape.amounts):
-        return Allocate(application, ask, node) if state.nodes.admits(ask.shape, node) else None
+        return Allocate(application, ask, node) if state.nodes.is_accepted(ask.shape, node) else None
     if reservation.for_required_node and not ask.preemption_triggered:
         victims = attempts.plan_required_node_victims(node, ask)
         if victims:

@@ -25,7 +25,7 @@ from partition_worker.engine.queues.queue import Queue, is_limited
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool]
-"""What asks wait for: their shape, and whether they have waited long enough that a node to reserve will do."""
+"""The shape of asks that wait, and whether they have waited long enough that a node to reserve will do."""
 
 
 class ParkedQueues:
@@ -102,7 +102,7 @@ class ParkedQueues:
 
 
 class BucketKey(NamedTuple):
-    """What the applications of a bucket wait for."""
+    """The common requirement of the applications of a bucket."""
 
     shape: AskShape
     may_reserve: bool

@@ -3,7 +3,7 @@
     usage.account(application)    what the application is charged to, with the room that is left
     usage.increase / decrease     an allocation was placed, grew, shrank or was released
     usage.discount(application)   only placeholders of it are left
-    usage.forget(application)     it has no allocations left
+    usage.remove(application)     it has no allocations left
     usage.reconfigure(config)     the limits changed
 
 A user or group has a tracker: a tree of queues with usage, limits and running applications. A queue is in the tree
@@ -99,7 +99,7 @@ def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
 
 @dataclass(slots=True, eq=False)
 class QueueUsage:
-    """What one user or group uses in one queue and everything below it, and its limit there."""
+    """The usage of one user or group in one queue and everything below it, and its limit there."""
 
     path: str
     rank: int
@@ -170,7 +170,7 @@ class QueueUsage:
 
 @dataclass(slots=True, eq=False)
 class UsageAccount:
-    """What one application is charged to."""
+    """The user and group that one application is charged to."""
 
     application: Application
     user: QueueUsage = field(init=False)
@@ -394,7 +394,7 @@ class Usage:
         for level in account.charged:
             level.discount_running(application.application_id)
 
-    def forget(self, application: Application) -> None:
+    def remove(self, application: Application) -> None:
         """Drop the account of an application that uses nothing any more."""
         account = self.accounts.pop(application.rank, None)
         if account is None:

@@ -36,7 +36,9 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
             continue
         if not ask.reserved and state.now < application.back_off_until:
             continue
-        nodes = [node for node in state.nodes if _is_open(state, node, ask) and state.nodes.admits(ask.shape, node)]
+        nodes = [
+            node for node in state.nodes if _is_open(state, node, ask) and state.nodes.is_accepted(ask.shape, node)
+        ]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
         elif not ask.reserved and _may_reserve(state, ask, nodes):

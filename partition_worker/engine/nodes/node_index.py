@@ -68,7 +68,7 @@ COSTLY_STEPS: Final = 1024
 """Further nodes and blocks that searches for the same amounts may examine, in total, before they get a cursor."""
 
 COSTS_MAX: Final = 1024
-"""Amounts for which steps are counted; beyond it counting begins anew."""
+"""Amounts for which steps are counted; beyond it counting starts again."""
 
 
 class NodeIndex:
@@ -238,7 +238,7 @@ BRANCH_MAX: Final = 64
 """Blocks of a branch, likewise."""
 
 LACKING_MAX: Final = 32
-"""Amounts that a block remembers as not found; each costs a step when a node in it gains room. Beyond it all are
+"""Amounts that a block stores as not found; each costs a step when a node in it gains room. Beyond it all are
 dropped, and searched once more.
 """
 
@@ -246,7 +246,7 @@ _Member = TypeVar("_Member")
 
 
 class _Block(Generic[_Member]):
-    """What leaves and branches have in common."""
+    """The common part of leaves and branches."""
 
     __slots__ = ("keys", "lacking", "members", "most")
 

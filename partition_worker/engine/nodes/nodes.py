@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from partition_worker.engine.application import Application
 
 LARGE_NODES_MAX: Final = 1024
-"""Amounts for which a node that is large enough is remembered, or that there is none; beyond it all are dropped."""
+"""Amounts for which a node that is large enough is cached, or that there is none; beyond it all are dropped."""
 
 
 class Nodes:
@@ -187,7 +187,7 @@ class Nodes:
         if not shape.required_node:
             return self.first_fit(shape, application)
         node = self._by_id.get(shape.required_node)
-        if node is None or not node.has_room(shape.amounts) or not self.admits(shape, node):
+        if node is None or not node.has_room(shape.amounts) or not self.is_accepted(shape, node):
             return None
         return node if all(one.for_required_node for one in node.reservations.values()) else None
 
@@ -201,11 +201,11 @@ class Nodes:
         index = self.indexes.get(policy)
         return self._first(self._create_index(policy) if index is None else index, shape, policy)
 
-    def admits(self, shape: AskShape, node: Node, *, allocate: bool = True) -> bool:
+    def is_accepted(self, shape: AskShape, node: Node, *, allocate: bool = True) -> bool:
         """Whether the predicates accept a node with room; without `allocate`, for a reservation."""
         if shape.constraint is None and not node.guarded:
             return True
-        return self.predicates.admits(shape, node, allocate=allocate)
+        return self.predicates.is_accepted(shape, node, allocate=allocate)
 
     def is_deferred(self, shape: AskShape) -> bool:
         """Whether no node takes such an ask before the RM has answered questions about other asks."""
@@ -311,7 +311,7 @@ class Nodes:
         self.packs.setdefault(node.rank, {})[pack.rank] = pack
 
     def _note_change(self, node: Node) -> None:
-        """Invalidate what is remembered of the node besides its place."""
+        """Update the caches that depend on the node."""
         if self._by_waste.indexes:
             self._by_waste.note_change(node, len(self._by_id))
         if self.predicates.in_vain:

@@ -29,7 +29,7 @@ RESERVATION_INDEXES_MAX: Final = 8
 """Indexes by fit, likewise."""
 
 COSTS_MAX: Final = 1024
-"""Demands for which refusing nodes are counted; beyond it counting begins anew."""
+"""Demands for which refusing nodes are counted; beyond it counting starts again."""
 
 
 class DerivedIndex:
@@ -73,7 +73,7 @@ class DerivedIndexes(Generic[_K]):
         return index
 
     def note_change(self, node: Node, node_count: int) -> None:
-        """Mark that the resources, the attributes or the place of a node changed; drop indexes that nobody reads."""
+        """Mark that resources, attributes or the place of a node changed; drop indexes that are no longer read."""
         for name, index in tuple(self.indexes.items()):
             index.changed[node.rank] = node
             if len(index.changed) > node_count + 1:  # nodes came and went

@@ -58,7 +58,7 @@ class Predicates:
     def read_constraint(self, tags: Mapping[str, str], key: str) -> Constraint | None:
         """Return the constraint of an ask with these tags and this key.
 
-        Raises ValueError if the tags are wrong; the text says what would be right.
+        Raises ValueError if the tags are wrong; the text explains the right form.
         """
         demands = self.read_demands(tags)
         if self.asks_manager:
@@ -98,7 +98,7 @@ class Predicates:
             return WAITING if self.asks_manager else ""
         return verdict
 
-    def admits(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> bool:
+    def is_accepted(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> bool:
         """Whether the node accepts such an ask, apart from room. Without a verdict of the RM it does not accept it now,
         and the verdict is requested.
         """
@@ -111,7 +111,7 @@ class Predicates:
         self, shape: "AskShape", nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
     ) -> "Node | None":
         """Return the first of these nodes that accepts such an ask. The caller passes nodes with room (without
-        `allocate`, nodes that may be reserved); `all_nodes` says that there are no others.
+        `allocate`, nodes that may be reserved); with `all_nodes` there are no others.
 
         Whether there is one does not depend on the order of the nodes. If there can be none, because the RM has
         accepted none with room, the search ends when its next question is full; more nodes follow after the answer.
@@ -146,7 +146,7 @@ class Predicates:
     # Changes --------------------------------------------------------------------------------------------------------
 
     def recheck_node(self, node: "Node") -> None:
-        """Retry the ask shapes in vain that a changed node may accept."""
+        """Retry the failed ask shapes that a changed node may accept."""
         self.in_vain = {
             (shape, allocate): None
             for shape, allocate in self.in_vain
@@ -210,7 +210,7 @@ class Predicates:
         text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
         if predicate.name not in self.complained:
             self.complained[predicate.name] = None
-            self._complaints.append(f"{text}; this counts as a refusal, and is told once")
+            self._complaints.append(f"{text}; this counts as a refusal, and is reported once")
         return text
 
 

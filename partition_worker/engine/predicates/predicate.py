@@ -47,7 +47,7 @@ class Predicate(Protocol):
         """Return what an ask with these tags demands; None if nothing.
 
         Raises:
-            ValueError: the tags are wrong; the text says which and what would be right. The ask is rejected with it.
+            ValueError: the tags are wrong; the text names them and the right form. The ask is rejected with it.
         """
 
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
@@ -117,7 +117,7 @@ class Term(NamedTuple):
     holds: bool
     """Whether the attribute must match, or must not."""
 
-    def admits(self, attributes: Mapping[str, str]) -> bool:
+    def matches(self, attributes: Mapping[str, str]) -> bool:
         value = attributes.get(self.key)
         found = value is not None and (self.values is None or value in self.values)
         return found == self.holds
@@ -137,7 +137,7 @@ class NodeSelector:
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
         if isinstance(demand, tuple):
             for term in demand:
-                if isinstance(term, Term) and not term.admits(node.attributes):
+                if isinstance(term, Term) and not term.matches(node.attributes):
                     return f"node does not match {term.text}"
         return ""
 

@@ -8,7 +8,7 @@ it are tried again when it is answered, or when its deadline passes:
                           |--deadline---> refused for PAUSE_S (twice that after each further deadline, at most
                                           PAUSE_MAX_S); no question is sent meanwhile
 
-So a slow or dead RM costs a question from time to time, and its other asks go on. A late answer still counts, unless
+So a slow or dead RM costs a question from time to time, and its other asks continue. A late answer still counts, unless
 another question was sent. The verdicts about an ask are dropped with it.
 
 `allocation_updates.py` sends the questions and retries the asks.
@@ -35,7 +35,7 @@ DEADLINE_S: Final = 0.2
 """Maximum time for an answer."""
 
 FRESH_S: Final = 30.0
-"""How long a verdict holds on a node that does not change. The RM may know more by then."""
+"""How long a verdict holds on a node that does not change. The RM may have changed by then."""
 
 COOL_DOWN_S: Final = 30.0
 """How long an ask is refused by a node on which the RM could not start it."""

@@ -30,7 +30,7 @@ all asks wait for as long, or until the ask is placed: an RM that releases the v
 """
 
 TRIED_MAX: Final = 1024
-"""Failed ask shapes that a leaf remembers, with the time; beyond it all are dropped."""
+"""Failed ask shapes that a leaf stores, with the time; beyond it all are dropped."""
 
 EXHAUSTED: Final = "Preemption max attempts exhausted"
 PRECONDITIONS: Final = "Preemption preconditions failed"
@@ -39,7 +39,7 @@ NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not 
 
 
 def attempt(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
-    """Look for victims for the first ask of a group, if it may; `nodes_tried` says that no node has room for it."""
+    """Look for victims for the first ask of a group, if it may; with `nodes_tried` no node has room for it."""
     if not state.config.preemption.is_enabled:
         return None
     if state.now < state.preemptions.pause_until:

@@ -23,7 +23,7 @@ from partition_worker.engine.preemption_log import remaining_guarantee
 from partition_worker.engine.queues.queue import Queue
 
 Level = dict[str, int]
-"""What is left of the guarantee of one queue itself, for each type that it names; negative if the queue has more."""
+"""The remaining guarantee of one queue itself, for each type that it names; negative if the queue exceeds it."""
 
 Bounds = dict[str, tuple[Level, ...]]
 """By type the levels that bind a queue, of which the least counts. Empty if no level does."""
@@ -33,7 +33,7 @@ NO_GUARANTEE_LEVEL: Final[tuple[Level, str]] = ({"": -1}, "")
 
 
 class GuaranteeShare:
-    """What the guarantees of a queue and of those above it mean for it. Queues with the same guarantees share one."""
+    """The guarantees of a queue and of those above it, as they bind it. Queues with the same guarantees share one."""
 
     __slots__ = ("bounds", "levels")
 
@@ -131,8 +131,8 @@ class Giver:
                 self._shared[kind] = tuple([one for one in levels if id(one) in shared])
 
     def may_leave(self) -> bool:
-        """Whether the givers have more than their guarantee of anything that is wanted. What they have afterwards does
-        not count: the last victim may leave them with less.
+        """Whether the givers have more than their guarantee of anything that is wanted. Their usage
+        afterwards does not count: the last victim may leave them with less.
         """
         for level, kind in self._surplus:  # noqa: SIM110 - a generator costs as much as the loop, for every candidate
             if level[kind] < 0:

@@ -84,7 +84,7 @@ def may_ever_help(leaf: Queue) -> bool:
 def plan_victims(
     state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
 ) -> PreemptionPlan | str:
-    """Return the victims for an ask, or why there are none, as the ask's log says it.
+    """Return the victims for an ask, or the reason why there are none for the log of the ask.
 
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a check of each queue and
     node, and of each allocation that may be a victim; nothing if the queue has all of its own guarantee.
@@ -100,8 +100,8 @@ def plan_victims(
         return NO_GUARANTEE
     usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
     if ask.shape.constraint is not None or state.nodes.ever_guarded:
-        usable = {key: node for key, node in usable.items() if state.nodes.admits(ask.shape, node, allocate=False)}
-    admits = admits or (lambda one, node: state.nodes.admits(one.shape, node))
+        usable = {key: node for key, node in usable.items() if state.nodes.is_accepted(ask.shape, node, allocate=False)}
+    admits = admits or (lambda one, node: state.nodes.is_accepted(one.shape, node))
     choice = choose_node(usable, ask, wanted, candidates, nodes_tried=nodes_tried, admits=admits)
     if choice is None:
         return NO_HELP

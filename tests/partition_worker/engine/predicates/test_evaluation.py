@@ -46,10 +46,10 @@ def test_a_pair_is_asked_about_once_until_the_node_has_another_size() -> None:
     rack, node = Rack(), a_node(rack="r1")
     predicates = Predicates([rack])
     for _ in range(3):
-        assert predicates.admits(need(predicates, rack="r1"), node)
+        assert predicates.is_accepted(need(predicates, rack="r1"), node)
     assert rack.looks == 1
     node.resize({"memory": 20})
-    predicates.admits(need(predicates, rack="r1"), node)
+    predicates.is_accepted(need(predicates, rack="r1"), node)
     assert rack.looks == 2
 
 
@@ -60,10 +60,10 @@ def test_what_is_cached_is_bounded() -> None:
     node = a_node(rack="r1")
     for rank in range(CACHED_MAX + 10):
         node.rank = rank
-        predicates.admits(wanted, node)
+        predicates.is_accepted(wanted, node)
     assert sum(len(answers) for answers in predicates._cache.values()) == 10
     looks = rack.looks
-    predicates.admits(wanted, node)
+    predicates.is_accepted(wanted, node)
     assert rack.looks == looks
 
 
@@ -77,9 +77,9 @@ def test_a_guarded_node_refuses_asks_that_demand_nothing() -> None:
     for node, guarded in ((private, True), (tainted, True), (open_one, False)):
         node.guarded = predicates.guards(node)
         assert node.guarded == guarded
-        assert predicates.admits(AskShape(SHAPE), node) == (not guarded)
-    assert predicates.admits(need(predicates, rack="private"), private)
-    assert not predicates.admits(need(predicates, rack="private"), tainted)
+        assert predicates.is_accepted(AskShape(SHAPE), node) == (not guarded)
+    assert predicates.is_accepted(need(predicates, rack="private"), private)
+    assert not predicates.is_accepted(need(predicates, rack="private"), tainted)
 
 
 def test_a_plug_in_that_raises_has_refused_and_is_reported_once() -> None:
@@ -87,7 +87,7 @@ def test_a_plug_in_that_raises_has_refused_and_is_reported_once() -> None:
     wanted = need(predicates, broken="yes")
     reason = "predicate broken failed: KeyError: 'gpu'"
     assert [predicates.refusal(wanted, a_node(rank=rank)) for rank in range(3)] == [reason] * 3
-    assert predicates.take_complaints() == [f"{reason}; this counts as a refusal, and is told once"]
+    assert predicates.take_complaints() == [f"{reason}; this counts as a refusal, and is reported once"]
     assert predicates.take_complaints() == []
 
 
@@ -175,9 +175,9 @@ def test_each_ask_of_a_manager_that_has_a_say_is_one_of_a_kind() -> None:
 def test_the_manager_is_asked_only_about_nodes_that_are_not_refused_here() -> None:
     predicates = asking()
     wanted = need(predicates, **{"yunishard/forbiddenNodes": "n1"})
-    assert not predicates.admits(wanted, a_node())
+    assert not predicates.is_accepted(wanted, a_node())
     assert predicates.verdicts.next_question(0.0) is None
-    assert not predicates.admits(wanted, a_node("n2", 1))
+    assert not predicates.is_accepted(wanted, a_node("n2", 1))
     question = predicates.verdicts.next_question(0.0)
     assert question is not None
     assert [pair.node_id for pair in question[0].pairs] == ["n2"]
@@ -210,7 +210,7 @@ def test_whether_a_node_is_found_does_not_depend_on_the_order() -> None:
     predicates = asking()
     nodes = [a_node(f"n{rank}", rank) for rank in range(100)]
     wanted = need(predicates)
-    predicates.admits(wanted, nodes[99])
+    predicates.is_accepted(wanted, nodes[99])
     question = predicates.verdicts.next_question(0.0)
     assert question is not None
     predicates.verdicts.apply_answer(question[0].number, dict.fromkeys(question[0].pairs, ""), 0.0)
