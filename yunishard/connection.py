@@ -149,21 +149,21 @@ class SessionDriver:
 
     def next_result(self) -> Result | None:
         """Return the next result of the session, if there is one, and read on if the buffer was full."""
-        was_hungry = self.is_hungry
+        was_reading = self.is_reading
         result = self._session.next_result()
         self.flush()
-        if not was_hungry:
+        if not was_reading:
             self._read_soon()
         return result
 
     def _read_soon(self) -> None:
-        """Read messages in the next turn of the event loop; to be called when `is_hungry` has become True."""
+        """Read messages in the next turn of the event loop; to be called when `is_reading` may have become True."""
         if not self._is_read_scheduled and not self._socket.closed:
             self._is_read_scheduled = True
             self._loop.call_soon(self._read)
 
     @property
-    def is_hungry(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether messages are read."""
         if self._session.end_reason is not None:
             return False
@@ -224,7 +224,7 @@ class SessionDriver:
         self._is_read_scheduled = False
         self._handle_socket_events()
         for _ in range(READS_MAX):
-            if self._socket.closed or not self.is_hungry:
+            if self._socket.closed or not self.is_reading:
                 return
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -346,7 +346,7 @@ class SessionDriver:
     def _run_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        match self._liveness.next_action(now, reading=self.is_hungry):
+        match self._liveness.next_action(now, reading=self.is_reading):
             case "heartbeat":
                 self._send(self._session.protocol.heartbeat())
             case "reconnect":
