@@ -92,7 +92,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
         raise NotDone(409, conflict)
     before = application.queue
     ledger.move(state, application, leaf)
-    lifecycle.settle(state, application)
+    lifecycle.end_starting(state, application)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
     state.log_info(told)
     events.emit_record(state, event_codes.APP, application_id, told, state.stamp_ns(), leaf.path)

@@ -220,7 +220,7 @@ def _release_all(state: PartitionState, application: Application, termination_ty
     told = state.event_count
     ran = remove_everything(state, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
-    lifecycle.emptied(state, application)
+    lifecycle.update_after_removal_of_all(state, application)
     state.sort_events(told, events.OF_RELEASE)
     _confirm(state, ran, termination_type)
 
@@ -286,9 +286,9 @@ def end_allocation(
     application.queue.released += 1
     gone = state.event_count
     if allocation.placeholder:
-        lifecycle.placeholder_gone(state, application)
+        lifecycle.update_after_placeholder(state, application)
     else:
-        lifecycle.allocation_gone(state, application)
+        lifecycle.update_after_release(state, application)
     if not application.allocations or state.event_count > gone:  # usually there are none, and the events are in order
         state.sort_events(told, events.OF_ALLOCATION)
 
@@ -298,7 +298,7 @@ def withdraw_ask(state: PartitionState, application: Application, ask: Allocatio
     if ask.key in application.swapping:
         ledger.undo_swap(state, application, ask)
     ledger.remove_ask(state, application, ask)
-    lifecycle.ask_gone(state, application)
+    lifecycle.update_after_ask_removal(state, application)
 
 
 def remove_everything(

@@ -226,7 +226,7 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
     told, asks = state.event_count, bool(application.requests)
     running = allocation_updates.remove_everything(state, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
-        lifecycle.emptied(state, application)
+        lifecycle.update_after_removal_of_all(state, application)
     if application.state in ENDED:
         state.drop_ended(application)
     else:

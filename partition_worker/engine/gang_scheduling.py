@@ -153,7 +153,7 @@ def placeholder_timeout_s(submission: rm_messages.AddApplicationRequest, now: fl
     return max(min(int(tag), now) + timeout_s - now, LEAST_S)
 
 
-def state_timed_out(state: PartitionState, application: Application) -> None:
+def handle_state_timeout(state: PartitionState, application: Application) -> None:
     """The state timeout of an application expired. A completing application first releases its placeholders."""
     if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
         release_placeholders(state, application, _list_unreleased(application), COMPLETED)
@@ -161,7 +161,7 @@ def state_timed_out(state: PartitionState, application: Application) -> None:
         lifecycle.fire(state, application, LINGER_S[application.state][1])
 
 
-def placeholders_timed_out(state: PartitionState, application: Application) -> None:
+def handle_placeholder_timeout(state: PartitionState, application: Application) -> None:
     """The placeholder timeout of an application expired."""
     if application.state is AppState.COMPLETING or application.state in ACTIVE:
         release_placeholders(state, application, _list_unreleased(application), ALLOCATED)

@@ -27,7 +27,7 @@ from partition_worker.engine.state import PartitionState
 def add_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Add a pending ask."""
     if ask.placeholder:
-        expect_placeholder(state, application, ask)
+        count_placeholder(state, application, ask)
     _add_pending(state, application, ask)
     events.record_for_application(state, event_codes.ADD, event_codes.APP_REQUEST, ask)
 
@@ -40,7 +40,7 @@ def remove_ask(
     headroom.subtract(application.queue, "pending", ask.resources)
     del state.allocations[ask.key]
     if ask.placeholder:
-        placeholder_ended(state, application, ask)
+        count_placeholder_end(state, application, ask)
     events.record_for_application(state, event_codes.REMOVE, detail, ask)
 
 
@@ -57,7 +57,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
 def recover(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
-        expect_placeholder(state, application, allocation)
+        count_placeholder(state, application, allocation)
     headroom.add(application.queue, "allocated", allocation.resources)
     _bind(state, application, allocation, node)
 
@@ -100,7 +100,7 @@ def remove_allocation(
     del state.allocations[allocation.key]
     _discharge(state, application, allocation)
     if allocation.placeholder:
-        placeholder_ended(state, application, allocation)
+        count_placeholder_end(state, application, allocation)
     events.record_removal(state, allocation, termination_type)
     if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
         state.usage.discount(application)
@@ -150,11 +150,11 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     begun = not is_zero(application.allocated)
     del state.allocations[placeholder.key]
     _discharge(state, application, placeholder)
-    placeholder_ended(state, application, placeholder, replaced=True)
+    count_placeholder_end(state, application, placeholder, replaced=True)
     events.record_for_application(state, event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
     if placeholder.node_id != ask.node_id:  # in place, the node's allocation only changes its name
         events.record_on_node(state, placeholder.node_id, event_codes.REMOVE, placeholder)
-    lifecycle.placeholder_gone(state, application)
+    lifecycle.update_after_placeholder(state, application)
     application.end_swap(ask)
     ask.bound_ns = state.stamp_ns()
     ask.placeholder_used = True
@@ -251,7 +251,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     headroom.subtract(before, "pending", application.pending)
     exchange_priority(before, priority, None)
     state.usage.decrease(application, dict(application.charged))
-    lifecycle.forget(state, application)
+    lifecycle.drop_account(state, application)
     if running:
         discount_running(before)
     del before.applications[name]
@@ -326,7 +326,7 @@ def _offer_freed(state: PartitionState, application: Application) -> None:
     """Let other asks use what the application no longer has. A resuming application stays counted (spec 2, rule 7)."""
     state.readiness.reopen_limits(state.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
-        lifecycle.forget(state, application)
+        lifecycle.drop_account(state, application)
     state.readiness.retry_parked()
 
 
@@ -349,7 +349,7 @@ def _update_order(state: PartitionState, application: Application, priority_befo
 # Placeholders ---------------------------------------------------------------------------------------------------------
 
 
-def expect_placeholder(state: PartitionState, application: Application, placeholder: Allocation) -> None:
+def count_placeholder(state: PartitionState, application: Application, placeholder: Allocation) -> None:
     """Count a new placeholder, asked for or reported as running."""
     name = placeholder.task_group
     group = application.task_groups.get(name)
@@ -360,7 +360,7 @@ def expect_placeholder(state: PartitionState, application: Application, placehol
         _hold_asks(state, application, group)
 
 
-def placeholder_ended(
+def count_placeholder_end(
     state: PartitionState, application: Application, placeholder: Allocation, *, replaced: bool = False
 ) -> None:
     """Count the end of a placeholder; `replaced` if a real allocation replaces it."""

@@ -50,7 +50,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     )
 
 
-def settle(state: PartitionState, application: Application) -> None:
+def end_starting(state: PartitionState, application: Application) -> None:
     """End Starting if the leaf, or its settings, changed and is no longer state-aware."""
     if application.state is AppState.STARTING and not application.queue.state_aware:
         fire(state, application, AppEvent.RUN)
@@ -62,13 +62,13 @@ def count_entry(state: PartitionState, queue: Queue, entered: AppState) -> None:
     state.counters.reached[queue.path, entered] += 1
 
 
-def ask_gone(state: PartitionState, application: Application) -> None:
+def update_after_ask_removal(state: PartitionState, application: Application) -> None:
     """After an ask was removed: complete the application if it has nothing left, placeholders included."""
     if is_zero(application.allocated_placeholder):
         _complete_if_done(state, application)
 
 
-def allocation_gone(state: PartitionState, application: Application) -> None:
+def update_after_release(state: PartitionState, application: Application) -> None:
     """After a real allocation ended: complete the application if it has no real allocation or ask left, or fail it if
     it is failing and empty.
     """
@@ -78,7 +78,7 @@ def allocation_gone(state: PartitionState, application: Application) -> None:
         _complete_if_done(state, application)
 
 
-def placeholder_gone(state: PartitionState, application: Application) -> None:
+def update_after_placeholder(state: PartitionState, application: Application) -> None:
     """After a placeholder ended: apply what waited for the last one. A gang of one placeholder completes here and runs
     again when its real ask replaces the placeholder.
     """
@@ -97,7 +97,7 @@ def placeholder_gone(state: PartitionState, application: Application) -> None:
             _complete_if_done(state, application)
 
 
-def emptied(state: PartitionState, application: Application) -> None:
+def update_after_removal_of_all(state: PartitionState, application: Application) -> None:
     """After all allocations were removed at once: complete the application if nothing is pending."""
     state.timers.stop(application, "placeholders")
     match application.state:
@@ -161,12 +161,12 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     if discount_allocating(application.queue, name):
         state.readiness.retry_parked()
     state.readiness.forget_application(application)
-    forget(state, application)
+    drop_account(state, application)
     if not application.queue.managed or application.queue.draining:
         state.schedule_cleanup()
 
 
-def forget(state: PartitionState, application: Application) -> None:
+def drop_account(state: PartitionState, application: Application) -> None:
     """Stop counting an application that uses nothing for its user and group."""
     account = state.usage.accounts.get(application.rank)
     if account is not None:

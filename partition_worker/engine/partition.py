@@ -31,7 +31,7 @@ from partition_worker.engine import (
 from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
-from partition_worker.engine.gang_scheduling import placeholders_timed_out, state_timed_out
+from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
 from partition_worker.engine.outstanding_asks import OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
@@ -144,9 +144,9 @@ class Partition(PartitionState):
             application, alarm = due
             match alarm:
                 case "state":
-                    state_timed_out(self, application)
+                    handle_state_timeout(self, application)
                 case "placeholders":
-                    placeholders_timed_out(self, application)
+                    handle_placeholder_timeout(self, application)
                 case "look":
                     self.readiness.touch_application(application)
             self.idle = False

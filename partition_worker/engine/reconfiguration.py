@@ -26,7 +26,7 @@ from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain, RuleError
 from partition_worker.engine.queues.headroom import QuotaTerms, quota_preemption_time
-from partition_worker.engine.queues.queue import ApplicationSort, Queue, priority_settings_changed
+from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
 from partition_worker.engine.queues.tree import (
     Heritage,
     Settings,
@@ -167,11 +167,11 @@ def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
     if leaf != queue.leaf:
         message = f"leaf queue: {str(queue.leaf).lower()}"
         state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, event_codes.QUEUE_TYPE, message=message)
-    priority_settings_changed(queue, priority)
+    update_priority(queue, priority)
     if _application_order(queue) != order:
         state.readiness.reset_leaf(queue)
         for application_id in tuple(queue.applications):
-            lifecycle.settle(state, state.applications[application_id])
+            lifecycle.end_starting(state, state.applications[application_id])
 
 
 def _application_order(queue: Queue) -> tuple[bool, ApplicationSort, bool, dict[str, int] | None]:

@@ -86,7 +86,7 @@ class PlainStates:
         for ask in tuple(app.asks):
             self.take_ask(ask)
             self.timed_out(app, ask)
-        self.placeholder_gone(app)
+        self.update_after_placeholder(app)
 
     def _let_go(self, app: PlainApp) -> None:
         for one in app.allocations:
@@ -116,7 +116,7 @@ class PlainStates:
         if app.state in ("Accepted", "Running") and not app.asks and not app.allocated:
             self.fire(app, "complete")
 
-    def placeholder_gone(self, app: PlainApp) -> None:
+    def update_after_placeholder(self, app: PlainApp) -> None:
         """Rule 7."""
         if app.held:
             return

@@ -208,7 +208,7 @@ class PlainUpdates(PlainStates):
         self.take_allocation(app, one)
         self.timed_out(app, one)
         if one.placeholder:
-            self.placeholder_gone(app)
+            self.update_after_placeholder(app)
         elif app.state == "Failing":
             if not app.allocations:
                 self.fire(app, "fail")
@@ -223,7 +223,7 @@ class PlainUpdates(PlainStates):
         begun = bool(app.allocated)
         self.take_allocation(app, placeholder)
         app.task_groups[placeholder.group].replaced += 1
-        self.placeholder_gone(app)
+        self.update_after_placeholder(app)
         real.partner = placeholder.partner = None
         app.swapping.remove(real)
         node = self.nodes[real.node]

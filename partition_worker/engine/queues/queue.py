@@ -293,7 +293,7 @@ class Queue:
 # Priorities -----------------------------------------------------------------------------------------------------------
 
 
-def priority_settings_changed(queue: Queue, before: int) -> None:
+def update_priority(queue: Queue, before: int) -> None:
     """Pass on that the policies or type of a queue changed; it exported the priority `before`."""
     _pass_up(queue.parent, before, queue.priority)
 

@@ -97,7 +97,7 @@ def settings_of(queue: Queue) -> Settings:
     return found if queue.parent is not None else found._replace(maximum=None)
 
 
-def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
+def create_from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
     """A dynamic queue: a leaf takes everything from its parent's template, a parent passes the template on."""
     queue = Queue(path=f"{parent.path}.{name}", parent=parent, rank=rank, leaf=leaf, managed=False)
     template = parent.template
@@ -342,7 +342,7 @@ class Tree:
         return queue, missing
 
     def _add(self, parent: Queue, name: str, *, leaf: bool) -> Queue:
-        queue = from_template(parent, name, rank=self.next_rank, leaf=leaf)
+        queue = create_from_template(parent, name, rank=self.next_rank, leaf=leaf)
         self.next_rank += 1
         parent.children[name] = queue
         self._by_path[queue.path] = queue

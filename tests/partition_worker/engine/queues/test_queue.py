@@ -14,7 +14,7 @@ from partition_worker.engine.queues.queue import (
     inherit_properties,
     may_start,
     parse_policies,
-    priority_settings_changed,
+    update_priority,
 )
 from partition_worker.engine.user_resolution import User
 from tests.builders import apps, asks, gone, nodes, released
@@ -152,14 +152,14 @@ def test_what_a_queue_shows_may_change_with_its_policies() -> None:
     one = Trial("root.p.a").takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=1 priority=3"))
     leaf = one.queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    priority_settings_changed(leaf, before)
+    update_priority(leaf, before)
     assert (one.queue("root.p").priority, one.queue("root").priority) == (7, 7)
 
 
 def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None:
     leaf = Trial("root.p.a").queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    priority_settings_changed(leaf, before)
+    update_priority(leaf, before)
     assert leaf.parent is not None
     assert leaf.parent.child_priorities.highest is None
 

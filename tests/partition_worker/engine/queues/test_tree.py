@@ -11,7 +11,7 @@ from partition_worker.engine.queues.tree import (
     Tree,
     apply_namespace_quota,
     build_queues,
-    from_template,
+    create_from_template,
     read_all_settings,
     read_namespace_quota,
     settings_of,
@@ -216,7 +216,7 @@ def test_a_leaf_has_no_template() -> None:
 
 def test_a_dynamic_leaf_starts_with_what_the_template_says() -> None:
     parent = built("root.p parent template.max=memory:4 template.guaranteed=memory:1 template.maxapps=3")["root.p"]
-    leaf = from_template(parent, "new", rank=9, leaf=True)
+    leaf = create_from_template(parent, "new", rank=9, leaf=True)
     assert (leaf.path, leaf.rank, leaf.leaf, leaf.managed) == ("root.p.new", 9, True, False)
     assert (leaf.maximum, leaf.guaranteed, leaf.max_applications) == ({"memory": 4}, {"memory": 1}, 3)
     assert leaf.parent is parent
@@ -224,20 +224,20 @@ def test_a_dynamic_leaf_starts_with_what_the_template_says() -> None:
 
 def test_a_dynamic_leaf_takes_properties_from_the_template_only() -> None:
     text = "root.p parent application.sort.policy=fair template.priority.offset=3"
-    leaf = from_template(built(text)["root.p"], "new", rank=9, leaf=True)
+    leaf = create_from_template(built(text)["root.p"], "new", rank=9, leaf=True)
     assert leaf.properties == {"priority.offset": "3"}
     assert leaf.policies.application_sort == "fifo"
 
 
 def test_a_dynamic_parent_hands_the_template_on_and_is_not_limited_by_it() -> None:
     parent = built("root.p parent template.max=memory:4")["root.p"]
-    middle = from_template(parent, "new", rank=9, leaf=False)
+    middle = create_from_template(parent, "new", rank=9, leaf=False)
     assert (middle.maximum, middle.template) == (None, parent.template)
 
 
 def test_the_recovery_queue_is_fifo_whatever_the_template_says() -> None:
     root = built("root template.application.sort.policy=fair")["root"]
-    assert from_template(root, "@recovery@", rank=9, leaf=True).policies.application_sort == "fifo"
+    assert create_from_template(root, "@recovery@", rank=9, leaf=True).policies.application_sort == "fifo"
 
 
 def test_a_queue_shows_the_settings_it_was_given() -> None:
