@@ -50,9 +50,7 @@ _log = logging.getLogger("core.supervisor")
 class BrokerLink:
     """The connection to the broker, while there is one. Only WorkersWanted arrives on it."""
 
-    def __init__(
-        self, address: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]] = tuple
-    ) -> None:
+    def __init__(self, address: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]) -> None:
         self._address = address
         self._report = report
         self._metrics = metrics

@@ -19,8 +19,8 @@ AUDIT: Final = "audit.log"
 """The audit log of changes, in the state directory."""
 
 
-def access_control_of(settings: Settings, users: LoopbackUsers) -> AccessControl:
-    """Authentication, CORS and the audit log as the settings say.
+def make_access_control(settings: Settings, users: LoopbackUsers) -> AccessControl:
+    """Make authentication, CORS and the audit log from the settings.
 
     Raises:
         OSError: in one line, with the reason.
@@ -55,7 +55,7 @@ async def start(arguments: Arguments, life: Life) -> None:
     settings = arguments.settings
     users = LoopbackUsers(parse_acl(settings.scheduler_admins))
     listener = listen(*host_and_port(settings.rest))
-    await serve(arguments, life, listener=listener, users=users, control=access_control_of(settings, users))
+    await serve(arguments, life, listener=listener, users=users, control=make_access_control(settings, users))
 
 
 if __name__ == "__main__":
