@@ -1,4 +1,4 @@
-"""A partition that has a history, and a clock that stands still."""
+"""A fake partition with events, and a clock that the test sets."""
 
 import asyncio
 

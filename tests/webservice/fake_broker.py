@@ -1,4 +1,4 @@
-"""A broker that answers for itself and for all workers, on a real socket."""
+"""A fake broker on a real socket, which answers for itself and for all workers."""
 
 import asyncio
 import contextlib

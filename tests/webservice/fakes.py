@@ -1,4 +1,4 @@
-"""A link that knows a few partitions and notes what it was asked, and a client that reaches the API without sockets."""
+"""A fake broker connection that records its queries, and a client that calls the API without sockets."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Keys and tokens of every kind, made once, and requests as those who have them send them."""
+"""Keys and tokens of every algorithm, created once, and requests with them."""
 
 import base64
 import json

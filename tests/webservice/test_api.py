@@ -1,4 +1,4 @@
-"""What every answer has in common: headers, plain texts of the router, compression, limits."""
+"""Properties of every answer: headers, plain texts of the router, compression, limits."""
 
 import asyncio
 import gzip

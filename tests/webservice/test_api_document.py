@@ -1,4 +1,4 @@
-"""The document says of every route what it does, of no other, and is a document as OpenAPI 3.1 wants it."""
+"""The OpenAPI document describes every route and no other, and is valid OpenAPI 3.1."""
 
 import doctest
 import json

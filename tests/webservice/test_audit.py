@@ -1,4 +1,4 @@
-"""The audit log as a file: lines, who may read it, when it is full, and when it cannot be written."""
+"""The audit log as a file: lines, permissions, rotation, and write errors."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Each question gets its own answer, or an error in time."""
+"""Each request to the broker gets its own answer, or an error in time."""
 
 import asyncio
 import contextlib

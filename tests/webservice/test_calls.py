@@ -1,4 +1,4 @@
-"""Replies that a client may keep: versions, ages, and where a list goes on."""
+"""Replies with versions, ages and links to the next page."""
 
 import pytest
 

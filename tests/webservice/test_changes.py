@@ -1,4 +1,4 @@
-"""What a change leaves in the audit log, and that nothing is changed which it does not have."""
+"""The audit log of changes, and that nothing changes without its line."""
 
 import json
 from ipaddress import ip_network

@@ -1,4 +1,4 @@
-"""How full nodes are, and the questions about everything that the parameter `rm` narrows down."""
+"""Node utilization, the parameter `rm`, and the answers of all partitions together."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Reading and changing the configuration of a resource manager: what is asked of the broker, and every answer."""
+"""Reading and changing the configuration of a resource manager: messages to the broker, and every answer."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The configuration is shown exactly as the reference shows it."""
+"""The configuration is shown exactly as YuniKorn shows it."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Whom a client's certificate stands for."""
+"""Owners of client certificates, headers of proxies, and the kernel's table of connections."""
 
 import sys
 from ipaddress import ip_network

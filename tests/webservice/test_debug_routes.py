@@ -1,4 +1,4 @@
-"""What of a process is told, to whom, and that without the setting nothing of it is there."""
+"""The debug routes, which exist only with the setting `debug`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Every route that is read, in every state in which there is little or nothing to tell.
+"""Every route that reads, in every state with few or no objects.
 
 YuniKorn's web UI takes the length of each list, and shows each number as it is: a `null`, or a key that is left out,
 breaks its pages. Not here: what the answers say when there is something (`tests/captures`).

@@ -1,4 +1,4 @@
-"""EventStreams of events over real sockets: who reads gets everything, whoever else there is."""
+"""Event streams over real sockets: a client that reads gets every event, whatever other clients do."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The newest lines, by number."""
+"""The event buffer, the followers of partitions, and the limits of streams."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

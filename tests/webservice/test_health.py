@@ -1,4 +1,4 @@
-"""The health of all partitions together, compared with what YuniKorn answers."""
+"""The health of all partitions together, compared with YuniKorn's answers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The history over REST: what each route takes, says and refuses, and to whom."""
+"""The history over REST: parameters, answers, errors and access."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""A client that does not finish its request's head loses its connection; one that does keeps it."""
+"""Limits on connections and on the time to send a request and to read an answer."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Samples of several partitions become one text, which Prometheus reads."""
+"""Series of several partitions are rendered as one text that Prometheus reads."""
 
 import doctest
 import json

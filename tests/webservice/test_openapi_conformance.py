@@ -1,4 +1,4 @@
-"""Whatever is asked, the answer is one that the document of the API announces.
+"""Every answer conforms to the OpenAPI document.
 
 Schemathesis makes the requests from the document, good ones and spoiled ones, from a fixed seed. Among the names that
 it makes up are some that exist, so that there is something to answer.

@@ -1,4 +1,4 @@
-"""Names and words are checked as the API tells."""
+"""Names, states, pages, conditions and times in requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A name leads to one partition or to none, and what is shown leads back."""
+"""A name means one partition or none, and a shown name leads back to its partition."""
 
 import pytest
 from msgspec.structs import replace

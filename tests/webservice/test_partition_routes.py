@@ -1,4 +1,4 @@
-"""Which partition's events are meant, and what is said where there is none."""
+"""The partition of the events, and the answers without one."""
 
 import pytest
 

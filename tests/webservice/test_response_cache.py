@@ -1,4 +1,4 @@
-"""Answers that are kept: when they are given again, and when somebody is asked."""
+"""Answers that are cached: when they are served again, and when the worker is queried."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Who may use which route: each role on each route of the table, by the rule that the OpenAPI document tells of it.
+"""Access rules: each role on each route of the table, by the rule in the OpenAPI document.
 
 A route that nobody wrote a rule for cannot be in the table, one that the document does not have fails here, and what a
 rule means is written down here once more.

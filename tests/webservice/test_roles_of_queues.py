@@ -1,4 +1,4 @@
-"""What each role reads in the answers of a real partition, on every route: nobody's name or work that is not theirs.
+"""The answers of a real partition to each role, on every route, contain no name or work of other users.
 
 A new route is asked, too: where its rule is `seen` its worker has to cut what the viewer may not see, and where it is
 `known` there must be nothing to cut. Not here: what is left of which view (`partition_worker/test_visibility.py`).

@@ -1,4 +1,4 @@
-"""Paths are matched exactly; near misses are mended; the rest is unknown."""
+"""Paths are matched exactly, and near misses are corrected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which question each path asks, in which order requests are checked, and what all partitions say together."""
+"""The query of each path, the order of checks, and the joined answers of all partitions."""
 
 import asyncio
 import json

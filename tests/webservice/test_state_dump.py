@@ -1,4 +1,4 @@
-"""The indented document, write_json as its parts come."""
+"""The state dump: the indented document, written as its parts come."""
 
 import asyncio
 import json

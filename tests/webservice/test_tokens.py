@@ -1,4 +1,4 @@
-"""Which tokens count, and for whom; and that nothing somebody puts together by hand does."""
+"""Valid tokens and their users, and that no forged token is accepted."""
 
 import hashlib
 import hmac

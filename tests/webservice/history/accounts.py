@@ -1,4 +1,4 @@
-"""What workers say, and portions of the history, so that a test shows only what matters."""
+"""Answers of workers and batches of rows, with defaults so that a test shows only what matters."""
 
 from common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from common.messages import Resources

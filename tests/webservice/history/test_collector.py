@@ -1,4 +1,4 @@
-"""What is asked when, what of the answers is kept, and what is a gap."""
+"""When partitions are queried, which rows follow from the answers, and what is a gap."""
 
 from itertools import pairwise
 

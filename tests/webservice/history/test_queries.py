@@ -1,4 +1,4 @@
-"""Which rows a question means, who may see them, and that going on from page to page shows each once."""
+"""Filters, access of viewers, and pages that show each row once."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The history while it is kept: rounds, restarts, and files that cannot be used."""
+"""Recording: rounds, restarts, and files that cannot be used."""
 
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""What is in the file after portions were written, and what becomes of files that cannot be used."""
+"""The content of the file after writes, expired rows, and files that cannot be used."""
 
 import os
 import signal
