@@ -1,7 +1,7 @@
 """Application updates of the RM: submit and remove applications.
 
 A submission whose user needs a group lookup waits (`user_resolution.py`), together with its asks, and continues when
-the groups are known; a removal drops it. `placement_chain.py` chooses the queue.
+the groups are known; a removal drops it. `placement.py` chooses the queue.
 """
 
 from common import event_codes, rm_messages

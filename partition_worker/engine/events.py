@@ -1,6 +1,6 @@
 """Scheduler events: functions that record the events of applications, allocations, nodes, queues and requests.
 
-Events only go to the event ring buffer (`partition_worker/event_ring.py`); the RM is informed in other ways. An event
+Events only go to the event ring buffer (`partition_worker/events.py`); the RM is informed in other ways. An event
 that is recorded in one place only is recorded there with `record_event`; this module has those with several callers, or
 with a condition.
 

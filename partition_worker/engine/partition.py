@@ -7,7 +7,7 @@
     effects = partition.reconfigure(config, now) a configuration without `objections`
 
 Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never decreases. The state is in
-`state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `cycle/`.
+`state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `scheduling_cycle.py`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,10 @@
 """The state of a partition (`PartitionState`): queues, nodes, applications, users, timers, counters, events, effects.
 
 Queries read it; the modules of the engine change it: `ledger.py` for asks and allocations, `lifecycle.py` for
-application states, the `*_updates.py` modules for updates of the RM, `cycle/` for scheduling decisions.
+application states, the `*_updates.py` modules for updates of the RM, `scheduling_cycle.py` for scheduling decisions.
 
 An effect is something for the RM or the log; the worker turns effects into messages and log lines
-(`outgoing_messages.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
+(`rm_channel.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
 that all output can be traced to its input.
 """
 
@@ -38,7 +38,7 @@ from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
 
-# Decisions: checked before they are made, carried out by `cycle/cycle.py` --------------------------------------------
+# Decisions: checked before they are made, carried out by `scheduling_cycle.py` ----------------------------------------
 
 
 class Allocate(NamedTuple):

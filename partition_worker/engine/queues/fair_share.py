@@ -2,7 +2,7 @@
 
 The share of a queue is the highest ratio of usage to entitlement over all resource types: weighted dominant resource
 fairness (Ghodsi et al., NSDI 2011), with the guarantee, or else the maximum obtainable, as the weight.
-`readiness/readiness.py` keeps the orders.
+`readiness.py` keeps the orders.
 """
 
 from collections.abc import Mapping

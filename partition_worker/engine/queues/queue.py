@@ -194,7 +194,7 @@ class Queue:
     kept: Resources = field(default_factory=dict)
     """Room kept for asks below it that preempted; other asks do not get it."""
     lacking: Resources = field(default_factory=dict)
-    """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_cooldown.py`)."""
+    """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_log.py`)."""
     quota_preemption_at: float = 0.0
     """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
     running: int = 0
@@ -242,7 +242,7 @@ class Queue:
 
     @property
     def state_aware(self) -> bool:
-        """Whether it starts one application at a time (`Turns` in `readiness/readiness.py`)."""
+        """Whether it starts one application at a time (`Turns` in `readiness.py`)."""
         return self.policies.application_sort == "stateaware"
 
     @property
