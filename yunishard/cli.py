@@ -109,16 +109,17 @@ class Command:
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
 _TOKENS: Final = ("cryptography", "jwt")
 _ADMINISTRATION: Final = "yunishard.commands.administration"
+_CREDENTIALS: Final = "yunishard.commands.credentials"
 
 COMMANDS: Final = {
     "up": Command("deploy.up", "start the whole system and supervise it", "", _SERVER),
     "replay": Command("yunishard.replay.command", "replay a workload log through the system", "replay"),
     "validate": Command("yunishard.commands.validate", "check a queues.yaml", "validate"),
-    "config": Command("yunishard.commands.config", "show and change the queues of a running system", "config"),
+    "config": Command(_ADMINISTRATION, "show and change the queues of a running system", "config"),
     "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue", "app"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode", "schedule"),
-    "keys": Command("yunishard.commands.keys", "create keys for the native port, and allow RMs to use them", "keys"),
-    "token": Command("yunishard.commands.token", "create a token for REST, or show its claims", "token", _TOKENS),
+    "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them", "keys"),
+    "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", "token", _TOKENS),
     "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", "", _SERVER),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", "settings", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell", "completion"),

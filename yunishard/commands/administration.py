@@ -1,18 +1,338 @@
-"""`yunishard app` and `yunishard schedule`: administer a running system over REST.
+"""`yunishard config`, `yunishard app` and `yunishard schedule`: show and change a running system over REST.
 
-The docstrings of `run_app` and `run_schedule` are the help texts.
+A change of the configuration carries the checksum of the configuration that it replaces (If-Match), so that concurrent
+changes do not overwrite each other.
 
-Not here: HTTP (`rest.py`), the configuration (`config.py`), authorization (the web service decides).
+The docstrings of `run_config`, `run_app` and `run_schedule` are the help texts. Not here: HTTP (`rest.py`), checking a
+file without a running system (`validate.py`), authorization (the web service decides).
 """
 
 import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
+from common.config.difference import find_differences
+from common.config.model import Configuration
+from common.config.parse import Mapping, Scalar, compose, is_null
+from common.config.problems import ConfigError, Problem
+from common.config.validation import load
 from common.query_messages import STEPS_MAX
-from yunishard.cli import CommandFailed, describe, parse_whole
-from yunishard.commands.console import add_actions, show, write
+from yunishard.cli import UNUSABLE, CommandFailed, describe, parse_whole
+from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration, show, write
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
+
+# yunishard config -----------------------------------------------------------------------------------------------------
+
+CURRENT: Final = "current"
+SIDE: Final = f"{CURRENT}|N|FILE"
+"""A side of a comparison by `diff`."""
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard config`."""
+    describe(parser, run_config.__doc__)
+    version = parse_whole(1, 999_999_999, "the number of a version")
+    for name, own in add_actions(parser, {name: about for name, (_, about) in _CONFIG_ACTIONS.items()}).items():
+        own.add_argument("--rm", metavar="ID", default="", help="the resource manager (default: the only one)")
+        add_rest(own)
+        match name:
+            case "get":
+                own.add_argument("version", metavar="N", nargs="?", type=version, help="(default: the one in force)")
+            case "put":
+                own.add_argument("file", metavar="FILE", help=f"the queues.yaml; {STDIN} for standard input")
+                _add_change(own, "that in the file's key `checksum`, or else that in force now")
+            case "rollback":
+                own.add_argument("version", metavar="N", type=version, help="number of the version")
+                _add_change(own, "that in force now")
+            case "diff":
+                own.add_argument("a", metavar=SIDE, nargs="?", default="", help="(default: the version before that)")
+                own.add_argument("b", metavar=SIDE, nargs="?", default=CURRENT, help=f"(default: {CURRENT})")
+                own.add_argument("--summary", action="store_true", help="one line for each change, in words")
+
+
+def _add_change(parser: argparse.ArgumentParser, default: str) -> None:
+    about = f"change nothing unless this is in force, its first 8 digits or more, * for anything (default: {default})"
+    parser.add_argument("--if-match", metavar="CHECKSUM", default="", help=about)
+    about = "overwrite the watched file even if it has an edit that is not in force; the edit is kept in FILE.previous"
+    parser.add_argument("--force", action="store_true", help=about)
+
+
+def run_config(args: argparse.Namespace) -> int:
+    """Show and change the queues of a resource manager while the system runs. A
+    change reaches all its partitions or none.
+
+    N: the number of a version, as `history` shows it.
+
+    examples:
+      yunishard config get > queues.yaml       the text in force
+      yunishard config get 3                   that of version 3
+      yunishard config put queues.yaml         replace it; prints warnings about
+                                               probably unintended settings
+      yunishard config history
+      yunishard config diff                    the last change
+      yunishard config diff current queues.yaml
+      yunishard config diff --summary 3        changes since version 3, by queue
+      yunishard config rollback 3              version 3 again, as a new version
+
+    exit codes:
+      0  done; of diff: no difference
+      1  refused, with the reason; of diff: they differ
+      2  wrong usage, a file that cannot be read, or nothing answers
+    """
+    run, _ = _CONFIG_ACTIONS[args.action]
+    try:
+        rest = Rest.from_arguments(args)
+        ids = [args.rm] if args.rm else rest.rm_ids()
+        if len(ids) > 1:
+            raise CommandFailed(f"several resource managers are registered, name one with --rm: {', '.join(ids)}")
+        if ids:
+            return run(args, rest, ids[0])
+        if args.action == "get" and not args.version:
+            return _get_default(args, rest)
+        raise CommandFailed(NO_RM)
+    except RequestFailed as failed:
+        if not failed.problems:
+            raise
+        if args.json:
+            print_json({"problems": failed.problems})
+        else:
+            _print_problems(args, failed.problems)
+        return failed.status
+
+
+NO_RM: Final = (
+    "no resource manager is registered now: start one, or name an earlier one with --rm ID"
+    " to see its `history` or a version of it (`get N`)"
+)
+
+
+def _get_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    path = ("version", str(args.version)) if args.version else ()
+    return _print_configuration(args, rm, _request_config(rest, rm, *path))
+
+
+def _print_configuration(args: argparse.Namespace, rm: str, answer: Answer) -> int:
+    if not args.json:
+        return answer.print()
+    print_json({"rm": rm, "checksum": answer.tag, "config": answer.text})
+    return 0
+
+
+def _get_default(args: argparse.Namespace, rest: Rest) -> int:
+    """Print the configuration that the first resource manager gets if it sends none."""
+    try:
+        answer = rest.get("config", "default")
+    except RequestFailed as failed:
+        if failed.code == NOT_FOUND:  # a system of an earlier release has no such route
+            raise CommandFailed(NO_RM) from None
+        raise
+    if not args.json:
+        sys.stderr.write(
+            "yunishard config get: no resource manager is registered now (name an earlier one with --rm ID);"
+            " this is what one gets that sends no configuration\n"
+        )
+    return _print_configuration(args, "", answer)
+
+
+def _put_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    text = read_configuration(args.file)
+    in_force = _request_config(rest, rm).tag
+    if_match = choose_precondition(option=args.if_match, text=text, in_force=in_force)
+    query = {"rm": rm, "force": "true" if args.force else ""}
+    answer = rest.change("PUT", "config", body=text.encode(), if_match=if_match, query=query)
+    return _print_change(args, rm, answer, before=in_force)
+
+
+def _roll_back(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    in_force = _request_config(rest, rm).tag
+    if_match = choose_precondition(option=args.if_match, text="", in_force=in_force)
+    query = {"rm": rm, "force": "true" if args.force else "", "version": str(args.version)}
+    try:
+        answer = rest.change("POST", "config", "rollback", if_match=if_match, query=query)
+    except RequestFailed as failed:
+        raise _explain(failed, rest, rm, "rollback") from None
+    return _print_change(args, rm, answer, before=in_force)
+
+
+def _request_config(rest: Rest, rm: str, *path: str) -> Answer:
+    """Request a configuration of an RM, the one in force by default; a failure explains unknown RMs and versions."""
+    try:
+        return rest.get("config", *path, rm=rm)
+    except RequestFailed as failed:
+        raise _explain(failed, rest, rm, *path) from None
+
+
+def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestFailed:
+    """Add where to find the right names to a failure that may come from an unknown version or RM."""
+    if failed.code != NOT_FOUND:
+        return failed
+    if path[:1] in (("version",), ("rollback",)):
+        return failed.with_hint(f": `yunishard config history --rm {rm}` lists those that are kept")
+    ids = rest.rm_ids()
+    more = "" if path else f"; its earlier versions: `yunishard config history --rm {rm}`"
+    return failed if rm in ids else failed.with_hint(f" (there are {', '.join(ids) or 'none'}){more}")
+
+
+def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) -> int:
+    if args.json:
+        return answer.print()
+    change = answer.as_object()
+    _print_problems(args, change.get("warnings"), "warning: ")
+    checksum, version = change.get("checksum"), change.get("version")
+    outcome = f"already in force: version {version} of {rm}" if checksum == before else f"{rm} runs version {version}"
+    write(f"{outcome}, partitions: {', '.join(_list_texts(change.get('partitions')))}")
+    if change.get("file"):
+        followers = _list_texts(change.get("followers"))
+        more = f"; {', '.join(followers)} {'follows' if len(followers) == 1 else 'follow'} it" if followers else ""
+        write(f"written back to the watched file{more}")
+    write(str(checksum))
+    return 0
+
+
+def _list_texts(found: object) -> list[str]:
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def _print_problems(args: argparse.Namespace, problems: object, label: str = "") -> None:
+    """Print problems from an answer to standard error, as `yunishard validate` does."""
+    for problem in msgspec.convert(problems or [], list[Problem], strict=False):
+        sys.stderr.write(format_problem(getattr(args, "file", "configuration"), problem, label) + "\n")
+
+
+def _show_history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    answer = _request_config(rest, rm, "history")
+    if args.json:
+        return answer.print()
+    rows = [
+        (
+            f"{entry.get('version')}{' *' if entry.get('current') else ''}",
+            _format_time(entry.get("at")),
+            str(entry.get("author", "")) or "-",
+            str(entry.get("origin", "")),
+            str(entry.get("checksum", ""))[:12],
+        )
+        for entry in answer.as_list()
+    ]
+    show(("version", "when", "author", "origin", "checksum"), rows)
+    return 0
+
+
+def _format_time(at: object) -> str:
+    """Format Unix nanoseconds in the local time zone."""
+    if not isinstance(at, int) or at <= 0:
+        return "-"
+    return datetime.fromtimestamp(at / 1e9, UTC).astimezone().isoformat(" ", "seconds")
+
+
+def _show_diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    b_name, b_text = _get_side(rest, rm, args.b)
+    a_name, a_text = _get_side(rest, rm, args.a or _find_version_before(rest, rm, args.b))
+    if args.summary:
+        changes = find_differences(_parse_config(a_name, a_text), _parse_config(b_name, b_text))
+        document, lines = msgspec.to_builtins(changes), [" ".join(str(one).splitlines()) for one in changes]
+    else:
+        lines = list(difflib.unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
+        document = {"a": a_name, "b": b_name, "diff": lines}
+    if args.json:
+        print_json(document)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 1 if lines else 0
+
+
+def _get_side(rest: Rest, rm: str, name: str) -> tuple[str, str]:
+    """Return the name and the text of one side of a comparison."""
+    if name == CURRENT:
+        return f"{rm} {CURRENT}", _request_config(rest, rm).text
+    if name.isascii() and name.isdecimal():
+        return f"{rm} version {name}", _request_config(rest, rm, "version", name).text
+    return name, read_configuration(name)
+
+
+def _find_version_before(rest: Rest, rm: str, name: str) -> str:
+    """Return the version before the named one; the current one for a file."""
+    versions = _request_config(rest, rm, "history").as_list()
+    for entry, before in pairwise(versions):
+        if (name == CURRENT and entry.get("current")) or str(entry.get("version")) == name:
+            return str(before.get("version"))
+    if name == CURRENT or name.isdecimal():
+        raise CommandFailed(f"there is no version before {name} of {rm}: give both sides, or a file")
+    return CURRENT
+
+
+def _parse_config(name: str, text: str) -> Configuration:
+    try:
+        return load(text)
+    except ConfigError as error:
+        more = len(error.problems) - 1
+        others = f" (and {more} more: see `yunishard validate`)" if more else ""
+        reason = " ".join(str(error.problems[0]).splitlines())
+        raise CommandFailed(f"{name}: no configuration to compare: {reason}{others}", status=UNUSABLE) from None
+
+
+_CONFIG_ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str], int], str]]] = {
+    "get": (_get_config, "print the text in force, as it was written"),
+    "put": (_put_config, "replace the configuration"),
+    "history": (_show_history, "list the versions that are kept, the newest first"),
+    "diff": (_show_diff, "compare two versions, or one with a file"),
+    "rollback": (_roll_back, "run an earlier version again, as a new one"),
+}
+
+
+ANYTHING: Final = "*"
+CHECKSUM_DIGITS: Final = 64
+PREFIX_DIGITS_MIN: Final = 8
+"""Fewest hexadecimal digits that identify a checksum."""
+
+
+def choose_precondition(*, option: str, text: str, in_force: str) -> str:
+    """Return the checksum for If-Match, or ANYTHING, from the option or else the text.
+
+    Raises:
+        CommandFailed: the given checksum is invalid, or is not that of the configuration in force.
+    """
+    if option == ANYTHING:
+        return option
+    if option:
+        if not re.fullmatch(rf"[0-9A-Fa-f]{{{PREFIX_DIGITS_MIN},{CHECKSUM_DIGITS}}}", option):
+            wanted = f"a checksum, its first {PREFIX_DIGITS_MIN} hexadecimal digits or more, or {ANYTHING}"
+            raise CommandFailed(f"--if-match: expected {wanted}, got {option[:80]!r}", status=UNUSABLE)
+        if not in_force.startswith(option.upper()):
+            raise CommandFailed(
+                f"--if-match is {option!r}, but in force is {in_force}: it was changed meanwhile;"
+                " check it (`yunishard config get`), then try again"
+            )
+        return in_force
+    own = find_checksum(text)
+    if own and own.upper() != in_force:
+        raise CommandFailed(
+            f"the key `checksum` of the file is {own[:80]!r}, but in force is {in_force}: look at what has changed"
+            " (`yunishard config diff current FILE`), then put this checksum there or leave the key out"
+        )
+    return in_force
+
+
+def find_checksum(text: str) -> str:
+    """Return the checksum in a configuration's own key; empty if there is none, or if the text cannot be parsed."""
+    if "checksum" not in text:
+        return ""  # parsing a large text takes seconds
+    try:
+        document = compose(text.removeprefix("\ufeff"))
+    except ConfigError:
+        return ""  # the system reports everything that is wrong with it
+    for key, value in document.entries if isinstance(document, Mapping) else ():
+        if isinstance(key, Scalar) and key.text == "checksum" and isinstance(value, Scalar) and not is_null(value):
+            return value.text.strip()
+    return ""
+
 
 # yunishard app --------------------------------------------------------------------------------------------------------
 

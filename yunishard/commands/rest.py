@@ -4,7 +4,7 @@ It connects directly, never through a proxy of the environment, because a reques
 a token, which is not sent to another address after a redirect. Times and sizes are bounded. Every failure is one line
 that names the next step.
 
-Not here: the requests (`config.py`, `administration.py`, `settings.py`).
+Not here: the requests (`administration.py`, `settings.py`).
 """
 
 import argparse

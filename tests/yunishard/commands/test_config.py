@@ -11,7 +11,7 @@ import pytest
 from tests.yunishard.commands.fake_web import FakeWeb, web
 from webservice.api import BODY_BYTES_MAX
 from yunishard.cli import CommandFailed, main
-from yunishard.commands.config import choose_precondition, find_checksum
+from yunishard.commands.administration import choose_precondition, find_checksum
 
 CLUSTERS = [{"partition": "default", "clusterName": "c", "rmBuildInformation": [{"rmId": "rm-1"}]}]
 OLD, NEW = "A" * 64, "B" * 64
