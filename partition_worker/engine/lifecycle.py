@@ -72,10 +72,10 @@ def update_after_release(state: PartitionState, application: Application) -> Non
     """After a real allocation ended: complete the application if it has no real allocation or ask left, or fail it if
     it is failing and empty.
     """
-    if application.state is AppState.FAILING:
-        _fail_if_empty(state, application)
-    else:
+    if application.state is not AppState.FAILING:
         _complete_if_done(state, application)
+    elif not application.allocations:
+        fire(state, application, AppEvent.FAIL)
 
 
 def update_after_placeholder(state: PartitionState, application: Application) -> None:
@@ -85,41 +85,28 @@ def update_after_placeholder(state: PartitionState, application: Application) ->
     if not is_zero(application.allocated_placeholder):
         return
     state.timers.stop(application, "placeholders")
-    match application.state:
-        case AppState.FAILING:
-            _fail_if_empty(state, application)
-        case AppState.RESUMING:
-            fire(state, application, AppEvent.RUN)
-        case AppState.COMPLETING:
-            if not application.swapping:
-                fire(state, application, AppEvent.COMPLETE)
-        case _:
-            _complete_if_done(state, application)
+    if application.state is AppState.RESUMING:
+        fire(state, application, AppEvent.RUN)
+    elif application.state is not AppState.COMPLETING:
+        update_after_release(state, application)
+    elif not application.swapping:
+        fire(state, application, AppEvent.COMPLETE)
 
 
 def update_after_removal_of_all(state: PartitionState, application: Application) -> None:
     """After all allocations were removed at once: complete the application if nothing is pending."""
     state.timers.stop(application, "placeholders")
-    match application.state:
-        case AppState.FAILING:
-            _fail_if_empty(state, application)
-        case AppState.COMPLETING if _has_nothing(application):
-            fire(state, application, AppEvent.COMPLETE)
-        case AppState.RESUMING:
-            fire(state, application, AppEvent.RUN)
-            _complete_if_done(state, application)
-        case _:
-            _complete_if_done(state, application)
+    if application.state is AppState.RESUMING:
+        fire(state, application, AppEvent.RUN)
+    if application.state is not AppState.COMPLETING:
+        update_after_release(state, application)
+    elif _has_nothing(application):
+        fire(state, application, AppEvent.COMPLETE)
 
 
 def _complete_if_done(state: PartitionState, application: Application) -> None:
     if _has_nothing(application) and (application.state is AppState.ACCEPTED or application.state in ACTIVE):
         fire(state, application, AppEvent.COMPLETE)
-
-
-def _fail_if_empty(state: PartitionState, application: Application) -> None:
-    if not application.allocations:
-        fire(state, application, AppEvent.FAIL)
 
 
 def _has_nothing(application: Application) -> bool:
