@@ -77,7 +77,7 @@ def test_tokens_and_certificates_open_the_door_and_changes_are_written_down(
         assert asked(kill, server, certificate=alice, method="POST", Origin="https://evil.example")[0] == 403
         command = ["app", "kill", "x", "--partition", "p", "--rest", rest, "--ca", str(server)]
         assert main(command) == 1
-        assert "say who you are by --token-file FILE" in capsys.readouterr().err
+        assert "authenticate with --token-file FILE" in capsys.readouterr().err
         assert main([*command, "--token-file", str(admin)]) == 1
         assert "Partition not found: p (there are none)" in capsys.readouterr().err
         assert system.stop() == 0
