@@ -26,13 +26,7 @@ from partition_worker.engine.queues.fair_share import descending_shares, path_ke
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue, has_opening
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.unschedulable_asks import (
-    ClosedBuckets,
-    ParkedQueues,
-    UnschedulableAsks,
-    Wait,
-    WaitBucket,
-)
+from partition_worker.engine.unschedulable_asks import ClosedBuckets, ParkedQueues, UnschedulableAsks, Wait, WaitBucket
 from partition_worker.engine.user_limits import UsageAccount
 
 

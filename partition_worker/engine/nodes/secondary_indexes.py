@@ -84,8 +84,7 @@ def index_by_waste(source: NodeIndex, amounts: Amounts) -> DerivedIndex:
     """Return the nodes that are large enough for these amounts, the one with the least waste first."""
     wanted = dict(amounts)
     return DerivedIndex(
-        source,
-        lambda node, key: sort_key_of(waste(node, wanted), "") + key if node.is_large_enough(amounts) else None,
+        source, lambda node, key: sort_key_of(waste(node, wanted), "") + key if node.is_large_enough(amounts) else None
     )
 
 
