@@ -99,7 +99,7 @@ def _decommission(state: PartitionState, node: Node) -> None:
     """Remove a node after ending everything on it; the RM receives all releases together."""
     events.record_schedulable(state, node.node_id, schedulable=False)
     state.nodes.set_schedulable(node, schedulable=False)
-    reservations.cancel_all(state, node)
+    reservations.cancel_on_node(state, node)
     released: list[Allocation] = []
     replaced: list[Allocation] = []
     for allocation in tuple(node.allocations.values()):

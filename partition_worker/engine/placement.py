@@ -10,17 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
 
+from common.config import placement_rules
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
-from common.config.placement_rules import (
-    Expression,
-    ExpressionError,
-    NameTooLongError,
-    check_fixed_queue,
-    check_rule_name,
-    check_tag,
-    describe_filter_error,
-    looks_like_expression,
-)
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
 from partition_worker.engine.bounds import TooMuchWorkError, Work
 from partition_worker.engine.queues.queue import Queue
@@ -94,14 +85,14 @@ class _NameList:
     """One list of a filter: a single regular expression, or names. Entries that cannot be names are dropped."""
 
     def __init__(self, entries: Sequence[str], legal: re.Pattern[str]) -> None:
-        self._expression: Expression | None = None
+        self._expression: placement_rules.Expression | None = None
         self.expression = ""
         """The text of the expression, empty for a list of names."""
         self.listed: tuple[str, ...] = ()
         """The names as configured, without duplicates."""
-        if len(entries) == 1 and looks_like_expression(entries[0]):
+        if len(entries) == 1 and placement_rules.looks_like_expression(entries[0]):
             self.expression = entries[0]
-            self._expression = Expression(entries[0])
+            self._expression = placement_rules.Expression(entries[0])
         else:
             self.listed = tuple(dict.fromkeys(entry for entry in entries if legal.fullmatch(entry)))
         self._names = frozenset(self.listed)
@@ -257,7 +248,7 @@ class Fixed(Rule):
         super().__init__(config, parent)
         self.queue = config.value.lower()
         self.qualified = self.queue.startswith(ROOT)
-        if wrong := check_fixed_queue(self.queue, has_parent=parent is not None):
+        if wrong := placement_rules.check_fixed_queue(self.queue, has_parent=parent is not None):
             raise RuleError(wrong)
 
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
@@ -332,7 +323,7 @@ class Tag(Rule):
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
-        if wrong := check_tag(config.value):
+        if wrong := placement_rules.check_tag(config.value):
             raise RuleError(wrong)
         self.tag = config.value.lower()
 
@@ -418,19 +409,19 @@ class PlacementChain:
                 ):
                     return path
             raise PlacementRejected("application rejected: no placement rule matched")
-        except (PlacementRejected, NameTooLongError, TooMuchWorkError) as error:
+        except (PlacementRejected, placement_rules.NameTooLongError, TooMuchWorkError) as error:
             raise PlacementRejected(f"failed to place application {submission.application_id}: {error}") from error
 
 
 def _build(config: PlacementRuleConfig) -> Rule:
     """Return the rule with its parent rules. Raises RuleError."""
-    if wrong := check_rule_name(config):
+    if wrong := placement_rules.check_rule_name(config):
         raise RuleError(wrong)
     parent = None if config.parent is None else _build(config.parent)
     try:
         return Rule.registry[config.name.lower()](config, parent)
-    except ExpressionError as error:
-        raise RuleError(describe_filter_error(config.name, error)) from error
+    except placement_rules.ExpressionError as error:
+        raise RuleError(placement_rules.describe_filter_error(config.name, error)) from error
 
 
 def _accepts(path: str, submission: Submission, tree: Tree) -> bool:

@@ -20,7 +20,7 @@ from typing import Final
 
 from common.wire import NEVER
 from partition_worker.engine import events
-from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
+from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.headroom import has_room
@@ -208,9 +208,14 @@ class Attempt:
 
 def is_back_off_due(failed: list[AskGroup], enough: int, ask: Allocation) -> bool:
     """Whether at least `enough` asks that fit no node come before this one."""
-    place = place_of(ask)
-    before = (one for group in failed for one in group.asks if place_of(one) < place)
-    return sum(1 for _ in islice(before, enough)) == enough
+    return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
+
+
+def _before(place: Place, failed: list[AskGroup]) -> Iterator[Allocation]:
+    for group in failed:
+        for one in group.asks:
+            if place_of(one) < place:
+                yield one
 
 
 def is_back_off_due_after_all(application: Application, failed: list[AskGroup], enough: int) -> bool:
@@ -223,4 +228,6 @@ def is_back_off_due_after_all(application: Application, failed: list[AskGroup], 
 def _ever_pending(application: Application) -> Iterator[Allocation]:
     """Yield all asks that were ever pending and are not released; an allocation that an RM placed never was."""
     yield from chain(application.requests.values(), application.swapping.values())
-    yield from (one for one in application.allocations.values() if not one.recovered)
+    for one in application.allocations.values():
+        if not one.recovered:
+            yield one

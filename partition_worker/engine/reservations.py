@@ -60,17 +60,11 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     state.readiness.retry_parked()
 
 
-def cancel_movable(state: PartitionState, node: Node) -> None:
-    """Cancel the reservations of the node whose asks do not require it."""
+def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = False) -> None:
+    """Cancel the reservations of a node, except with `keep_required` those whose asks require it."""
     for reservation in tuple(node.reservations.values()):
-        if not reservation.for_required_node:
+        if not (keep_required and reservation.for_required_node):
             cancel(state, reservation)
-
-
-def cancel_all(state: PartitionState, node: Node) -> None:
-    """Cancel all reservations of a node that is removed."""
-    for reservation in tuple(node.reservations.values()):
-        cancel(state, reservation)
 
 
 def expire(state: PartitionState) -> None:

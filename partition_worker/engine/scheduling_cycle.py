@@ -79,7 +79,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
         attempts.apply_preemption(state, decision)
     else:
         if ask.shape.required_node:
-            reservations.cancel_movable(state, decision.node)
+            reservations.cancel_on_node(state, decision.node, keep_required=True)
         if isinstance(decision, Allocate):
             ledger.place_ask(state, application, ask, decision.node)
             state.emit(ask.make_announcement())

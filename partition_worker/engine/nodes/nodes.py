@@ -235,8 +235,13 @@ class Nodes:
             return False
         if shape.constraint is None and not self.ever_guarded:
             return True
-        large = (node for node in self.index if node.is_large_enough(shape.amounts))
+        large = self._large_enough(shape.amounts)
         return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
+
+    def _large_enough(self, amounts: Amounts) -> Iterator[Node]:  # as mypyc makes a list of a generator expression
+        for node in self.index:
+            if node.is_large_enough(amounts):
+                yield node
 
     def best_to_reserve(self, shape: AskShape) -> Node | None:
         """Return the node, of those that might be reserved for such an ask, on which it leaves the least over (spec
@@ -256,7 +261,7 @@ class Nodes:
     # Private --------------------------------------------------------------------------------------------------------
 
     def _update_capacity(self, node: Node, before: Resources) -> None:
-        node.guarded = self.predicates.guards(node)
+        node.guarded = not self.predicates.meets(self.predicates.no_demands, node)
         self.ever_guarded |= node.guarded
         self.total = drop_zeros(minus(plus(self.total, node.capacity), before))
         self.reopen(node)

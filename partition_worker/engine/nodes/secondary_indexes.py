@@ -12,8 +12,7 @@ By application: the nodes on which an application with the node order `pack` run
 """
 
 from collections import Counter
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from common.messages import Resources
@@ -112,15 +111,14 @@ class ConstraintIndexes(DerivedIndexes[tuple[str, Demands]]):
 
     def first(self, policy: str, index: NodeIndex, shape: AskShape) -> Node | None:
         """Return the first node in the index of this policy that has room for such an ask and accepts it."""
-        demands = self._predicates.demands(shape)
+        demands = self._predicates.no_demands if shape.constraint is None else shape.constraint.demands
         name = policy, demands
         known = self.indexes.get(name)
         if known is not None:
             return self._predicates.first(shape, known.refresh().having_room(shape.amounts), all_nodes=True)
-        steps = count()
-        nodes = (node for node, _ in zip(index.having_room(shape.amounts), steps, strict=False))
-        found = self._predicates.first(shape, nodes, all_nodes=True)
-        cost = self._costs.pop(name, 0) + max(0, next(steps) - 1)
+        examined = _CountedNodes(index.having_room(shape.amounts))
+        found = self._predicates.first(shape, examined, all_nodes=True)
+        cost = self._costs.pop(name, 0) + max(0, examined.count - 1)
         if cost < len(index):
             if len(self._costs) >= COSTS_MAX:
                 self._costs.clear()
@@ -135,6 +133,19 @@ class ConstraintIndexes(DerivedIndexes[tuple[str, Demands]]):
         """Drop all indexes, after a change of the indexes that they derive from."""
         self.indexes.clear()
         self._costs.clear()
+
+
+class _CountedNodes:
+    """Nodes, and how many of them were read. No generator expression, as mypyc makes a list of it."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = nodes
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Node]:
+        for node in self._nodes:
+            self.count += 1
+            yield node
 
 
 class PackIndex:

@@ -45,7 +45,7 @@ class Predicates:
         """Whether the RM evaluates predicates; then each of its asks has a constraint of its own."""
         self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
-        self._nothing: Demands = (None,) * len(self._predicates)
+        self.no_demands: Demands = (None,) * len(self._predicates)
         self._cache: dict[Demands, dict[int, tuple[Resources, str]]] = {}
         """By demands and the rank of the node: its capacity at the evaluation, and the reason for a refusal."""
         self._cached = 0
@@ -63,25 +63,17 @@ class Predicates:
         demands = self.read_demands(tags)
         if self.asks_manager:
             return Constraint(demands, key)
-        return None if demands == self._nothing else Constraint(demands)
+        return None if demands == self.no_demands else Constraint(demands)
 
     def read_demands(self, tags: Mapping[str, str]) -> Demands:
         """Return what each predicate reads in these tags. Raises ValueError as `read_constraint`."""
-        return tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self._nothing
+        return tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self.no_demands
 
     # Searches for a node --------------------------------------------------------------------------------------------
-
-    def demands(self, shape: "AskShape") -> Demands:
-        """Return the demands of such an ask."""
-        return self._nothing if shape.constraint is None else shape.constraint.demands
 
     def meets(self, demands: Demands, node: "Node") -> bool:
         """Whether the node meets these demands; the verdicts of the RM do not count."""
         return not self._evaluate(demands, node)
-
-    def guards(self, node: "Node") -> bool:
-        """Whether the node refuses asks without demands."""
-        return bool(self._evaluate(self._nothing, node))
 
     def refusal(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> str:
         """Return why the node refuses such an ask, apart from room; empty if it does not. `allocate` is False for a
@@ -89,7 +81,7 @@ class Predicates:
         """
         constraint = shape.constraint
         if constraint is None:
-            return self._evaluate(self._nothing, node) if node.guarded else ""
+            return self._evaluate(self.no_demands, node) if node.guarded else ""
         reason = self._evaluate(constraint.demands, node)
         if reason or not constraint.asked:
             return reason

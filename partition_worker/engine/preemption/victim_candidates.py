@@ -255,28 +255,17 @@ def find_victim_candidates(
         if share not in givers:
             givers[share] = None if share.is_within() else Giver(share, guarantees.taker, wanted)
         giver = givers[share]
-        if giver is not None:
-            _collect(applications, area, giver, wanted, grades)
-    for grade in grades:
-        grade.sort(key=lambda candidate: candidate[0].created_ns, reverse=True)
-    return list(chain.from_iterable(grades))
-
-
-def _collect(
-    applications: Mapping[str, Application],
-    area: Area,
-    giver: Giver,
-    wanted: Resources,
-    grades: tuple[list[Candidate], ...],
-) -> None:
-    highest, kinds = inf if area.priority is None else area.priority, wanted.keys()
-    shape, counts = None, False
-    for application_id in area.queue.applications:
-        for one in applications[application_id].allocations.values():
+        if giver is None:
+            continue
+        highest, shape, counts = inf if area.priority is None else area.priority, None, False
+        for one in chain.from_iterable(applications[name].allocations.values() for name in queue.applications):
             if one.released or one.preempted or one.priority > highest:
                 continue
             if one.shape is not shape:  # consecutive allocations often have the same
                 shape = one.shape
-                counts = not shape.required_node and not kinds.isdisjoint(one.resources)
+                counts = not shape.required_node and not wanted.keys().isdisjoint(one.resources)
             if counts:
                 grades[2 * (not one.may_be_victim) + one.originator].append((one, giver))
+    for grade in grades:
+        grade.sort(key=lambda candidate: candidate[0].created_ns, reverse=True)
+    return list(chain.from_iterable(grades))

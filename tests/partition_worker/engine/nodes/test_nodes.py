@@ -7,7 +7,7 @@ from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHE
 from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import LARGE_NODES_MAX, RESERVATION_INDEXES_MAX, Nodes
-from partition_worker.engine.reservations import cancel_all, reserve
+from partition_worker.engine.reservations import cancel_on_node, reserve
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 
@@ -195,7 +195,7 @@ def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> 
     keep(one, "n2", "k2")
     assert fleet.node_for(need(memory=1)) is None
     assert not fleet.may_reserve(need(memory=1))
-    cancel_all(one.partition, node)
+    cancel_on_node(one.partition, node)
     assert fleet.node_for(need(memory=1)) is node
     assert fleet.may_reserve(need(memory=1))
 

@@ -75,7 +75,7 @@ def test_a_guarded_node_refuses_asks_that_demand_nothing() -> None:
         a_node(),
     )
     for node, guarded in ((private, True), (tainted, True), (open_one, False)):
-        node.guarded = predicates.guards(node)
+        node.guarded = not predicates.meets(predicates.no_demands, node)
         assert node.guarded == guarded
         assert predicates.is_accepted(AskShape(SHAPE), node) == (not guarded)
     assert predicates.is_accepted(need(predicates, rack="private"), private)
