@@ -12,16 +12,16 @@ from common.messages import Control
 
 
 class PrepareConfig(Control, frozen=True):
-    """Broker to worker: could you run this? Answered by a `ConfigVote`; nothing changes yet."""
+    """Broker to worker: validate this configuration. Answered by a `ConfigVote`; nothing changes yet."""
 
     rollout: int
     config: PartitionConfig
     live: bool = False
-    """As a change of the partition that runs; otherwise from an empty one."""
+    """Whether it changes the running partition; otherwise it starts from an empty one."""
 
 
 class ConfigVote(Control, frozen=True):
-    """Worker to broker: yes, or the reason why not."""
+    """Worker to broker: the worker can run the configuration, or the reason why not."""
 
     rollout: int
     reason: str = ""
@@ -29,13 +29,13 @@ class ConfigVote(Control, frozen=True):
 
 
 class CommitConfig(Control, frozen=True):
-    """Broker to worker: run it."""
+    """Broker to worker: run the prepared configuration."""
 
     rollout: int
 
 
 class AbortConfig(Control, frozen=True):
-    """Broker to worker: forget it."""
+    """Broker to worker: discard the prepared configuration."""
 
     rollout: int
 
@@ -47,7 +47,7 @@ class RetirePartition(Control, frozen=True):
 
 
 class Retired(Control, frozen=True):
-    """Worker to broker: nothing is left, this worker may stop."""
+    """Worker to broker: the partition has no applications left, and the worker may stop."""
 
 
 class Settings(Control, frozen=True):
@@ -55,24 +55,24 @@ class Settings(Control, frozen=True):
 
     values: dict[str, str]
     capabilities: list[str] = field(default_factory=list)
-    """Of the RM, as it said when it registered."""
+    """Of the RM, from its registration."""
 
 
 # The watched queues.yaml ---------------------------------------------------------------------------------------------
 
 
 class ChangedFile(Control, frozen=True):
-    """The broker's shell to its machine: the watched file of queues has this text now."""
+    """The broker's shell to its machine: the watched `queues.yaml` has this text now."""
 
     text: str
 
 
 class WriteFile(Control, frozen=True):
-    """The broker's machine to its shell: the watched file of queues is to have this text."""
+    """The broker's machine to its shell: write this text to the watched `queues.yaml`."""
 
     text: str
     replaces: str
-    """Checksum of the text that it takes the place of. If somebody has written another one since, that stays."""
+    """Checksum of the text to replace. A file with another text is not overwritten."""
 
 
 # The broker's record -------------------------------------------------------------------------------------------------
@@ -89,27 +89,27 @@ class ConfigVersion(Control, frozen=True):
     origin: str
     """`registration`, `update`, `file`, `api`, or `rollback to N`."""
     base: str
-    """Checksum of the text of whoever owns the configuration (the RM, or the file): while the owner still has that
-    text, what was changed on top of it holds.
+    """Checksum of the text of the configuration's owner (the RM, or the file): as long as the owner has that text,
+    changes on top of it stay in force.
     """
     config: str
 
 
 class ManagerRecord(Control, frozen=True):
-    """The broker's machine to its record, before anybody hears of it: this is so of the RM of the header from now on,
-    all or nothing. Answered by `Recorded`.
+    """The broker's machine to its record: store the state of the header's RM, atomically, before it is made known.
+    Answered by `Recorded`.
     """
 
     number: int
     """Of this message, by which its answer is known."""
     facts: bytes
-    """What has to outlive the broker (`broker/rm_records.py`); empty once nothing is left of the RM."""
+    """The durable state (`broker/rm_records.py`); empty once the RM was removed."""
     version: ConfigVersion | None = None
     """The version of its configuration that comes with it, if there is one."""
 
 
 class Recorded(Control, frozen=True):
-    """The record to the broker's machine: what it said of the RM of the header is durable, or why it cannot be."""
+    """The record to the broker's machine: the state of the header's RM is durable, or the reason why it is not."""
 
     number: int
     """Of the `ManagerRecord`; 0 in the answer to anything else."""
@@ -118,16 +118,16 @@ class Recorded(Control, frozen=True):
 
 
 class RebaseVersion(Control, frozen=True):
-    """The broker's machine to its record: the latest version of the RM of the header stands on this text now. Answered
-    by a `Recorded` without a number.
+    """The broker's machine to its record: set the `base` of the latest version of the header's RM. Answered by a
+    `Recorded` without a number.
     """
 
     base: str
 
 
 class ProbeRecord(Control, frozen=True):
-    """The broker's machine to its record, after a write that failed: can it be written again? Answered by a `Recorded`
-    without a number.
+    """The broker's machine to its record, after a failed write: test whether writing works again. Answered by a
+    `Recorded` without a number.
     """
 
 
@@ -135,8 +135,8 @@ class ProbeRecord(Control, frozen=True):
 
 
 class Hello(Control, frozen=True):
-    """A process to the broker, when it starts and whenever the broker has begun anew: `role` is supervisor, worker,
-    rmproxy or webservice. The header of a worker's says what it runs: partition, epoch, RM, session, life.
+    """A process to the broker, at its start and after each restart of the broker. `role` is supervisor, worker, rmproxy
+    or webservice. The header of a worker names its partition, epoch, RM, session and generation.
     """
 
     role: str
@@ -145,18 +145,19 @@ class Hello(Control, frozen=True):
     prepared: int = 0
     """Of a worker: the roll-out that it has voted for, while that is neither committed nor aborted; 0 for none."""
     problem: str = ""
-    """Of a worker: why it could not go on from its journal, in words for people. Empty when it could, or has none."""
+    """Of a worker: why it could not recover from its journal, for operators. Empty if it could, or has no journal."""
     recovered: bool = False
-    """Of a worker: whether all that comes from its journal, and the RM has not resumed since: the journal may be older
-    than what the RM knows."""
+    """Of a worker: whether its state comes from the journal, which may be older than the RM's, as the RM has not
+    resumed since.
+    """
 
 
 class WorkersWanted(Control, frozen=True):
-    """Broker to supervisor: keep exactly these workers running; partition to epoch of its lease."""
+    """Broker to supervisor: keep exactly these workers running; partition to the epoch of its lease."""
 
     partitions: dict[str, int]
     managers: dict[str, str] = field(default_factory=dict)
-    """Partition to the RM that has it: those of one RM take turns with those of others."""
+    """Partition to its RM: workers of different RMs start in turn."""
 
 
 class WorkerEnded(Control, frozen=True):
@@ -165,7 +166,7 @@ class WorkerEnded(Control, frozen=True):
     """
 
     reason: str
-    """At most WORKER_REASON_CHARS_MAX characters, for people."""
+    """At most WORKER_REASON_CHARS_MAX characters, for operators."""
     cannot_start: bool = False
     """Whether the worker itself, or the operating system, reported why it cannot start. Otherwise it crashed, was
     killed or was too slow, and the next attempt may succeed.
@@ -177,18 +178,18 @@ WORKER_REASON_CHARS_MAX: Final = 1000
 
 
 class Repeat(Control, frozen=True):
-    """Broker to worker: the RM is back; send again what comes after the `ack` of the header, and place again."""
+    """Broker to worker: the RM has resumed; retransmit the news after the `ack` of the header, and place again."""
 
     acknowledged: int = 0
     """The number of the RM's last command that this worker, or one before it, has acknowledged."""
 
 
 class Pause(Control, frozen=True):
-    """Broker to worker: the RM is away. Nothing new is placed until it is back (`Repeat`)."""
+    """Broker to worker: the RM is disconnected; place nothing until it resumes (`Repeat`)."""
 
 
 class ManagerAway(Control, frozen=True):
-    """Proxy to broker: nothing has been heard of the RM of the header for too long, or its connection is gone."""
+    """Proxy to broker: the RM of the header has sent no message for too long, or its connection is closed."""
 
 
 class NodesAstray(Control, frozen=True):
@@ -200,16 +201,16 @@ class NodesAstray(Control, frozen=True):
 
 
 class Echo(Control, frozen=True):
-    """Broker to proxy: send this back, with its `ref`, when everything before it has had its effect."""
+    """Broker to proxy: return this message, with its `ref`, once all messages before it have had their effect."""
 
 
 class Figures(Control, frozen=True):
-    """A process that nobody asks questions to the broker, every few seconds: what it has to tell about itself."""
+    """A process without queries to the broker, periodically: its metrics."""
 
     process: str
     """Its role."""
     families: bytes
-    """As `common/metrics.py` writes them."""
+    """Encoded by `common/metrics.py`."""
 
 
 # Group lookup --------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def _write_new(file: Path, mode: int, text: str) -> None:
     except FileExistsError:
         raise FileExistsError(f"{file}: there is one already") from None
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-        os.fchmod(descriptor, mode)  # whatever the umask says
+        os.fchmod(descriptor, mode)  # independent of the umask
         opened.write(text)
         opened.flush()
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""What a worker tells whoever keeps a history of its partition: what happened since it was asked before, and how things
-are now. One answer is of one moment, so that its parts agree with each other.
+"""The answers of a worker about its recorded events: for the history (query `account`), and for event streams (query
+`event-lines`).
 
-Inside arrays, as there may be ten thousand of them each second. Not here: what of that the REST API shows
-(`common/rest_records.py`), how often it is asked for (`webservice/history/collector.py`).
+Records are encoded as arrays, as there may be ten thousand of them each second. The parts of an answer are of the same
+moment. Not here: the REST API's form of events (`common/rest_records.py`), the queries (`webservice/history`).
 """
 
 from typing import Final, Generic, TypeVar
@@ -12,17 +12,17 @@ from msgspec import Struct, field
 from common.messages import Resources
 
 EVENTS_MAX: Final = 10_000
-"""Events that are read for one answer, about a hundredth of a second for the worker."""
+"""Events of one answer, about a hundredth of a second for the worker."""
 
 ENDED_MAX: Final = 1_000
 """Ended applications in one answer."""
 
 KEYS_MAX: Final = 100_000
-"""Keys of running allocations in one answer. A partition that has more does not say which they are."""
+"""Keys of running allocations in one answer. A partition with more sends none."""
 
 
 class AllocationRecord(Struct, frozen=True, array_like=True, gc=False):
-    """What happened to an allocation, and when."""
+    """An event of an allocation."""
 
     at_ns: int
     key: str
@@ -34,17 +34,17 @@ class AllocationRecord(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Began(AllocationRecord, frozen=True, array_like=True, tag="began", gc=False):
-    """It got its node."""
+    """The allocation was placed on its node."""
 
 
 class Ended(AllocationRecord, frozen=True, array_like=True, tag="ended", gc=False):
-    """It is gone, by a release of this type (`NODE_REMOVED` if it went with its node)."""
+    """The allocation was released with this type (`NODE_REMOVED` if its node was removed)."""
 
     how: str
 
 
 class Failing(Struct, frozen=True, array_like=True, tag="failing", gc=False):
-    """An application fails or has failed, and why."""
+    """An application fails or has failed, with the reason."""
 
     at_ns: int
     application_id: str
@@ -65,7 +65,7 @@ class EndedApplication(Struct, frozen=True, array_like=True, gc=False):
     submitted_ns: int
     started_ns: int
     finished_ns: int
-    """Of no two in a partition the same, and rising."""
+    """Unique in the partition, and increasing."""
     message: str = ""
     used: dict[str, Resources] = field(default_factory=dict)
     """Amounts times seconds of all its allocations, by instance type."""
@@ -74,25 +74,25 @@ class EndedApplication(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Usage(Struct, frozen=True, array_like=True, gc=False):
-    """What a queue with all below it, or a user or group, has at the moment."""
+    """The present usage of a queue with all below it, or of a user or group."""
 
     name: str
     running: int
     """Applications."""
     allocated: Resources
     pending: Resources = field(default_factory=dict)
-    """Asks without a node; known of queues only."""
+    """Asks without a node; of queues only."""
 
 
 class Sample(Struct, frozen=True, array_like=True):
-    """How a partition is at the moment. Whoever has and wants nothing is not mentioned."""
+    """The present usage of a partition, without queues, users and groups that use nothing."""
 
     running: int
     """Applications in the state Running."""
     allocated: int
     """Allocations since the partition began."""
     released: int
-    """Of those, and of those that an RM reported, that were released."""
+    """Releases, also of allocations that an RM reported."""
     capacity: Resources
     used: Resources
     queues: list[Usage]
@@ -101,56 +101,57 @@ class Sample(Struct, frozen=True, array_like=True):
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """The answer to the question `account`."""
+    """The answer to the query `account`."""
 
     instance: str
-    """Which history of events it is: numbers of another one mean nothing in this one."""
+    """Identifies the event ring buffer: numbers of another one do not apply."""
     tracked: bool
-    """Whether events are added to it at present."""
+    """Whether events are recorded at present."""
     first: int
-    """The number of the first event that was read: the one asked for, or a later one if that is gone."""
+    """The number of the first event of the answer: the requested one, or a later one if that was overwritten."""
     next: int
-    """The number with which to go on."""
+    """The number after the last event of the answer."""
     first_ns: int = 0
-    """When the first event that was read happened; 0 if none was."""
+    """Time of the first event; 0 if there is none."""
     last_ns: int = 0
-    """The same of the last one."""
+    """Time of the last event."""
     happened: list[Happened]
     ended: list[EndedApplication]
-    """Those that finished after the time asked for, the oldest ones in this order."""
+    """The oldest ones that finished after the requested time, in this order."""
     sample: Sample | None = None
-    """If asked for."""
+    """If requested."""
     keys: list[str] | None = None
-    """Of all allocations that run, if asked for, not too many, and no event is left to read."""
+    """Of all running allocations, if requested, not too many, and no later event exists."""
 
 
 # Events for streams ---------------------------------------------------------------------------------------------------
 
 EVENT_LINES: Final = "event-lines"
-"""The `what` of a `Query` for them. Its `args`: `start`, the number of the first one, or nothing for none at all;
-`count`, how many at most."""
+"""The `what` of the query. Its `args`: `start`, the number of the first event, or nothing for none; `count`, the
+maximum of events.
+"""
 
 COUNT_MAX: Final = 1000
-"""Events in one answer, whatever is asked for; it takes the worker some ten milliseconds to write them down."""
+"""The maximum of events in one answer, some ten milliseconds for the worker."""
 
 RecordT = TypeVar("RecordT")
 
 
 class EventLines(Struct, Generic[RecordT], frozen=True, kw_only=True):
-    """Events from `first` on, one after the other."""
+    """Events from `first` on, in order."""
 
     instance: str
-    """Which history it is."""
+    """Identifies the event ring buffer."""
     tracking: bool
-    """Whether anything is added to it at present."""
+    """Whether events are recorded at present."""
     streams_max: int
-    """How many may be told of it at a time; fewer than there are end nothing."""
+    """The maximum of streams. Lowering it closes none."""
     streams_per_host_max: int
-    """How many of them that say the same `Host`."""
+    """The maximum of streams with the same `Host` header."""
     lowest: int
-    """The number of the oldest event that is there."""
+    """The number of the oldest event in the buffer."""
     end: int
-    """The number that the next event to happen will have."""
+    """The number of the next event."""
     first: int
-    """That of the first event given: the one wanted, or the oldest if that is gone."""
+    """The number of the first event of the answer: the requested one, or the oldest if that was overwritten."""
     records: list[RecordT]

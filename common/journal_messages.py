@@ -9,8 +9,8 @@ from common.rm_messages import RejectedAllocation
 
 
 class Step(Part, frozen=True, array_like=True):
-    """One thing that changed a partition, as its journal has it: what came or fell due and when, and what the RM was
-    told because of it. The same steps in the same order give the same partition, and the same words.
+    """One input of a partition in its journal: a message or the passing of time, and the news that followed. The same
+    steps in the same order give the same partition and the same news.
     """
 
     number: int
@@ -18,12 +18,12 @@ class Step(Part, frozen=True, array_like=True):
     at: float
     """Unix seconds."""
     source: str
-    """The peer that the message came from; empty for time that passed."""
+    """The peer that sent the message; empty for the passing of time."""
     header: Header
-    """Of the message; for time that passed its kind is `TICK`."""
+    """Of the message; for the passing of time its kind is `TICK`."""
     body: bytes = b""
     budget: int = 0
-    """How many decisions were allowed, when time passed; 0 if only timers went off."""
+    """Number of decisions that were allowed when time passed; 0 if only timers ended."""
     told: list[tuple[int, str, bytes]] = field(default_factory=list)
     """The news that followed: number in the lane, kind, body."""
     acknowledged: int = 0
@@ -34,25 +34,25 @@ TICK: Final = "tick"
 
 
 class Append(Control, frozen=True):
-    """The worker's machine to its journal: keep these, all or none. Answered by `Kept` when they are durable."""
+    """The worker's machine to its journal: store these steps, all or none. Answered by `Kept` when they are durable."""
 
     steps: list[bytes]
     """Encoded `Step`s, in order."""
     first: int
-    """The number of the first of them; the others follow without a gap."""
+    """The number of the first step; the others follow without a gap."""
     fresh: bool = False
-    """Whether the first begins from an empty partition, so that nothing before it is needed any more."""
+    """Whether the first step starts from an empty partition, so that earlier ones are not needed any more."""
 
 
 class Kept(Control, frozen=True):
-    """The journal to the worker's machine: everything up to this step is durable."""
+    """The journal to the worker's machine: all steps up to this one are durable."""
 
     number: int
 
 
 class NotKept(Control, frozen=True):
-    """The journal to the worker's machine: what it was given last is not durable. It tries again by itself, unless
-    another worker has the partition now (`fenced`): then nothing that this one says counts any more.
+    """The journal to the worker's machine: the latest steps are not durable. The journal retries, unless another worker
+    has the partition now (`fenced`): then no message of this worker is valid any more.
     """
 
     problem: str
@@ -60,23 +60,23 @@ class NotKept(Control, frozen=True):
 
 
 class TakeSnapshot(Control, frozen=True):
-    """The worker's machine to its journal: write down the whole partition as it is after this step, so that the steps
-    up to it are not needed any more. Answered by `SnapshotTaken`.
+    """The worker's machine to its journal: write a snapshot of the partition after this step, which replaces the steps
+    up to it. Answered by `SnapshotTaken`.
     """
 
     number: int
 
 
 class SnapshotTaken(Control, frozen=True):
-    """The journal to the worker's machine: the snapshot is durable, or why it is not."""
+    """The journal to the worker's machine: the snapshot is durable, or the reason why it is not."""
 
     number: int
     problem: str = ""
 
 
 class SetAside(Control, frozen=True):
-    """In a step of the journal instead of a command of the RM that ended the worker again and again: the command has no
-    effect, and what it would have added is rejected.
+    """In a step of the journal in place of an RM's command that repeatedly ended the worker: the command has no effect,
+    and the items that it would have added are rejected.
     """
 
     kind: str

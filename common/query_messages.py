@@ -11,67 +11,67 @@ from common.messages import Control, Part
 
 
 class Actor(Part, frozen=True):
-    """Who wants something done, as the front end has established it."""
+    """The authenticated requester of a change or a query."""
 
     user: str
     groups: list[str] = field(default_factory=list)
     scheduler_admin: bool = False
-    """Whether the scheduler's own access control list names them; then no queue is asked."""
+    """Whether the scheduler's own access control list includes the user; then queues are not checked."""
 
 
 class Query(Control, frozen=True):
-    """A read-only question to a partition; answered by an `Answer` with the same `ref`. Without a partition in the
-    header the broker answers: what it has heard of the figures of all processes that are no workers (`metrics`).
+    """A read-only query to a partition; answered by an `Answer` with the same `ref`. Without a partition in the header
+    the broker answers: with the metrics of all processes but the workers (`metrics`).
     """
 
     what: str
     name: str = ""
-    """The partition's name as the asker wants to see it."""
+    """The partition's name for the answer."""
     args: dict[str, str] = field(default_factory=dict)
     viewer: "Actor | None" = None
-    """Who wants to know, and is shown only what the queues' access control lists let them see; None for one who may
-    see everything.
-    """
+    """The user for whom the answer is redacted by the access control lists of the queues; None for no redaction."""
     known: str = ""
-    """The `version` of an answer to the same question that the asker still has; status 304 says that it holds."""
+    """The `version` of an earlier answer to the same query; status 304 means that it is still valid."""
 
 
 class Answer(Control, frozen=True):
-    """Status as in HTTP, and a JSON document that is passed on as it is."""
+    """An HTTP status, and a JSON document for the client."""
 
     status: int
     body: bytes
     version: str = ""
-    """Of what was asked about: as long as it is the same, so is the answer. Empty if that is not known."""
+    """Version of the state behind the answer: while it is the same, so is the answer. Empty if unknown."""
     next: str = ""
-    """The `after` with which the list goes on; empty at its end."""
+    """The `after` of the list's next page; empty at its end."""
     took_micro_seconds: int = 0
-    """How long it took to answer, in which nothing else was done."""
+    """Time that the process spent on the answer."""
 
 
 NOT_MODIFIED: Final = 304
-"""The status of an answer without a body: that of the version that the asker knows holds."""
+"""The status of an answer without a body: the earlier answer is still valid."""
 
 TOO_LONG: Final = 413
-"""The status of an answer that would be too long, to a question that has pages."""
+"""The status of an answer that would be too long, to a query with pages."""
 
 
 # Changes to one partition --------------------------------------------------------------------------------------------
 
 
 class KillApplication(Control, frozen=True):
-    """Front end to worker: fail an application and release all it has. Answered by an `Answer` with the same `ref`."""
+    """Front end to worker: fail an application and release all its allocations. Answered by an `Answer` with the same
+    `ref`.
+    """
 
     application_id: str
     actor: Actor
     seen_only: bool = False
-    """Whether what the actor may not see is, for them, not there."""
+    """Whether an application that the actor may not see is reported as missing."""
     name: str = ""
     """The partition's name for the answer, as in `Query`; empty for its plain name."""
 
 
 class MoveApplication(Control, frozen=True):
-    """Front end to worker: let an application go on in another leaf. Answered by an `Answer` with the same `ref`."""
+    """Front end to worker: move an application to another leaf. Answered by an `Answer` with the same `ref`."""
 
     application_id: str
     queue: str
@@ -84,12 +84,12 @@ class MoveApplication(Control, frozen=True):
 
 
 STEPS_MAX: Final = 1000
-"""Decisions that may be asked for at once: all that time the worker does nothing else, and all are in its answer."""
+"""Decisions of one request: the worker does nothing else meanwhile, and all are in its answer."""
 
 
 class Schedule(Control, frozen=True):
     """Front end to worker: make so many decisions, fewer if nothing is left to decide. Answered by an `Answer` with the
-    same `ref` and a JSON document: `made`, how many; `decisions`, what each was; `idle`, whether nothing is left.
+    same `ref` and a JSON document: the number `made`, the `decisions`, and `idle`, whether nothing is left.
     """
 
     steps: Annotated[int, Meta(ge=1, le=STEPS_MAX)]
@@ -109,9 +109,9 @@ class ChangeConfig(Control, frozen=True):
     config: str
     author: str
     origin: str = "api"
-    """Where it comes from, for the history: `api`, or `rollback to N`."""
+    """The origin for the history: `api`, or `rollback to N`."""
     expected: str = ""
-    """Checksum of what the author believes to change; with another one in force the answer is 412. Empty: any."""
+    """Checksum that has to be in force (If-Match), otherwise the answer is 412; empty for any."""
     overwrite: bool = False
     """Whether to overwrite the watched file even if it was edited and the edit is not in force; else the answer is
     409.
@@ -130,7 +130,7 @@ class ReadConfig(Control, frozen=True):
 
 
 class ListPartitions(Control, frozen=True):
-    """Front end to broker: who is registered, with what?"""
+    """Front end to broker: list the registered RMs and their partitions."""
 
 
 class PartitionEntry(Part, frozen=True):
@@ -150,7 +150,7 @@ class PartitionEntry(Part, frozen=True):
 
     @property
     def generation(self) -> str:
-        """Another text for each partition of this name that began from nothing."""
+        """A text that changes with each generation of the partition."""
         return f"{self.session} {self.life}"
 
 
@@ -162,7 +162,7 @@ class ManagerEntry(Part, frozen=True):
     registered_ns: int = 0
     """When this session began."""
     away_since_ns: int = 0
-    """Since when nothing is heard of it; 0 while it is there."""
+    """Time of its disconnection; 0 while it is connected."""
     nodes_astray: int = 0
     """Nodes that it has registered for partitions that it does not have, since the broker began."""
 

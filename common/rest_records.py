@@ -1,6 +1,6 @@
-"""Events as the REST API shows them, with the keys of the scheduler interface.
+"""REST objects of events, of the history, and of changes by operators.
 
-Not here: filling them (`partition_worker/events.py`).
+Not here: objects of the present state of a partition (`rest_views.py`), building the objects.
 """
 
 from typing import Generic, TypeVar
@@ -19,7 +19,7 @@ class AmountView(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EventResourceView(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What an event is about, in quantities; often nothing."""
+    """The quantities of an event; often none."""
 
     resources: dict[str, AmountView] = field(default_factory=dict)
 
@@ -38,7 +38,9 @@ class EventView(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 
 class BatchView(Struct, frozen=True):
-    """Which history it is, the numbers of the events that are there, and those asked for; None if there are none."""
+    """The identity of the event ring buffer, the range of its numbers, and the requested events; None if there are
+    none.
+    """
 
     InstanceUUID: str
     LowestID: int
@@ -51,7 +53,7 @@ class ApplicationsAtView(View, frozen=True, kw_only=True):
 
     timestamp: int = 0
     total_applications: str
-    """Those that ran, as a decimal number."""
+    """Running applications, as a decimal number."""
 
 
 class ContainersAtView(View, frozen=True, kw_only=True):
@@ -59,14 +61,14 @@ class ContainersAtView(View, frozen=True, kw_only=True):
 
     timestamp: int = 0
     total_containers: str
-    """Those allocated less those released since the partition began, as a decimal number, maybe negative."""
+    """Allocations minus releases since the partition's start, as a decimal number, which may be negative."""
 
 
 class PastView(View, frozen=True, kw_only=True):
-    """Whose a row of the history is."""
+    """A row of the history of a partition."""
 
     partition: str
-    """Full name, `<rm-id>_<name>`; it need not exist any more."""
+    """Full name, `<rm-id>_<name>`; the partition may have been removed."""
     rm_id: str = ""
 
 
@@ -80,12 +82,12 @@ class PastApplicationView(PastView, frozen=True, kw_only=True):
     application_state: str
     submission_time: int = 0
     start_time: int = 0
-    """When it last began to run."""
+    """Time of its latest start."""
     finished_time: int
     allocation_count: int = 0
-    """Allocations that the history knows of."""
+    """Allocations in the history."""
     message: str = ""
-    """Why it failed or was rejected."""
+    """The reason why it failed or was rejected."""
     resource_history: HistoryView
 
 
@@ -99,17 +101,17 @@ class PastAllocationView(PastView, frozen=True, kw_only=True):
     node_id: str = ""
     resource: Resources = field(default_factory=dict)
     start_time: int = 0
-    """When it got its node; left out if that is not known."""
+    """Time of its placement; left out if unknown."""
     finished_time: int = 0
     """Left out while it runs."""
     termination_type: str = ""
-    """How it ended, in the scheduler interface's words: `STOPPED_BY_RM`, `TIMEOUT`, `PREEMPTED_BY_SCHEDULER`,
-    `PLACEHOLDER_REPLACED`; besides `NODE_REMOVED`, and `UNKNOWN` where nobody saw it end.
+    """The termination type of the scheduler interface: `STOPPED_BY_RM`, `TIMEOUT`, `PREEMPTED_BY_SCHEDULER`,
+    `PLACEHOLDER_REPLACED`; also `NODE_REMOVED`, and `UNKNOWN` if its end was not recorded.
     """
 
 
 class PastQueueView(PastView, frozen=True, kw_only=True):
-    """What a queue with all below it had from this time on, until its next row."""
+    """The usage of a queue with all below it from this time until its next row."""
 
     timestamp: int
     queue_name: str
@@ -119,7 +121,7 @@ class PastQueueView(PastView, frozen=True, kw_only=True):
 
 
 class PastUserView(PastView, frozen=True, kw_only=True):
-    """What a user had from this time on, until the next row."""
+    """The usage of a user from this time until the next row."""
 
     timestamp: int
     user_name: str
@@ -128,7 +130,7 @@ class PastUserView(PastView, frozen=True, kw_only=True):
 
 
 class PastGroupView(PastView, frozen=True, kw_only=True):
-    """What a group had from this time on, until its next row."""
+    """The usage of a group from this time until its next row."""
 
     timestamp: int
     group_name: str
@@ -137,14 +139,14 @@ class PastGroupView(PastView, frozen=True, kw_only=True):
 
 
 class GapView(PastView, frozen=True, kw_only=True):
-    """A time of which something is not known."""
+    """A period with missing records."""
 
     what: str
-    """`events`, of which allocations are made, or `samples`, of which usage is."""
+    """`events`, the source of allocations, or `samples`, the source of usage."""
     since: int
     until: int
     missed: int | None = None
-    """How many; left out if nobody knows."""
+    """Number of missing records; left out if unknown."""
     reason: str
 
 
@@ -158,11 +160,11 @@ class PastPageView(View, Generic[_Row], frozen=True, kw_only=True):
 
     rows: list[_Row]
     next: str = ""
-    """With which `after` the list goes on; left out at its end."""
+    """The `after` of the next page; left out on the last page."""
 
 
 class KilledView(Struct, frozen=True, kw_only=True):
-    """An application that was ended, and its state now."""
+    """An application that was killed, with its state."""
 
     application_id: str = field(name="applicationID")
     partition: str
@@ -170,7 +172,7 @@ class KilledView(Struct, frozen=True, kw_only=True):
 
 
 class MovedView(Struct, frozen=True, kw_only=True):
-    """An application that goes on in another queue."""
+    """An application that was moved to another queue."""
 
     application_id: str = field(name="applicationID")
     partition: str
@@ -179,21 +181,21 @@ class MovedView(Struct, frozen=True, kw_only=True):
 
 
 class DecisionView(Part, frozen=True):
-    """A decision as people read it."""
+    """A scheduling decision."""
 
     kind: str
     """`allocate`, `reserve`, `replace`, `release` (placeholders that are too small) or `preempt`."""
     application_id: str
     allocation_key: str
-    """Of the ask that gets something by it."""
+    """Of the ask that the decision is for."""
     node_id: str
-    """Empty if no node is chosen by it."""
+    """Empty if the decision chooses no node."""
     releases: list[str] = field(default_factory=list)
-    """Keys that the RM is asked to let go."""
+    """Keys of allocations that the RM has to release."""
 
 
 class StepsView(Struct, frozen=True, kw_only=True):
-    """The decisions that were made, and whether nothing is left to decide."""
+    """The decisions of a request, and whether nothing is left to decide."""
 
     partition: str
     made: int
@@ -202,7 +204,7 @@ class StepsView(Struct, frozen=True, kw_only=True):
 
 
 class VersionView(Struct, frozen=True, kw_only=True):
-    """One entry of the history of a resource manager; `at` in Unix nanoseconds."""
+    """One entry of an RM's configuration history; `at` in Unix nanoseconds."""
 
     version: int
     checksum: str
@@ -213,7 +215,7 @@ class VersionView(Struct, frozen=True, kw_only=True):
 
 
 class ChangedView(Struct, frozen=True, kw_only=True):
-    """A change that was made; `version` counts from 1 for each resource manager."""
+    """A configuration change; `version` counts from 1 for each RM."""
 
     checksum: str
     version: int
@@ -221,6 +223,6 @@ class ChangedView(Struct, frozen=True, kw_only=True):
     file: bool
     """Whether the change is written back to the watched file."""
     followers: list[str]
-    """Ids of the other resource managers that follow the file, and so the change."""
+    """Ids of the other RMs that follow the file, and so receive the change."""
     warnings: list[Problem] = []
-    """What is allowed in this configuration and probably not meant, at most 100 and one that counts the others."""
+    """Warnings about settings that are probably unintended: at most 100, and one that counts the others."""

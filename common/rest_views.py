@@ -1,10 +1,9 @@
-"""What the REST API shows of a partition: one struct for each object, with the API's keys, order and omissions.
+"""REST objects of a partition: one struct for each, with the API's keys, order and omissions.
 
-A key that is always shown has no default here, so whoever fills the view must say it, and it is encoded whatever its
-value. A key that is left out when empty has its empty value as default, which encoding omits. Times are nanoseconds
-since the epoch unless the name says otherwise, resources are base units.
+A key that is always present has no default here. A key that is left out when empty has its empty value as default,
+which encoding omits. Times are Unix nanoseconds unless the name has another unit; resources are base units.
 
-Not here: filling the views from the engine (`queries.py`), who may be asked what (`webservice/routes.py`).
+Not here: building the objects from the engine (`partition_worker/views.py`), access (`webservice`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ from msgspec.json import Encoder
 from common.messages import Resources
 
 NEVER_MS: Final = -62_135_596_800_000
-"""How the API shows a moment in milliseconds that has not come: the first of January of the year 1."""
+"""The API's value of an unset time in milliseconds: the first of January of the year 1."""
 
 PRIORITY_NONE: Final = -(2**31)
 """The priority of a queue or an application in which nothing is pending."""
 
 DURATIONS_MAX: Final = 256
-"""Spans of time whose texts are remembered: those of thousands of queues are mostly the same."""
+"""Cached texts of durations: thousands of queues have mostly the same ones."""
 
 _PERCENT_MAX: Final = 2**31 - 1
 _NS_PER_S: Final = 10**9
@@ -35,14 +34,14 @@ Texts = dict[str, str]
 
 
 class View(Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """An object of the API."""
+    """An object of the REST API."""
 
 
 # Partition ----------------------------------------------------------------------------------------------------------
 
 
 class CapacityView(View, frozen=True, kw_only=True):
-    """All nodes together, and what the root queue uses of them."""
+    """The total of all nodes, and the root queue's usage."""
 
     capacity: Resources = field(default_factory=dict)
     used_capacity: Resources = field(default_factory=dict)
@@ -50,7 +49,7 @@ class CapacityView(View, frozen=True, kw_only=True):
 
 
 class NodeSortingView(View, frozen=True, kw_only=True):
-    """How nodes are ordered; whole weights are best given as int, which the API shows without a fraction."""
+    """The node sort policy. Whole weights should be int, which are encoded without a fraction."""
 
     type: str
     resource_weights: dict[str, int | float]
@@ -68,15 +67,15 @@ class PartitionView(View, frozen=True, kw_only=True):
     quota_preemption_enabled: bool
     total_nodes: int = 0
     applications: dict[str, int]
-    """Number by state, of those that exist, and `total`, even if that is 0."""
+    """Number by state, and `total`, even if it is 0."""
     total_containers: int = 0
-    """Allocations with placeholders and without foreign ones."""
+    """Allocations, with placeholders, without foreign ones."""
     state: str
     last_state_transition_time: int
 
 
 class SilentPartitionView(PartitionView, frozen=True, kw_only=True, omit_defaults=False):
-    """The entry of a partition that does not answer, with every key that the web UI reads."""
+    """The entry of a partition that does not answer, with every key of the web UI."""
 
     state: str = "Silent"
     last_state_transition_time: int = 0
@@ -86,7 +85,7 @@ class SilentPartitionView(PartitionView, frozen=True, kw_only=True, omit_default
 
 
 class TemplateView(View, frozen=True, kw_only=True):
-    """What queues that placement creates below a queue begin with."""
+    """Initial settings of queues that placement creates below a queue."""
 
     max_applications: int = 0
     max_resource: Resources = field(default_factory=dict)
@@ -101,7 +100,7 @@ class QueueView(View, frozen=True, kw_only=True):
     """Full path."""
     status: str
     partition: str
-    """The partition's name on the root of `/queues`, empty on every other object."""
+    """The partition's name on the root of `/queues`, otherwise empty."""
     pending_resource: Resources = field(default_factory=dict)
     max_resource: Resources = field(default_factory=dict)
     guaranteed_resource: Resources = field(default_factory=dict)
@@ -119,7 +118,7 @@ class QueueView(View, frozen=True, kw_only=True):
     max_running_apps: int = 0
     running_apps: int = 0
     current_priority: int
-    """As the parent sees it; PRIORITY_NONE when nothing is pending."""
+    """The priority for the parent's order; PRIORITY_NONE if nothing is pending."""
     allocating_accepted_apps: list[str] = field(default_factory=list)
     sorting_policy: str
     priority_sorting: bool
@@ -132,14 +131,14 @@ class QueueView(View, frozen=True, kw_only=True):
     draining_since: int | None = None
     """Left out while the queue does not drain."""
     draining_applications: int | None = None
-    """How many are left in it and below it; left out while it does not drain."""
+    """Applications in it and below it; left out while it does not drain."""
 
 
 # Applications -------------------------------------------------------------------------------------------------------
 
 
 class LogEntryView(View, frozen=True, kw_only=True):
-    """Why an ask could not be placed; equal messages are one entry."""
+    """A reason why an ask could not be placed; equal messages are one entry."""
 
     message: str
     last_occurrence: int
@@ -147,7 +146,7 @@ class LogEntryView(View, frozen=True, kw_only=True):
 
 
 class AskView(View, frozen=True, kw_only=True):
-    """An ask that is not satisfied."""
+    """A pending ask."""
 
     allocation_key: str
     allocation_tags: Texts = field(default_factory=dict)
@@ -172,9 +171,9 @@ class AllocationView(View, frozen=True, kw_only=True):
     allocation_key: str
     allocation_tags: Texts = field(default_factory=dict)
     request_time: int = 0
-    """When it was created; for a replacement, when its placeholder was."""
+    """Time of its creation; of a replacement, of its placeholder's."""
     allocation_time: int = 0
-    """When it was created, which is not when it got its node."""
+    """Time of its creation, not of its placement."""
     allocation_delay: int = 0
     """`allocation_time` less `request_time`."""
     resource: Resources = field(default_factory=dict)
@@ -190,14 +189,14 @@ class AllocationView(View, frozen=True, kw_only=True):
 
 
 class StateView(View, frozen=True, kw_only=True):
-    """A state that an application entered, and when."""
+    """A state that an application entered, with the time."""
 
     time: int
     application_state: str
 
 
 class PlaceholderView(View, frozen=True, kw_only=True):
-    """What became of the placeholders of a task group."""
+    """The results of the placeholders of a task group."""
 
     task_group_name: str = ""
     count: int = 0
@@ -215,7 +214,7 @@ class HistoryView(View, frozen=True, kw_only=True):
 
 
 class ApplicationView(View, frozen=True, kw_only=True):
-    """An application with all it asks for and has."""
+    """An application with its asks and allocations."""
 
     application_id: str = field(name="applicationID")
     used_resource: Resources = field(default_factory=dict)
@@ -239,19 +238,19 @@ class ApplicationView(View, frozen=True, kw_only=True):
     has_reserved: bool = False
     reservations: list[str] = field(default_factory=list)
     max_request_priority: int = 0
-    """PRIORITY_NONE when nothing is asked for."""
+    """PRIORITY_NONE without pending asks."""
     start_time: int
-    """Milliseconds, or NEVER_MS: when it last began to run."""
+    """Time of its latest start in milliseconds, or NEVER_MS."""
     resource_history: HistoryView
     backoff_deadline: str = ""
-    """As `format_rfc3339` writes it."""
+    """In the format of `format_rfc3339`."""
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------
 
 
 class ForeignAllocationView(View, frozen=True, kw_only=True):
-    """What another scheduler runs on a node."""
+    """An allocation of another scheduler on a node."""
 
     allocation_key: str
     allocation_tags: Texts = field(default_factory=dict)
@@ -264,7 +263,7 @@ class ForeignAllocationView(View, frozen=True, kw_only=True):
 
 
 class NodeView(View, frozen=True, kw_only=True):
-    """A node with all that runs on it."""
+    """A node with its allocations."""
 
     node_id: str = field(name="nodeID")
     host_name: str = ""
@@ -286,7 +285,7 @@ class NodeView(View, frozen=True, kw_only=True):
 
 
 class UsageView(View, frozen=True, kw_only=True):
-    """What somebody uses and may use in a queue and all below it."""
+    """The usage and the limits of a user or group at a queue and below it."""
 
     queue_path: str
     resource_usage: Resources = field(default_factory=dict)
@@ -297,7 +296,7 @@ class UsageView(View, frozen=True, kw_only=True):
 
 
 class UserView(View, frozen=True, kw_only=True):
-    """A user's usage; `groups` says for each application which group it is charged to."""
+    """A user's usage; `groups` maps each application to the group that it is charged to."""
 
     user_name: str
     groups: Texts = field(default_factory=dict)
@@ -316,14 +315,14 @@ class GroupView(View, frozen=True, kw_only=True):
 
 
 def encode_view(view: View | Sequence[View]) -> bytes:
-    """The body that shows a view, or a list of them: compact JSON and a newline."""
+    """Encode an object, or a list of them: compact JSON and a newline."""
     return _encoder.encode(view) + b"\n"
 
 
 def percentages(used: Mapping[str, int], capacity: Mapping[str, int]) -> Percentages:
-    """How much of each type is used, for the types in both maps.
+    """Return the percentage of each type in both maps that is used.
 
-    Computed in floating point and cut off, as the API always did: 29 of 100 shows as 28.
+    Computed in floating point and truncated, as YuniKorn does: 29 of 100 is 28.
 
     >>> percentages({"memory": 3, "vcore": 1, "pods": 1}, {"memory": 8, "vcore": 0})
     {'memory': 37, 'vcore': 100}
@@ -341,7 +340,7 @@ def _percentage(used: int, capacity: int) -> int:
 
 @lru_cache(DURATIONS_MAX)
 def format_duration(nanoseconds: int) -> str:
-    """A span of time in Go's notation.
+    """Format a duration in Go's notation.
 
     >>> [format_duration(ns) for ns in (0, 1_500_000, 90 * 10**9, 3600 * 10**9, 1_500_000_000)]
     ['0s', '1.5ms', '1m30s', '1h0m0s', '1.5s']
@@ -359,7 +358,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def format_rfc3339(nanoseconds: int) -> str:
-    """A moment in UTC, as text with as many decimals as it needs.
+    """Format a time in UTC, with the decimals that it needs.
 
     >>> format_rfc3339(1_700_000_000_120_000_000)
     '2023-11-14T22:13:20.12Z'
@@ -370,7 +369,7 @@ def format_rfc3339(nanoseconds: int) -> str:
 
 
 def _decimal(amount: int, size: int) -> str:
-    """The amount divided by a power of ten, without trailing zeros."""
+    """Return the amount divided by a power of ten, without trailing zeros."""
     whole, fraction = divmod(amount, size)
     if not fraction:
         return str(whole)
@@ -379,7 +378,7 @@ def _decimal(amount: int, size: int) -> str:
 
 
 class FilterView(View, frozen=True, kw_only=True):
-    """Whom a rule looks at: each list is names or one expression."""
+    """The filter of a rule: each list is names or one expression."""
 
     type: str
     """`allow` or `deny`."""
@@ -390,7 +389,7 @@ class FilterView(View, frozen=True, kw_only=True):
 
 
 class RuleView(View, frozen=True, kw_only=True):
-    """One entry of the list of rules, or the rule of its parent queue."""
+    """A placement rule, or the rule for its parent queue."""
 
     name: str
     parameters: Texts = field(default_factory=dict)
@@ -399,7 +398,7 @@ class RuleView(View, frozen=True, kw_only=True):
 
 
 class VictimView(View, frozen=True, kw_only=True):
-    """An allocation that had to go."""
+    """A preempted allocation."""
 
     allocation_key: str
     application_id: str = field(name="applicationID")
@@ -418,18 +417,18 @@ class PreemptionView(View, frozen=True, kw_only=True):
     queue_name: str
     application_id: str = field(name="applicationID", default="")
     allocation_key: str = ""
-    """Of the ask for which it was done; this, its application and its node are left out for a quota."""
+    """Of the ask that caused the preemption; this, its application and its node are left out for a quota."""
     node_id: str = field(name="nodeID", default="")
     victim_count: int
     victims: list[VictimView]
-    """The first of them."""
+    """The first ones."""
     resource: Resources
     lost: Resources
     """Amount times seconds."""
 
 
 class BucketView(View, frozen=True, kw_only=True):
-    """The nodes that are about as full as the bucket's name says."""
+    """The nodes whose utilization is in the bucket's range."""
 
     bucket_name: str
     num_of_nodes: int = 0
@@ -437,14 +436,14 @@ class BucketView(View, frozen=True, kw_only=True):
 
 
 class TypeUtilisationView(View, frozen=True, kw_only=True):
-    """How full the nodes that have a resource type are of it; always all buckets, in ascending order."""
+    """The utilization of nodes with a resource type; always all buckets, in ascending order."""
 
     type: str
     utilization: list[BucketView]
 
 
 class UtilisationView(View, frozen=True, kw_only=True):
-    """One entry of `/scheduler/node-utilizations`: a partition, with every resource type that some node has."""
+    """One entry of `/scheduler/node-utilizations`: a partition, with every resource type of its nodes."""
 
     cluster_id: str
     """RM id."""
@@ -453,4 +452,4 @@ class UtilisationView(View, frozen=True, kw_only=True):
 
 
 class SilentUtilisationView(UtilisationView, frozen=True, kw_only=True, omit_defaults=False):
-    """The entry of a partition that does not answer: its list is there, and empty."""
+    """The entry of a partition that does not answer, with an empty list."""

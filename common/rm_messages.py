@@ -1,4 +1,4 @@
-"""The RM protocol: every message between a resource manager and the core, and the parts that they are made of.
+"""The RM protocol: the messages between an RM and the core, and their parts.
 
 An RM sends commands (`NodeRequest`, `ApplicationRequest`, `AllocationRequest`, ...) to a partition and calls
 (`RegisterResourceManager`, `UpdateConfiguration`, ...) to the core. A partition sends news (`AllocationResponse`, ...),
@@ -12,9 +12,9 @@ from msgspec import field
 from common.messages import Amount, Call, Command, Int32, Message, News, Part, Reply, Resources
 
 UPDATE_ITEMS_MAX: Final = 50_000
-"""Nodes, applications, asks and releases in one update, together. A partition takes an update as a whole, and nothing
-else meanwhile; one with more is refused (`malformed`), for a worker that is busy for too long is replaced, and its
-successor would be given the same.
+"""The maximum of nodes, applications, asks and releases in one update, together; a larger update is refused
+(`malformed`). A partition processes an update as a whole, and a worker that is busy for too long is replaced by one
+that would receive the same update.
 """
 
 
@@ -29,7 +29,7 @@ class PreemptionPolicy(Part, frozen=True):
 
 
 class Allocation(Part, frozen=True):
-    """An ask (no node) or something that already runs (with its node)."""
+    """An ask (without a node), or an allocation (with its node)."""
 
     allocation_key: str = ""
     application_id: str = ""
@@ -45,7 +45,7 @@ class Allocation(Part, frozen=True):
 
 
 class AllocationRelease(Part, frozen=True):
-    """One allocation or ask that ends; no key means all of the application, no application means a foreign
+    """The end of one allocation or ask. Without a key it is all of the application, without an application a foreign
     allocation.
     """
 
@@ -63,7 +63,7 @@ class AllocationReleasesRequest(Part, frozen=True):
 
 
 class RejectedAllocation(Part, frozen=True):
-    """An ask or allocation that the core refused, and why."""
+    """An ask or allocation that the core refused, with the reason."""
 
     allocation_key: str
     application_id: str = ""
@@ -73,14 +73,14 @@ class RejectedAllocation(Part, frozen=True):
 
 
 class UserGroupInformation(Part, frozen=True):
-    """Who submits, with all groups in order."""
+    """The user that submits, with all groups in order."""
 
     user: str = ""
     groups: list[str] = field(default_factory=list)
 
 
 class AddApplicationRequest(Part, frozen=True):
-    """A new application. The queue is a wish: placement rules decide."""
+    """A new application. Placement rules decide whether it gets the requested queue."""
 
     application_id: str = ""
     queue_name: str = ""
@@ -93,14 +93,14 @@ class AddApplicationRequest(Part, frozen=True):
 
 
 class RemoveApplicationRequest(Part, frozen=True):
-    """An application to remove with everything it has."""
+    """An application to remove with its allocations and asks."""
 
     application_id: str = ""
     partition_name: str = ""
 
 
 class AcceptedApplication(Part, frozen=True):
-    """An application that has its queue."""
+    """An application that was placed in a queue."""
 
     application_id: str
     partition_name: str = ""
@@ -108,7 +108,7 @@ class AcceptedApplication(Part, frozen=True):
 
 
 class RejectedApplication(Part, frozen=True):
-    """An application that was refused, and why."""
+    """An application that was refused, with the reason."""
 
     application_id: str
     reason: str = ""
@@ -128,8 +128,8 @@ class UpdatedApplication(Part, frozen=True):
 
 
 class PredicatesArgs(Part, frozen=True):
-    """May this ask run on this node? Without `allocate`: may the node be kept for it, or may it take the place of its
-    placeholder there?
+    """The question whether an ask may run on a node. Without `allocate`: whether the node may be reserved for it, or
+    whether the ask may replace its placeholder there.
     """
 
     allocation_key: str
@@ -138,14 +138,14 @@ class PredicatesArgs(Part, frozen=True):
 
 
 class Verdict(PredicatesArgs, frozen=True):
-    """The answer to that."""
+    """The answer about one ask and node."""
 
     refusal: str = ""
-    """Why not, in words that people will read; empty for yes."""
+    """The reason, for operators; empty for yes."""
 
 
 class NodeInfo(Part, frozen=True):
-    """A node and what is to happen to it; `action` is one of the `NODE_` numbers below."""
+    """A node and the change of it; `action` is one of the `NODE_` numbers below."""
 
     node_id: str = ""
     action: int = 0
@@ -162,7 +162,7 @@ class AcceptedNode(Part, frozen=True):
 
 
 class EventRecord(Part, frozen=True):
-    """Something that happened, with the numbers of `common/event_codes.py`."""
+    """An event, with the numbers of `common/event_codes.py`."""
 
     type: int
     object_id: str
@@ -177,8 +177,8 @@ class EventRecord(Part, frozen=True):
 
 
 class UpdateContainerSchedulingState(Part, frozen=True):
-    """What became of an attempt to place an ask. Only `SCHEDULING_FAILED` is ever told, for asks that a larger cluster
-    would help.
+    """The result of an attempt to place an ask. Only `SCHEDULING_FAILED` is sent, for asks that a larger cluster could
+    place.
     """
 
     application_id: str
@@ -190,7 +190,7 @@ class UpdateContainerSchedulingState(Part, frozen=True):
 
 
 class RejectedNode(Part, frozen=True):
-    """A node that was refused, and why."""
+    """A node that was refused, with the reason."""
 
     node_id: str
     reason: str = ""
@@ -230,14 +230,14 @@ SCHEDULING_FAILED: Final = 4
 
 
 class NodeRequest(Command, frozen=True):
-    """Nodes that appear, change or go. The partition of a node is its attribute `si/node-partition`."""
+    """Nodes to create, change or remove. The partition of a node is its attribute `si/node-partition`."""
 
     nodes: list[NodeInfo] = field(default_factory=list)
     rm_id: str = ""
 
 
 class ApplicationRequest(Command, frozen=True):
-    """Applications that come and go; the new ones are handled first."""
+    """Applications to add and to remove; the new ones are processed first."""
 
     new: list[AddApplicationRequest] = field(default_factory=list)
     remove: list[RemoveApplicationRequest] = field(default_factory=list)
@@ -245,7 +245,7 @@ class ApplicationRequest(Command, frozen=True):
 
 
 class AllocationRequest(Command, frozen=True):
-    """Asks, running allocations and releases; `allocations` are handled before `releases`."""
+    """Asks, running allocations and releases; `allocations` are processed before `releases`."""
 
     allocations: list[Allocation] = field(default_factory=list)
     releases: AllocationReleasesRequest = field(default_factory=AllocationReleasesRequest)
@@ -253,17 +253,17 @@ class AllocationRequest(Command, frozen=True):
 
 
 class SyncBegin(Command, frozen=True):
-    """The RM is about to report everything that it has in this partition, as it would to an empty one. Until `SyncEnd`
-    nothing new is placed, and what is reported a second time in the same words is accepted.
+    """The start of a full report of this partition, as the RM would send it to an empty one. Until `SyncEnd` the
+    partition places nothing, and accepts items that it has already, if they are equal.
     """
 
     reason: str = ""
-    """For people."""
+    """For operators."""
 
 
 class SyncEnd(Command, frozen=True):
-    """That was everything: what was not mentioned since `SyncBegin` is removed, answered by `SyncDone`. The numbers are
-    those that the RM has reported, and where they are not those that arrived nothing is removed.
+    """The end of a full report, answered by `SyncDone`: the partition removes items that were not reported since
+    `SyncBegin`. The numbers count the items that the RM reported; if another number arrived, nothing is removed.
     """
 
     nodes: int = 0
@@ -273,20 +273,20 @@ class SyncEnd(Command, frozen=True):
 
 
 class PredicatesAnswered(Command, frozen=True):
-    """The answer to the `PredicatesAsked` of this number. Not numbered: what is lost is asked again."""
+    """The answer to the `PredicatesAsked` of this number. Not numbered: if it is lost, the question is repeated."""
 
     question: int
     verdicts: list[Verdict] = field(default_factory=list)
-    """What is left out is refused."""
+    """Pairs without a verdict are refused."""
 
 
 UPDATES: Final[dict[str, type[Command]]] = {
     kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
 }
-"""The commands that carry something to do, by kind."""
+"""The commands that carry items, by kind."""
 
 NUMBERED: Final[dict[str, type[Command]]] = {**UPDATES, "SyncBegin": SyncBegin, "SyncEnd": SyncEnd}
-"""The commands that are numbered, by kind: updates, and what is said around a whole series of them."""
+"""The numbered commands by kind: updates, and the start and end of a full report."""
 
 
 class StateDumpAnswered(Command, frozen=True):
@@ -294,20 +294,20 @@ class StateDumpAnswered(Command, frozen=True):
 
     question: int
     text: str = ""
-    """What the RM knows, as a JSON object of at most STATE_DUMP_BYTES_MAX bytes."""
+    """The state of the RM, as a JSON object of at most STATE_DUMP_BYTES_MAX bytes."""
     problem: str = ""
-    """Why there is none, in words that people will read."""
+    """The reason if there is none, for operators."""
 
 
 UNNUMBERED: Final = frozenset({"Ack", PredicatesAnswered.__name__, StateDumpAnswered.__name__})
-"""The kinds of commands that are never numbered, and of which nothing comes back where nobody can take them."""
+"""The kinds of commands that are never numbered, and that are dropped without a refusal if they cannot be delivered."""
 
 
 # News ----------------------------------------------------------------------------------------------------------------
 
 
 class NodeResponse(News, frozen=True):
-    """What became of the created nodes of one request."""
+    """The results for the created nodes of one request."""
 
     accepted: list[AcceptedNode] = field(default_factory=list)
     rejected: list[RejectedNode] = field(default_factory=list)
@@ -315,7 +315,7 @@ class NodeResponse(News, frozen=True):
 
 
 class ApplicationResponse(News, frozen=True):
-    """What became of new applications, and states that applications entered."""
+    """The results for new applications, and states that applications entered."""
 
     accepted: list[AcceptedApplication] = field(default_factory=list)
     rejected: list[RejectedApplication] = field(default_factory=list)
@@ -325,7 +325,7 @@ class ApplicationResponse(News, frozen=True):
 
 
 class AllocationResponse(News, frozen=True):
-    """New allocations, releases, refusals. A message carries entries of one sort only, so their order is never lost."""
+    """New allocations, releases, refusals. A message carries entries of one list only, which keeps their order."""
 
     new: list[Allocation] = field(default_factory=list)
     released: list[AllocationRelease] = field(default_factory=list)
@@ -341,7 +341,7 @@ class ReleasesIgnored(News, frozen=True):
     ignored: list[AllocationRelease] = field(default_factory=list)
     """The releases as the RM sent them, with the reason as `message`; at most RELEASES_IGNORED_MAX."""
     more: int = 0
-    """How many others of the same request are not in the list."""
+    """The number of further ones of the same request."""
 
 
 RELEASES_IGNORED_MAX: Final = 100
@@ -354,59 +354,61 @@ class EventResponse(News, frozen=True):
     events: list[EventRecord] = field(default_factory=list)
     cause: int = 0
     missed: int = 0
-    """How many events since the last message of this kind are not in this one: they are only in the history."""
+    """The number of events since the last message of this kind that are only in the event history."""
 
 
 class PredicatesAsked(News, frozen=True):
-    """Which asks may run where? Answered by `PredicatesAnswered`; only for RMs with this capability, not numbered."""
+    """The question which asks may run on which nodes. Answered by `PredicatesAnswered`; not numbered, and only for RMs
+    with this capability.
+    """
 
     question: int
     deadline_milli_seconds: int
-    """An answer that takes longer may be of no use."""
+    """A later answer may have no effect."""
     asked: list[PredicatesArgs]
 
 
 PREDICATES: Final = "predicates"
-"""The capability of an RM that has a say in which ask may run on which node."""
+"""The capability of an RM that decides which ask may run on which node."""
 
 
 class StateDumpAsked(News, frozen=True):
-    """What does the RM itself know? Somebody looks for a fault. Answered by `StateDumpAnswered`; only for RMs with this
+    """The request for the RM's own state, for a state dump. Answered by `StateDumpAnswered`; only for RMs with this
     capability, not numbered.
     """
 
     question: int
     deadline_milli_seconds: int
-    """An answer that takes longer is of no use."""
+    """A later answer has no effect."""
 
 
 STATE_DUMP: Final = "state-dump"
-"""The capability of an RM that says what it knows when it is asked."""
+"""The capability of an RM that reports its own state on request."""
 
 STATE_DUMP_BYTES_MAX: Final = 1 << 20
-"""Of what it says then; a longer text is left out of the state dump, which says so."""
+"""Bytes of that state; the state dump contains a note in place of a longer one."""
 
 QUESTIONS: Final = frozenset({PredicatesAsked.__name__, StateDumpAsked.__name__})
 """The kinds of news that are questions: not numbered, each with at most one answer."""
 
 
 class SyncDone(News, frozen=True):
-    """The answer to `SyncEnd`: what the RM did not mention, by id, and is gone. The partition places again."""
+    """The answer to `SyncEnd`: the items that the partition removed, by id. The partition places again."""
 
     nodes: list[str] = field(default_factory=list)
     applications: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)
     problem: str = ""
-    """Why nothing was removed, if the numbers did not agree; then the RM begins a new `SyncBegin`."""
+    """The reason if nothing was removed because the numbers differ; then the RM sends a new full report."""
     cause: int = 0
 
 
 EVENTS: Final = "events"
-"""The capability of an RM that wants to hear of events as they happen, besides those that concern it alone."""
+"""The capability of an RM that receives all events as they happen."""
 
 
 class SchedulingStateResponse(News, frozen=True):
-    """Asks that only a larger cluster would help, each told once."""
+    """Asks that only a larger cluster could place, each reported once."""
 
     updated: list[UpdateContainerSchedulingState] = field(default_factory=list)
     cause: int = 0
@@ -427,9 +429,7 @@ class RegisterResourceManager(Call, frozen=True):
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
     capabilities: list[str] = field(default_factory=list)
-    """What it can do, or wants, that not every RM does: `predicates`, `events`, `state-dump`. Unknown ones are
-    ignored.
-    """
+    """Optional features that the RM supports: `predicates`, `events`, `state-dump`. Unknown ones are ignored."""
 
 
 class UpdateConfiguration(Call, frozen=True):
@@ -452,53 +452,54 @@ class Resume(Call, frozen=True):
     received: dict[str, int] = field(default_factory=dict)
     """Partition to the number of the last news that the RM has; partitions left out have none."""
     lives: dict[str, int] = field(default_factory=dict)
-    """Partition to the life that this number belongs to; partitions left out are in their first, 0."""
+    """Partition to the generation of this number; partitions left out are in their first, 0."""
     acknowledged: dict[str, int] = field(default_factory=dict)
-    """Partition to the number of the last command that the core has acknowledged in that life; the RM does not keep it
-    any more. A partition that has fewer begins anew (`PartitionRestarted`). Partitions left out have none.
+    """Partition to the number of the last command that the core has acknowledged in that generation; the RM no longer
+    keeps it. A partition that has fewer lost its state (`PartitionRestarted`). Partitions left out have none.
     """
 
 
 class Leave(Call, frozen=True):
-    """The RM goes for good: its partitions end with everything in them. Answered by `Left`, once and for all."""
+    """The RM leaves permanently: its partitions are removed with everything in them. Answered by `Left`."""
 
     reason: str = ""
-    """For people."""
+    """For operators."""
 
 
 class Left(Reply, frozen=True):
-    """Nothing is left of this RM; it may register again, in a new session."""
+    """The RM was removed. It may register again, in a new session."""
 
 
 class Registered(Reply, frozen=True):
     """The RM is registered, or has resumed, with these partitions (normalised names) and the configuration of this
-    checksum. With a partition in the header it answers a `Resume` of that partition, and has only its name and life.
+    checksum. With a partition in the header it answers a `Resume` of that partition, and has only its name and
+    generation.
     """
 
     partitions: list[str]
     checksum: str = ""
     lives: dict[str, int] = field(default_factory=dict)
-    """Partition to its life where that is not the first."""
+    """Partition to its generation where that is not the first."""
     heartbeat_milli_seconds: int = 0
-    """How often a peer that has nothing else to say sends a `Heartbeat`; 0 for never."""
+    """Interval of the `Heartbeat` of an idle peer; 0 for none."""
     silence_milli_seconds: int = 0
-    """A peer that has said nothing for so long counts as gone; 0 for never."""
+    """Time without a message after which a peer is considered disconnected; 0 for never."""
     window_messages: int = 0
-    """The credit of each lane: so many messages may be on their way without their acknowledgement."""
+    """The window of each lane: messages that may be in flight without acknowledgement."""
     window_bytes: int = 0
-    """The same in bytes of bodies. As long as fewer are on their way one more message may go, of any size."""
+    """The same in bytes of bodies. While fewer are in flight, one more message of any size may follow."""
 
 
 class ConfigurationUpdated(Reply, frozen=True):
-    """The RM's partitions run this configuration. Without a `ref` in the header somebody else changed it."""
+    """The RM's partitions run this configuration. Without a `ref` in the header the change was not the RM's own."""
 
     checksum: str
     partitions: list[str]
-    """Normalised names of all partitions from now on; what is sent to others is refused."""
+    """Normalised names of all partitions from now on; commands to others are refused."""
     lives: dict[str, int] = field(default_factory=dict)
-    """Partition to its life where that is not the first: one that went and came back numbers anew."""
+    """Partition to its generation where that is not the first: removing and adding a partition starts a new one."""
     author: str = ""
-    """Who changed it; empty for the RM itself."""
+    """The author of the change; empty for the RM itself."""
 
 
 class ResumeWanted(Reply, frozen=True):
@@ -511,8 +512,8 @@ class ResumeWanted(Reply, frozen=True):
 
 
 class Goodbye(Reply, frozen=True):
-    """The core stops, or what the RM talks to does. Nothing of the session is lost: the RM connects again and resumes,
-    not before the pause has passed.
+    """The core stops, or the process that the RM is connected to. The session is kept: after the pause the RM connects
+    again and resumes.
     """
 
     reason: str = ""
@@ -520,16 +521,14 @@ class Goodbye(Reply, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """From either end of a link, to the other end only: still here. Any other message says so too."""
+    """A sign of life between the two ends of a connection. Any other message is one, too."""
 
     incarnation: str = ""
-    """Of the process that sends it, where its peer has to notice that it began anew: another text, another process."""
+    """Identifies a start of the sending process, where its peer has to detect a restart."""
 
 
 class Refused(Reply, frozen=True):
-    """A message that was not acted on: which (`seq`, or `ref` in the header), a code for programs, a text for
-    people.
-    """
+    """A message that had no effect: its `seq`, or `ref` in the header, a code for programs, a reason for operators."""
 
     code: str
     reason: str
@@ -539,7 +538,7 @@ class Refused(Reply, frozen=True):
 
 
 class Ack(Command, frozen=True):
-    """Carries only the `ack` of its header, when there is nothing else to say."""
+    """Carries only the `ack` of its header, if there is no other message to carry it."""
 
 
 class Received(News, frozen=True):
@@ -547,20 +546,19 @@ class Received(News, frozen=True):
 
 
 class PartitionRestarted(News, frozen=True):
-    """This partition lost what it knew, as its journal is damaged, gone or older than what the RM knows: numbering
-    starts anew in the life that the header says, and the RM reports everything again, between `SyncBegin` and
-    `SyncEnd`.
+    """The partition lost its state, because its journal is damaged, missing or older than the RM's state. Numbers start
+    again in the generation of the header, and the RM sends a full report, between `SyncBegin` and `SyncEnd`.
     """
 
     reason: str = ""
-    """What is wrong with the journal, for people."""
+    """The problem of the journal, for operators."""
 
 
 # Counting a full report -----------------------------------------------------------------------------------------------
 
 
 def count_reported(command: Command) -> SyncEnd:
-    """The nodes that are created, the applications that are new, and every allocation; what goes counts for nothing."""
+    """Count the created nodes, new applications and allocations of a command in a full report, without removals."""
     match command:
         case NodeRequest(nodes=nodes):
             return SyncEnd(nodes=sum(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes))
@@ -572,7 +570,7 @@ def count_reported(command: Command) -> SyncEnd:
 
 
 def add_counts(one: SyncEnd, other: SyncEnd) -> SyncEnd:
-    """The sums."""
+    """Add the counts of two parts of a full report."""
     return SyncEnd(
         nodes=one.nodes + other.nodes,
         applications=one.applications + other.applications,

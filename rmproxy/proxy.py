@@ -157,7 +157,9 @@ class Proxy:
             return self._call(incoming, now)
         if header.kind in (MALFORMED, FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            return self._refuse(incoming, header.kind.lower(), reason, now)
+            if header.kind == MALFORMED:
+                return self._refuse(incoming, "malformed", reason, now)
+            return self._refuse(incoming, "forbidden", reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":

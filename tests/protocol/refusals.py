@@ -11,8 +11,14 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SPEAKERS: Final = {"rmproxy": "proxy", "broker": "broker", "partition_worker": "worker"}
-ELSEWHERE: Final = ("rmproxy/grpc_", "rmproxy/si/", "rmproxy/admin/", "partition_worker/journal/")
-"""Where `code` means something else: a status of gRPC, an exit status."""
+ELSEWHERE: Final = (
+    "rmproxy/grpc_",
+    "rmproxy/si/",
+    "rmproxy/admin/",
+    "partition_worker/journal/",
+    "partition_worker/engine/",
+)
+"""Files without refusals: there `code` is a gRPC or exit status, and `refuse` a verdict of a predicate."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
