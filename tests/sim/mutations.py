@@ -163,7 +163,7 @@ def repeat_after_recovery() -> Iterator[None]:
 
 def place_while_reporting() -> Iterator[None]:
     """A partition places before its RM has reported what runs."""
-    return _replaced(Partition, "_ignorant", False)
+    return _replaced(Partition, "_may_schedule", True)
 
 
 def place_while_away() -> Iterator[None]:
