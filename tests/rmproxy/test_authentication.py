@@ -25,7 +25,7 @@ from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed
 from tests.rmproxy.port import ONE, OTHER, PATIENCE_S, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
-from tests.rmproxy.world import BOUND, PARTITION, RM, Code, Front, accepted, end_of, nodes, play, port_of, running
+from tests.rmproxy.world import BOUND, PARTITION, RM, Code, FakeCore, accepted, end_of, nodes, play, port_of, running
 
 
 def hello(rm: str) -> list[bytes]:
@@ -278,7 +278,7 @@ def test_every_call_needs_the_certificate() -> None:
                 people.Events(admin.EventsRequest(rm_id=RM)),
             ):
                 assert await end_of(call) == REFUSED
-            assert world.front.registrations.empty()
+            assert world.core.registrations.empty()
             await world.register("other")
 
     play(scenario)
@@ -290,15 +290,15 @@ def test_a_key_that_comes_later_ends_the_streams_without_a_certificate() -> None
         async with running(keyed=keyed) as world:
             await world.register("other")
             await world.register()
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             stream = world.stub.UpdateNode(metadata=BOUND)
             assert (await stream.read()).accepted[0].nodeID == "n1"
             others = world.stub.UpdateNode(metadata=(("yk-rm-id", "other"),))
             await others.initial_metadata()
             events = AdminStub(world.channel).Events(admin.EventsRequest(rm_id=RM, partition=PARTITION))
-            question, _ = await world.front.others.get()
+            question, _ = await world.core.others.get()
             keyed.add(RM)
-            world.front.reply(question, Answer(status=503, body=b""))
+            world.core.reply(question, Answer(status=503, body=b""))
             world.port.authorize_again()
             assert await end_of(stream) == REFUSED
             assert await end_of(events) == REFUSED
@@ -354,7 +354,7 @@ def files(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def guarded(folder: Path, keyed: Collection[str] = ()) -> AsyncIterator[str]:
     """A port that lets in only who has the client's certificate; its address."""
-    port = port_of(Front(), keyed=keyed)
+    port = port_of(FakeCore(), keyed=keyed)
     tls = TlsFiles(folder / "server.pem", folder / "server.key", folder / "client.pem")
     address = await port.start("127.0.0.1:0", tls.credentials())
     try:

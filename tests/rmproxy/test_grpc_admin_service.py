@@ -35,11 +35,11 @@ def test_a_configuration_is_passed_on_and_answered() -> None:
         async with running() as world, admin_of(world) as stub:
             await world.register()
             call = stub.UpdateConfiguration(CHANGE)
-            header, message = await world.front.others.get()
+            header, message = await world.core.others.get()
             assert message == UpdateConfiguration(
                 rm_id=RM, config="partitions: []", extra_config={"log.level": "debug"}
             )
-            world.front.reply(header, ConfigurationUpdated(checksum="abc", partitions=[PARTITION, "rm-1_gpu"]))
+            world.core.reply(header, ConfigurationUpdated(checksum="abc", partitions=[PARTITION, "rm-1_gpu"]))
             answer = await call
             assert (answer.checksum, list(answer.partitions)) == ("abc", [PARTITION, "rm-1_gpu"])
 
@@ -60,10 +60,10 @@ def test_a_configuration_that_is_refused_says_why_and_the_rm_goes_on(refused: st
             await world.register()
             stream = world.stub.UpdateNode(metadata=BOUND)
             call = stub.UpdateConfiguration(CHANGE)
-            header, _ = await world.front.others.get()
-            world.front.reply(header, Refused(code=refused, reason="update of configuration failed: no"))
+            header, _ = await world.core.others.get()
+            world.core.reply(header, Refused(code=refused, reason="update of configuration failed: no"))
             assert await refusal_of(call) == (code, "update of configuration failed: no")
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await stream.read() == accepted_pb("n1")
 
     play(scenario)
@@ -88,10 +88,10 @@ def test_the_metadata_may_name_the_rm() -> None:
         async with running() as world, admin_of(world) as stub:
             await world.register()
             call = stub.UpdateConfiguration(si.UpdateConfigurationRequest(config="x"), metadata=BOUND)
-            header, message = await world.front.others.get()
+            header, message = await world.core.others.get()
             assert isinstance(message, UpdateConfiguration)
             assert (header.rm, message.rm_id) == (RM, RM)
-            world.front.reply(header, ConfigurationUpdated(checksum="abc", partitions=[]))
+            world.core.reply(header, ConfigurationUpdated(checksum="abc", partitions=[]))
             await call
 
     play(scenario)
@@ -110,8 +110,8 @@ def test_an_rm_that_leaves_hears_everything_first() -> None:
             call = stub.Leave(admin.LeaveRequest(rm_id=RM, reason="moved"))
             header, message = await told(world, Leave)
             assert message == Leave(reason="moved")
-            world.front.say(accepted("n1"))
-            world.front.reply(header, Left())
+            world.core.say(accepted("n1"))
+            world.core.reply(header, Left())
             await call
             assert await stream.read() == accepted_pb("n1")
             assert await stream.read() is grpc.aio.EOF
@@ -130,10 +130,10 @@ def test_an_rm_that_may_not_leave_now_goes_on() -> None:
             stream = world.stub.UpdateNode(metadata=BOUND)
             call = stub.Leave(admin.LeaveRequest(rm_id=RM))
             header, _ = await told(world, Leave)
-            world.front.reply(header, Refused(code="busy", reason="a change is under way"))
+            world.core.reply(header, Refused(code="busy", reason="a change is under way"))
             assert await refusal_of(call) == (Code.ABORTED, "a change is under way")
             await told(world, Resume)
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await stream.read() == accepted_pb("n1")
 
     play(scenario)
@@ -148,7 +148,7 @@ def test_an_rm_that_gave_up_waiting_has_left_all_the_same() -> None:
             call.cancel()
             stream = world.stub.UpdateNode(metadata=BOUND)
             await stream.initial_metadata()
-            world.front.reply(header, Left())
+            world.core.reply(header, Left())
             assert await stream.code() == Code.OK
 
     play(scenario)
@@ -254,7 +254,7 @@ def test_a_partition_that_cannot_answer_now_is_asked_again() -> None:
             await world.register()
             call = stub.Events(EVENTS)
             header, _ = await told(world, Query)
-            world.front.reply(header, Answer(status=404, body=b"Partition not found"))
+            world.core.reply(header, Answer(status=404, body=b"Partition not found"))
             await answered(world, lowest=0, highest=0)
             assert (await call.read()).next == 0
             call.cancel()
@@ -268,7 +268,7 @@ def test_events_that_are_not_recorded_cannot_be_told() -> None:
             await world.register()
             call = stub.Events(EVENTS)
             header, _ = await told(world, Query)
-            world.front.reply(header, Answer(status=500, body=b"Event tracking is disabled"))
+            world.core.reply(header, Answer(status=500, body=b"Event tracking is disabled"))
             assert await end_of(call) == (Code.FAILED_PRECONDITION, "Event tracking is disabled")
 
     play(scenario)
@@ -348,14 +348,14 @@ async def answered(
         for number in range(first, first + records)
     ]
     batch = {"InstanceUUID": history, "LowestID": lowest, "HighestID": highest, "EventRecords": found or None}
-    world.front.reply(header, Answer(status=200, body=msgspec.json.encode(batch)))
+    world.core.reply(header, Answer(status=200, body=msgspec.json.encode(batch)))
     return message.args
 
 
 async def told(world: World, kind: type) -> tuple[Header, object]:
     """The next thing of this kind that the port says."""
     while True:
-        header, message = await world.front.others.get()
+        header, message = await world.core.others.get()
         if isinstance(message, kind):
             return header, message
 
@@ -363,8 +363,8 @@ async def told(world: World, kind: type) -> tuple[Header, object]:
 def heard(world: World) -> list[str]:
     """Everything else that it said."""
     kinds = []
-    while not world.front.others.empty():
-        kinds.append(world.front.others.get_nowait()[0].kind)
+    while not world.core.others.empty():
+        kinds.append(world.core.others.get_nowait()[0].kind)
     return kinds
 
 

@@ -32,15 +32,15 @@ from tests.rmproxy.world import (
 
 async def resumed(world: World) -> Resume:
     """The next call to go on."""
-    _, message = await world.front.others.get()
+    _, message = await world.core.others.get()
     assert isinstance(message, Resume)
     return message
 
 
 def garble(world: World) -> None:
     """The next news is none, however often it is asked for."""
-    header = Header(kind="NodeResponse", rm=RM, partition=PARTITION, session=world.front.session, seq=1)
-    world.front.registry.receive(Outgoing(f"grpc:{RM}", header, b"\x91\x01"))
+    header = Header(kind="NodeResponse", rm=RM, partition=PARTITION, session=world.core.session, seq=1)
+    world.core.registry.receive(Outgoing(f"grpc:{RM}", header, b"\x91\x01"))
 
 
 # Resumption ---------------------------------------------------------------------------------------------------------
@@ -49,18 +49,18 @@ def garble(world: World) -> None:
 def test_what_the_core_did_not_acknowledge_is_said_again() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.acknowledges = False
+            world.core.acknowledges = False
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             for name in ("n1", "n2"):
                 await call.write(nodes(name))
-            first = [await world.front.commands.get() for _ in range(2)]
-            world.front.want_resumption()
+            first = [await world.core.commands.get() for _ in range(2)]
+            world.core.want_resumption()
             await resumed(world)
-            again = [await world.front.commands.get() for _ in range(2)]
+            again = [await world.core.commands.get() for _ in range(2)]
             assert [header.seq for header, _ in again] == [1, 2]
             assert [command for _, command in again] == [command for _, command in first]
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
     play(scenario)
@@ -69,17 +69,17 @@ def test_what_the_core_did_not_acknowledge_is_said_again() -> None:
 def test_a_restarted_worker_resumes_its_partition_only() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.acknowledges = False
+            world.core.acknowledges = False
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1"))
-            first = await world.front.commands.get()
-            world.front.want_resumption(PARTITION)
-            header, message = await world.front.others.get()
+            first = await world.core.commands.get()
+            world.core.want_resumption(PARTITION)
+            header, message = await world.core.others.get()
             assert (header.partition, message) == (PARTITION, Resume(received={PARTITION: 0}))
-            assert await world.front.commands.get() == first
+            assert await world.core.commands.get() == first
             await call.write(nodes("n2"))
-            header, _ = await world.front.commands.get()
+            header, _ = await world.core.commands.get()
             assert header.seq == 2
 
     play(scenario)
@@ -89,8 +89,8 @@ def test_the_core_hears_what_this_side_has() -> None:
     async def scenario() -> None:
         async with running() as world:
             await world.register()
-            world.front.say(accepted("n1"), accepted("n2"))
-            world.front.want_resumption()
+            world.core.say(accepted("n1"), accepted("n2"))
+            world.core.want_resumption()
             assert (await resumed(world)).received == {PARTITION: 2}
 
     play(scenario)
@@ -101,11 +101,11 @@ def test_what_the_core_repeats_reaches_the_rm_once() -> None:
         async with running() as world:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
-            world.front.say(accepted("n1"))
-            world.front.want_resumption()
+            world.core.say(accepted("n1"))
+            world.core.want_resumption()
             await resumed(world)
-            world.front.repeat(accepted("n1"), 1)
-            world.front.repeat(accepted("n2"), 2)
+            world.core.repeat(accepted("n1"), 1)
+            world.core.repeat(accepted("n2"), 2)
             await call.done_writing()
             assert [response async for response in call] == [accepted_pb("n1"), accepted_pb("n2")]
 
@@ -117,11 +117,11 @@ def test_a_gap_in_what_the_core_says_is_mended() -> None:
         async with running() as world:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
-            world.front.lose_a_message()
-            world.front.say(accepted("n2"))
+            world.core.lose_a_message()
+            world.core.say(accepted("n2"))
             await resumed(world)
-            world.front.repeat(accepted("n1"), 1)
-            world.front.repeat(accepted("n2"), 2)
+            world.core.repeat(accepted("n1"), 1)
+            world.core.repeat(accepted("n2"), 2)
             assert [await call.read(), await call.read()] == [accepted_pb("n1"), accepted_pb("n2")]
 
     play(scenario)
@@ -131,14 +131,14 @@ def test_a_gap_in_what_the_core_says_is_mended() -> None:
 def test_what_the_core_could_not_take_now_is_said_again(code: str) -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.acknowledges = False
+            world.core.acknowledges = False
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1"))
-            await world.front.commands.get()
-            world.front.tell(Refused(code=code, reason="not now", seq=1))
+            await world.core.commands.get()
+            world.core.tell(Refused(code=code, reason="not now", seq=1))
             await resumed(world)
-            assert (await world.front.commands.get())[0].seq == 1
+            assert (await world.core.commands.get())[0].seq == 1
 
     play(scenario)
 
@@ -149,16 +149,16 @@ def test_while_it_resumes_updates_wait_and_keep_their_order() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            world.front.silent = True
-            world.front.want_resumption()
-            header, _ = await world.front.others.get()
+            world.core.silent = True
+            world.core.want_resumption()
+            header, _ = await world.core.others.get()
             for name in ("n1", "n2"):
                 await call.write(nodes(name))
             unknown = world.stub.UpdateNode(metadata=(("yk-rm-id", "x"),))
             assert await unknown.code() == Code.FAILED_PRECONDITION  # a turn around, in which nothing may come
-            assert world.front.commands.empty()
-            world.front.answer(header)
-            assert [(await world.front.commands.get())[0].seq for _ in range(2)] == [1, 2]
+            assert world.core.commands.empty()
+            world.core.answer(header)
+            assert [(await world.core.commands.get())[0].seq for _ in range(2)] == [1, 2]
 
     play(scenario)
 
@@ -169,12 +169,12 @@ def test_a_core_that_is_too_busy_to_resume_is_asked_again() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            world.front.refusal, world.front.refusal_code = "too many calls", "flood"
-            world.front.want_resumption()
+            world.core.refusal, world.core.refusal_code = "too many calls", "flood"
+            world.core.want_resumption()
             await resumed(world)
-            world.front.refusal = ""
+            world.core.refusal = ""
             await resumed(world)
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
     play(scenario)
@@ -186,8 +186,8 @@ def test_a_core_that_does_not_know_the_session_makes_the_rm_register_again() -> 
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            world.front.refusal, world.front.refusal_code = "RM 'rm-1' has no such session", "unknown-session"
-            world.front.want_resumption()
+            world.core.refusal, world.core.refusal_code = "RM 'rm-1' has no such session", "unknown-session"
+            world.core.want_resumption()
             assert await end_of(call) == (Code.ABORTED, "RM 'rm-1' has no such session: register again")
 
     play(scenario)
@@ -196,13 +196,13 @@ def test_a_core_that_does_not_know_the_session_makes_the_rm_register_again() -> 
 def test_a_broker_that_began_anew_during_a_registration_is_asked_again() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.silent = True
+            world.core.silent = True
             first = asyncio.create_task(world.register())
-            header, request = await world.front.registrations.get()
-            world.front.want_resumption()
-            again, repeated = await world.front.registrations.get()
+            header, request = await world.core.registrations.get()
+            world.core.want_resumption()
+            again, repeated = await world.core.registrations.get()
             assert (again.session, repeated) == (header.session, request)
-            world.front.answer(again)
+            world.core.answer(again)
             await first
 
     play(scenario)
@@ -216,15 +216,15 @@ def test_large_results_are_not_acknowledged_while_too_many_wait() -> None:
                 accepted=[AcceptedNode(node_id="n")], rejected=[RejectedNode(node_id="m", reason="x" * 2_000_000)]
             )
             most = RESPONSES_QUEUED_BYTES_MAX // 2_000_000
-            world.front.say(*[large] * most)
-            await world.front.is_told(most)
-            world.front.say(*[large] * 5)
+            world.core.say(*[large] * most)
+            await world.core.is_told(most)
+            world.core.say(*[large] * 5)
             await acknowledgements_are_due()
-            assert world.front.acknowledged == most
+            assert world.core.acknowledged == most
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.done_writing()
             assert len([response async for response in call]) == most + 5
-            await world.front.is_told(most + 5)
+            await world.core.is_told(most + 5)
 
     play(scenario)
 
@@ -238,7 +238,7 @@ def test_stopping_says_when_to_try_again() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            world.front.tell(Goodbye(reason="the core is stopping", retry_after_milli_seconds=2500))
+            world.core.tell(Goodbye(reason="the core is stopping", retry_after_milli_seconds=2500))
             assert await end_of(call) == (Code.UNAVAILABLE, "the scheduler is stopping")
             assert dict(await call.trailing_metadata())[RETRY_METADATA] == "2500"
 
@@ -253,7 +253,7 @@ def test_the_deadline_of_a_stream_is_the_clients_and_loses_nothing() -> None:
             assert await call.code() == Code.DEADLINE_EXCEEDED
             after = world.stub.UpdateNode(metadata=BOUND)
             await after.initial_metadata()  # the port may not have noticed before that the other one is over
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await after.read() == accepted_pb("n1")
 
     play(scenario)
@@ -268,14 +268,14 @@ def test_nothing_that_was_not_written_is_lost_by_a_cancel_at_any_moment() -> Non
             for round_ in range(40):
                 gone = world.stub.UpdateNode(metadata=BOUND)
                 await gone.initial_metadata()
-                world.front.say(*[accepted(f"early-{round_}-{n}") for n in range(round_)])
+                world.core.say(*[accepted(f"early-{round_}-{n}") for n in range(round_)])
                 for _ in range(round_ // 2):
                     await gone.read()
                 gone.cancel()
                 call = world.stub.UpdateNode(metadata=BOUND)
                 await call.initial_metadata()  # it has taken over, so the other one gets nothing more
                 late = [f"late-{round_}-{n}" for n in range(5)]
-                world.front.say(*[accepted(name) for name in late])
+                world.core.say(*[accepted(name) for name in late])
                 await call.done_writing()
                 heard = [response.accepted[0].nodeID async for response in call]
                 assert heard[-5:] == late
@@ -288,14 +288,14 @@ def test_a_client_that_vanishes_without_a_word_is_noticed() -> None:
     async def scenario() -> None:
         async with running(streamless_s=0.01, keepalive_s=0.2, keepalive_answer_s=0.2) as world:
             await world.register()
-            await world.front.others.get()  # away, as it has no stream
+            await world.core.others.get()  # away, as it has no stream
             with tunnel(world.address) as (address, cut):
                 async with grpc.aio.insecure_channel(address) as channel:
-                    call = World(world.front, world.port, channel, address).stub.UpdateNode(metadata=BOUND)
+                    call = World(world.core, world.port, channel, address).stub.UpdateNode(metadata=BOUND)
                     await call.initial_metadata()
                     await resumed(world)
                     cut.set()
-                    header, _ = await world.front.others.get()
+                    header, _ = await world.core.others.get()
                     assert (header.kind, header.rm) == ("ManagerAway", RM)
 
     play(scenario)
@@ -335,7 +335,7 @@ def test_news_that_can_never_be_read_are_asked_for_a_few_times_and_then_the_rm_h
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1"))
-            await world.front.commands.get()
+            await world.core.commands.get()
             for _ in range(FAULTS_MAX):
                 garble(world)
                 await resumed(world)

@@ -25,7 +25,7 @@ from tests.rmproxy.world import (
     PARTITION,
     RM,
     Code,
-    Front,
+    FakeCore,
     World,
     accepted,
     accepted_pb,
@@ -72,10 +72,10 @@ def test_the_port_opens_again_and_streams_go_on(caplog: pytest.LogCaptureFixture
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1"))
-            await world.front.commands.get()
+            await world.core.commands.get()
             for _ in range(3):
                 await shoot(world)
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
             await join(world)
 
@@ -111,7 +111,7 @@ def test_a_port_in_use_is_an_error_that_says_so() -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
             with pytest.raises(OSError, match=f"cannot listen for gRPC on {address}: it is in use"):
-                await port_of(Front()).start(address)
+                await port_of(FakeCore()).start(address)
 
     play(scenario)
 
@@ -120,7 +120,7 @@ def test_two_ports_do_not_share_an_address() -> None:
     async def scenario() -> None:
         async with running() as world:
             with pytest.raises(OSError, match="cannot listen"):
-                await port_of(Front()).start(world.address)
+                await port_of(FakeCore()).start(world.address)
 
     play(scenario)
 
@@ -132,7 +132,7 @@ def test_a_registration_is_a_native_one_with_a_session_of_its_own() -> None:
     async def scenario() -> None:
         async with running() as world:
             await world.register()
-            header, message = await world.front.registrations.get()
+            header, message = await world.core.registrations.get()
             assert header == Header(kind="RegisterResourceManager", rm=RM, session="session-0", ref="register")
             assert message == RegisterResourceManager(rm_id=RM, config="partitions: []")
 
@@ -142,11 +142,11 @@ def test_a_registration_is_a_native_one_with_a_session_of_its_own() -> None:
 def test_a_refused_registration_says_why_and_may_be_tried_again() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.refusal = "registration of RM failed: no queues"
+            world.core.refusal = "registration of RM failed: no queues"
             assert await world.refused() == (Code.INVALID_ARGUMENT, "registration of RM failed: no queues")
             call = world.stub.UpdateNode(metadata=BOUND)
             assert await call.code() == Code.FAILED_PRECONDITION
-            world.front.refusal = ""
+            world.core.refusal = ""
             await world.register()
 
     play(scenario)
@@ -155,7 +155,7 @@ def test_a_refused_registration_says_why_and_may_be_tried_again() -> None:
 def test_a_long_reason_is_cut_to_what_clients_can_read() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.refusal = "ä" * 20_000
+            world.core.refusal = "ä" * 20_000
             assert await world.refused() == (Code.INVALID_ARGUMENT, "ä" * (STATUS_TEXT_BYTES_MAX // 2))
 
     play(scenario)
@@ -164,10 +164,10 @@ def test_a_long_reason_is_cut_to_what_clients_can_read() -> None:
 def test_a_registration_without_an_answer_ends_in_time() -> None:
     async def scenario() -> None:
         async with running(registration_s=0.01) as world:
-            world.front.silent = True
+            world.core.silent = True
             assert await world.refused() == (Code.DEADLINE_EXCEEDED, "the core did not answer within 0.01 s")
-            world.front.silent = False
-            world.front.answer((await world.front.registrations.get())[0])  # too late to mean anything
+            world.core.silent = False
+            world.core.answer((await world.core.registrations.get())[0])  # too late to mean anything
             call = world.stub.UpdateNode(metadata=BOUND)
             assert await call.code() == Code.FAILED_PRECONDITION
 
@@ -177,13 +177,13 @@ def test_a_registration_without_an_answer_ends_in_time() -> None:
 def test_while_a_registration_is_in_progress_others_and_streams_are_aborted() -> None:
     async def scenario() -> None:
         async with running() as world:
-            world.front.silent = True
+            world.core.silent = True
             first = asyncio.create_task(world.register())
-            header, _ = await world.front.registrations.get()
+            header, _ = await world.core.registrations.get()
             in_progress = (Code.ABORTED, "a registration of RM rm-1 is in progress")
             assert await world.refused() == in_progress
             assert await end_of(world.stub.UpdateNode(metadata=BOUND)) == in_progress
-            world.front.answer(header)
+            world.core.answer(header)
             await first
 
     play(scenario)
@@ -195,10 +195,10 @@ def test_registering_again_ends_the_streams_and_forgets_what_waited_for_them() -
             await world.register()
             bound = world.stub.UpdateApplication(metadata=BOUND)
             await bound.initial_metadata()
-            world.front.say(accepted("old"))
+            world.core.say(accepted("old"))
             await world.register()
             assert await end_of(bound) == (Code.ABORTED, "RM rm-1 registered again")
-            world.front.say(accepted("new"))
+            world.core.say(accepted("new"))
             assert await world.stub.UpdateNode(metadata=BOUND).read() == accepted_pb("new")
 
     play(scenario)
@@ -210,11 +210,11 @@ def test_a_refused_second_registration_leaves_the_first_as_it_was() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            session = world.front.session
-            world.front.refusal = "no"
+            session = world.core.session
+            world.core.refusal = "no"
             await world.refused()
-            world.front.session = session
-            world.front.say(accepted("n1"))
+            world.core.session = session
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
     play(scenario)
@@ -226,7 +226,7 @@ def test_a_second_registration_of_unknown_outcome_ends_the_first() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
-            world.front.silent = True
+            world.core.silent = True
             assert (await world.refused())[0] == Code.DEADLINE_EXCEEDED
             assert await call.code() == Code.ABORTED
 
@@ -242,11 +242,11 @@ def test_a_request_binds_the_stream_and_reaches_the_partition() -> None:
             await world.register()
             call = world.stub.UpdateNode()
             await call.write(nodes("n1"))
-            header, command = await world.front.commands.get()
+            header, command = await world.core.commands.get()
             assert (header.kind, header.rm, header.partition, header.seq) == ("NodeRequest", RM, PARTITION, 1)
             assert isinstance(command, NodeRequest)
             assert [node.node_id for node in command.nodes] == ["n1"]
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
     play(scenario)
@@ -258,9 +258,9 @@ def test_an_empty_request_only_binds() -> None:
             await world.register()
             call = world.stub.UpdateNode()
             await call.write(pb.NodeRequest(rmID=RM))
-            world.front.say(accepted("n1"))
+            world.core.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
-            assert world.front.commands.empty()
+            assert world.core.commands.empty()
 
     play(scenario)
 
@@ -269,7 +269,7 @@ def test_responses_wait_for_their_stream_and_keep_their_order() -> None:
     async def scenario() -> None:
         async with running() as world:
             await world.register()
-            world.front.say(accepted("n1"), accepted("n2"))
+            world.core.say(accepted("n1"), accepted("n2"))
             call = world.stub.UpdateNode(metadata=BOUND)
             assert [await call.read(), await call.read()] == [accepted_pb("n1"), accepted_pb("n2")]
 
@@ -281,7 +281,7 @@ def test_each_sort_of_response_goes_out_on_its_own_stream() -> None:
         async with running() as world:
             await world.register()
             silent = [world.stub.UpdateAllocation(), world.stub.UpdateApplication(), world.stub.UpdateNode()]
-            world.front.say(
+            world.core.say(
                 AllocationResponse(released=[AllocationRelease(allocation_key="k1")]),
                 ApplicationResponse(updated=[UpdatedApplication(application_id="a", state="Running")]),
                 accepted("n1"),
@@ -324,7 +324,7 @@ def test_a_request_of_another_rm_ends_the_stream() -> None:
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1", rm="rm-2"))
             assert await end_of(call) == (Code.INVALID_ARGUMENT, 'this stream is of RM "rm-1", not of "rm-2"')
-            assert world.front.commands.empty()
+            assert world.core.commands.empty()
 
     play(scenario)
 
@@ -335,7 +335,7 @@ def test_on_a_bound_stream_a_request_need_not_name_its_rm() -> None:
             await world.register()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1", rm=""))
-            assert (await world.front.commands.get())[0].rm == RM
+            assert (await world.core.commands.get())[0].rm == RM
 
     play(scenario)
 

@@ -51,7 +51,7 @@ def test_a_request_that_is_too_large_is_told_how_large_it_may_be() -> None:
             await call.write(request)
             told = f"a message of {request.ByteSize()} bytes, {TOO_LARGE}"
             assert await end_of(call) == (Code.RESOURCE_EXHAUSTED, told)
-            assert world.front.commands.empty()
+            assert world.core.commands.empty()
 
     play(scenario)
 
@@ -64,7 +64,7 @@ def test_a_registration_that_is_too_large_is_told_so() -> None:
                 await world.stub.RegisterResourceManager(request)
             assert error.value.code() == Code.RESOURCE_EXHAUSTED
             assert str(error.value.details()).endswith(TOO_LARGE)
-            assert world.front.registrations.empty()
+            assert world.core.registrations.empty()
 
     play(scenario)
 
@@ -91,7 +91,7 @@ def test_a_request_with_very_many_items_reaches_the_partition_in_pieces() -> Non
             await call.write(nodes(*names))
             heard: list[str] = []
             while len(heard) < len(names):
-                header, command = await world.front.commands.get()
+                header, command = await world.core.commands.get()
                 assert isinstance(command, NodeRequest)
                 heard += [node.node_id for node in command.nodes]
             assert (heard, header.seq) == (names, 3)
@@ -135,11 +135,11 @@ def test_fields_and_numbers_that_are_newer_than_the_interface_pass() -> None:
             request = pb.AllocationRequest(releases=pb.AllocationReleasesRequest(allocationsToRelease=[release]))
             unknown = b"\xfa\x3e\x03abc"  # field 1007
             await call.write(request.SerializeToString() + unknown)
-            _, command = await world.front.commands.get()
+            _, command = await world.core.commands.get()
             assert isinstance(command, AllocationRequest)
             [one] = command.releases.allocations_to_release
             assert (one.allocation_key, one.termination_type) == ("k", 99)
-            world.front.say(AllocationResponse(released=[AllocationRelease(allocation_key="k", termination_type=77)]))
+            world.core.say(AllocationResponse(released=[AllocationRelease(allocation_key="k", termination_type=77)]))
             assert pb.AllocationResponse.FromString(await call.read()).released[0].terminationType == 77
 
     play(scenario)
@@ -153,7 +153,7 @@ def test_an_rm_may_say_that_it_could_not_run_what_was_placed() -> None:
             release = pb.AllocationRelease(allocationKey="k", terminationType=pb.SCHEDULING_FAILED_ON_RM)
             releases = pb.AllocationReleasesRequest(allocationsToRelease=[release])
             await call.write(pb.AllocationRequest(releases=releases))
-            _, command = await world.front.commands.get()
+            _, command = await world.core.commands.get()
             assert isinstance(command, AllocationRequest)
             assert command.releases.allocations_to_release[0].termination_type == SCHEDULING_FAILED_ON_RM
 

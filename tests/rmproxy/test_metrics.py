@@ -66,10 +66,10 @@ def test_the_counters_of_an_rm_go_with_it() -> None:
 
 
 def test_sessions_are_counted_by_port() -> None:
-    front = Proxy()
-    answered(front, called(front))
-    answered(front, called(front, "grpc:rm-2", rm="rm-2", session=SESSION))
-    assert samples(front, "yunishard_rmproxy_sessions") == {("native",): 1, ("grpc",): 1}
+    proxy = Proxy()
+    answered(proxy, called(proxy))
+    answered(proxy, called(proxy, "grpc:rm-2", rm="rm-2", session=SESSION))
+    assert samples(proxy, "yunishard_rmproxy_sessions") == {("native",): 1, ("grpc",): 1}
 
 
 def test_nodes_for_a_partition_that_is_not_theirs_are_told_to_the_broker() -> None:

@@ -35,7 +35,7 @@ Code = grpc.StatusCode
 PATIENCE_S = 20
 
 
-class Front:
+class FakeCore:
     """The proxy's machine and all behind it: admits every RM and takes every command, unless it is told otherwise."""
 
     def __init__(self) -> None:
@@ -148,8 +148,8 @@ async def acknowledgements_are_due() -> None:
 class World:
     """A running port, the machine behind it, and a client."""
 
-    def __init__(self, front: Front, port: GrpcServer, channel: grpc.aio.Channel, address: str) -> None:
-        self.front = front
+    def __init__(self, core: FakeCore, port: GrpcServer, channel: grpc.aio.Channel, address: str) -> None:
+        self.core = core
         self.port = port
         self.channel = channel
         self.stub = SchedulerStub(channel)
@@ -175,10 +175,10 @@ async def running(
     keyed: Collection[str] = (),
 ) -> AsyncIterator[World]:
     """`keyed` are the RM ids that have native keys; it may change meanwhile."""
-    front = Front()
+    core = FakeCore()
     sessions: Iterator[str] = (f"session-{number}" for number in range(1000))
-    front.registry = registry = GrpcRegistry(
-        front.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
+    core.registry = registry = GrpcRegistry(
+        core.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
     )
     authorizer = Authorizer(lambda rm: rm in keyed)
     admin = AdminService(registry, authorizer, query_every_s=0.01, write_max_s=write_max_s)
@@ -186,16 +186,16 @@ async def running(
     address = await port.start("127.0.0.1:0")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield World(front, port, channel, address)
+            yield World(core, port, channel, address)
     finally:
         await port.stop(0)
 
 
-def port_of(front: Front, *, keyed: Collection[str] = ()) -> GrpcServer:
+def port_of(core: FakeCore, *, keyed: Collection[str] = ()) -> GrpcServer:
     """One that speaks to this machine."""
-    front.registry = GrpcRegistry(front.deliver)
+    core.registry = GrpcRegistry(core.deliver)
     authorizer = Authorizer(lambda rm: rm in keyed)
-    return GrpcServer(front.registry, AdminService(front.registry, authorizer), authorizer)
+    return GrpcServer(core.registry, AdminService(core.registry, authorizer), authorizer)
 
 
 def play(scenario: Callable[[], Coroutine[None, None, None]], *, uv: bool = False) -> None:
