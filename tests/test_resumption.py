@@ -12,7 +12,7 @@ from common.rm_messages import Received, RegisterResourceManager
 from common.session import EncodedMessage, Session
 from common.wire import Incoming, Outgoing, encode_body
 from rmproxy.proxy import Proxy
-from tests.broker.house import PROXY, House
+from tests.broker.bench import PROXY, BrokerBench
 from tests.machines import PARTITION, RM, SESSION, partition_of
 
 PEER: Final = "native:rm"
@@ -21,10 +21,10 @@ HOPS: Final = 11
 
 
 class Route:
-    """An RM, the proxy and the broker of a house; its workers answer `Repeat` with an acknowledgement."""
+    """An RM, the proxy and the broker of a bench; its workers answer `Repeat` with an acknowledgement."""
 
     def __init__(self, partitions: int) -> None:
-        self.house = House()
+        self.bench = BrokerBench()
         self.proxy = Proxy()
         self.session = Session(rm_id=RM, session=SESSION)
         self.hops = 0
@@ -35,10 +35,10 @@ class Route:
 
     def register(self) -> None:
         self.carry(PEER, [_to_proxy(self.session.register(RegisterResourceManager(rm_id=RM, config=self.config)))])
-        for partition in tuple(self.house.switch.registry.slots):
-            asked = [one for one in self.house.hello(partition) if one.header.kind == "PrepareConfig"]
+        for partition in tuple(self.bench.broker.registry.slots):
+            asked = [one for one in self.bench.hello(partition) if one.header.kind == "PrepareConfig"]
             for one in asked:
-                self.carry(BROKER, self.house.vote(one))
+                self.carry(BROKER, self.bench.vote(one))
         assert self.session.state == "open"
 
     def carry(self, source: str, sends: list[Outgoing]) -> None:
@@ -50,11 +50,11 @@ class Route:
             waiting += [(message.to, one) for one in self._deliver(origin, message)]
 
     def _deliver(self, origin: str, message: Outgoing) -> list[Outgoing]:
-        incoming, broker = Incoming(origin, message.header, message.body), self.house.switch
+        incoming, broker = Incoming(origin, message.header, message.body), self.bench.broker
         if message.to == BROKER:
-            return self.house.recorded(broker.handle(incoming, self.house.now))
+            return self.bench.recorded(broker.handle(incoming, self.bench.now))
         if message.to == PROXY:
-            return self.proxy.handle(incoming, self.house.now)
+            return self.proxy.handle(incoming, self.bench.now)
         if message.to == PEER:
             return [_to_proxy(one) for one in self._answer(message.header, message.body)]
         if message.header.kind == Repeat.__name__:
@@ -71,10 +71,10 @@ class Route:
         return []
 
     def _acknowledge(self, message: Outgoing) -> list[Outgoing]:
-        slot = self.house.switch.registry.slots[partition_of(message.to) or message.to]
+        slot = self.bench.broker.registry.slots[partition_of(message.to) or message.to]
         header = Header(kind="Received", rm=RM, partition=message.header.partition, session=SESSION, epoch=slot.epoch)
         self.hops += 1  # from the worker to the broker
-        return self.house.switch.handle(Incoming(slot.worker, header, encode_body(Received())), self.house.now)
+        return self.bench.broker.handle(Incoming(slot.worker, header, encode_body(Received())), self.bench.now)
 
 
 def _to_proxy(one: EncodedMessage) -> Outgoing:
@@ -86,7 +86,7 @@ def test_the_restart_of_a_worker_costs_the_same_whatever_the_number_of_partition
     route = Route(partitions)
     route.register()
     before = route.hops
-    route.carry(BROKER, route.house.returns(PARTITION))
+    route.carry(BROKER, route.bench.returns(PARTITION))
     assert route.session.state == "open"
     assert route.session.is_open(PARTITION)
     assert route.hops == before + HOPS

@@ -13,7 +13,7 @@ from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, kinds, registered, wanted
+from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, registered, wanted
 from tests.machines import PARTITION, RM, SESSION, config_of, said, sent, two_partitions
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"
@@ -52,22 +52,22 @@ def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
 
 
 def test_the_last_vote_of_yes_decides() -> None:
-    house = House()
-    house.call(two_partitions())
-    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
-    assert house.vote(second) == []
-    assert house.vote(second) == []
-    assert "CommitConfig" in {one.header.kind for one in house.vote(first)}
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in bench.hello(name) if is_prepare(one))
+    assert bench.vote(second) == []
+    assert bench.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in bench.vote(first)}
 
 
 def test_a_worker_that_was_restarted_has_not_voted() -> None:
-    house = House()
-    house.call(two_partitions())
-    first, second = (one for name in (PARTITION, GPU) for one in house.hello(name) if is_prepare(one))
-    house.vote(first)
-    [again] = [one for one in house.hello(PARTITION) if is_prepare(one)]
-    assert house.vote(second) == []
-    assert "CommitConfig" in {one.header.kind for one in house.vote(again)}
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    first, second = (one for name in (PARTITION, GPU) for one in bench.hello(name) if is_prepare(one))
+    bench.vote(first)
+    [again] = [one for one in bench.hello(PARTITION) if is_prepare(one)]
+    assert bench.vote(second) == []
+    assert "CommitConfig" in {one.header.kind for one in bench.vote(again)}
 
 
 @pytest.mark.parametrize("outcome", [CommitConfig, AbortConfig])
@@ -95,14 +95,16 @@ FULL = "rm-1_default.sqlite: the journal cannot be used: database or disk is ful
 CAUSE = f"the worker of partition rm-1_default cannot start: {FULL}; correct that, then try again"
 
 
-def ends(house: House, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR) -> list[Outgoing]:
+def ends(
+    bench: BrokerBench, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR
+) -> list[Outgoing]:
     """The supervisor reports that a worker ended before it was ready; one that crashed has no `.sqlite` to name."""
     ended = WorkerEnded(reason=reason, cannot_start=".sqlite" in reason)
-    return house.hear(source, ended, partition=partition, epoch=epoch or house.epoch(partition), **NONE)
+    return bench.hear(source, ended, partition=partition, epoch=epoch or bench.epoch(partition), **NONE)
 
 
-def problems(house: House) -> dict[str, str]:
-    [listed] = [one for one in house.hear(WEB, ListPartitions(), ref="1", **NONE) if one.to == WEB]
+def problems(bench: BrokerBench) -> dict[str, str]:
+    [listed] = [one for one in bench.hear(WEB, ListPartitions(), ref="1", **NONE) if one.to == WEB]
     return {one.full_name: one.problem for one in decode_body(PartitionList, listed.body).partitions}
 
 
@@ -111,20 +113,20 @@ def refusals(sends: list[Outgoing]) -> list[str]:
 
 
 def test_a_registration_is_refused_at_once_when_a_worker_cannot_start() -> None:
-    house = House()
-    house.call(two_partitions())
-    sends = ends(house, PARTITION, FULL)
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    sends = ends(bench, PARTITION, FULL)
     assert refusals(sends) == [f"registration of RM failed: {CAUSE}"]
     assert wanted(sends) == [{}]
-    assert house.switch.state.counters.rollouts == {"unstartable": 1}
-    assert kinds(house.register())[-1] == (PROXY, "Registered")
+    assert bench.broker.state.counters.rollouts == {"unstartable": 1}
+    assert kinds(bench.register())[-1] == (PROXY, "Registered")
 
 
 def test_a_worker_that_crashed_may_still_come_and_the_refusal_after_the_deadline_says_how_it_ended() -> None:
-    house = House()
-    house.call()
-    assert ends(house, PARTITION, "SIGSEGV") == []
-    [refusal] = refusals(house.wait(house.now + ROLLOUT_MAX_S))
+    bench = BrokerBench()
+    bench.call()
+    assert ends(bench, PARTITION, "SIGSEGV") == []
+    [refusal] = refusals(bench.wait(bench.now + ROLLOUT_MAX_S))
     assert refusal.endswith(" within 20 s; that of rm-1_default ended before it was ready: SIGSEGV")
 
 
@@ -133,36 +135,36 @@ MANY = 50
 
 
 def test_each_vote_gives_the_other_workers_of_a_registration_as_much_time_again() -> None:
-    house = House()
-    house.call(config(MANY))
+    bench = BrokerBench()
+    bench.call(config(MANY))
     for number in range(MANY):
-        house.wait(house.now + ROLLOUT_MAX_S / 4)
-        sends = house.vote(house.hello(f"rm-1_p{number}")[0])
-    assert house.now > 5 * ROLLOUT_MAX_S
+        bench.wait(bench.now + ROLLOUT_MAX_S / 4)
+        sends = bench.vote(bench.hello(f"rm-1_p{number}")[0])
+    assert bench.now > 5 * ROLLOUT_MAX_S
     assert kinds(sends)[-1] == (PROXY, "Registered")
 
 
 def test_a_registration_takes_no_longer_than_its_bound_and_names_only_some_of_the_workers_that_are_missing() -> None:
-    house = House()
-    house.call(config(MANY))
+    bench = BrokerBench()
+    bench.call(config(MANY))
     sends: list[Outgoing] = []
     for number in range(MANY):
-        sends += house.wait(house.now + ROLLOUT_MAX_S - 1)
+        sends += bench.wait(bench.now + ROLLOUT_MAX_S - 1)
         if sends:
             break
-        house.vote(house.hello(f"rm-1_p{number}")[0])
+        bench.vote(bench.hello(f"rm-1_p{number}")[0])
     [refusal] = refusals(sends)
     assert re.search(r"rm-1_p\d+ and \d+ more \(of 50 partitions\) within 600 s$", refusal)
     assert refusal.count("rm-1_p") == NAMES_MAX
 
 
 def test_an_update_has_one_deadline_as_its_callers_wait_no_longer() -> None:
-    house = registered()
-    began, changed = house.now, config(3).replace("p0", "default")
-    house.vote(house.change(changed)[0])
-    house.wait(began + ROLLOUT_MAX_S - 1)
-    assert house.vote(house.hello("rm-1_p1")[0]) == []
-    [(status, reason)] = answers(house.wait(began + ROLLOUT_MAX_S))
+    bench = registered()
+    began, changed = bench.now, config(3).replace("p0", "default")
+    bench.vote(bench.change(changed)[0])
+    bench.wait(began + ROLLOUT_MAX_S - 1)
+    assert bench.vote(bench.hello("rm-1_p1")[0]) == []
+    [(status, reason)] = answers(bench.wait(began + ROLLOUT_MAX_S))
     assert (status, reason) == (503, "no answer from the workers of rm-1_p2 within 20 s")
 
 
@@ -172,49 +174,49 @@ def config(partitions: int) -> str:
 
 
 def test_another_configuration_is_refused_too_and_the_one_in_force_stays() -> None:
-    house = registered()
-    asked, _ = house.change(two_partitions())
-    sends = ends(house, GPU, FULL)
+    bench = registered()
+    asked, _ = bench.change(two_partitions())
+    sends = ends(bench, GPU, FULL)
     assert answers(sends) == [(503, CAUSE.replace("rm-1_default cannot", "rm-1_gpu cannot"))]
     assert wanted(sends) == [{PARTITION: 1}]
-    assert house.vote(asked) == []
+    assert bench.vote(asked) == []
 
 
 def test_a_worker_that_could_not_start_before_the_change_began_is_named_after_the_deadline() -> None:
-    house = registered()
-    ends(house, PARTITION, FULL)
-    house.call(two_partitions(), session="session-2")
-    house.vote(house.hello(GPU)[0])
-    [refusal] = refusals(house.wait(house.now + ROLLOUT_MAX_S))
+    bench = registered()
+    ends(bench, PARTITION, FULL)
+    bench.call(two_partitions(), session="session-2")
+    bench.vote(bench.hello(GPU)[0])
+    [refusal] = refusals(bench.wait(bench.now + ROLLOUT_MAX_S))
     assert refusal.endswith(f"within 20 s; that of rm-1_default ended before it was ready: {FULL}")
 
 
 def test_a_worker_that_has_voted_already_ends_nothing() -> None:
-    house = House()
-    house.call(two_partitions())
-    house.vote(house.hello(PARTITION)[0])
-    assert ends(house, PARTITION, FULL) == []
-    assert kinds(house.vote(house.hello(GPU)[0]))[-1] == (PROXY, "Registered")
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    bench.vote(bench.hello(PARTITION)[0])
+    assert ends(bench, PARTITION, FULL) == []
+    assert kinds(bench.vote(bench.hello(GPU)[0]))[-1] == (PROXY, "Registered")
 
 
 def test_only_the_supervisor_reports_and_only_of_the_lease_in_force() -> None:
-    house = House()
-    house.call()
-    epoch = house.epoch(PARTITION)
-    ends(house, PARTITION, FULL, source=PROXY)
-    assert ends(house, PARTITION, FULL, epoch=epoch + 1) == []
-    assert ends(house, "rm-1_other", FULL, epoch=epoch) == []
-    assert house.switch.state.counters.rollouts == {}
+    bench = BrokerBench()
+    bench.call()
+    epoch = bench.epoch(PARTITION)
+    ends(bench, PARTITION, FULL, source=PROXY)
+    assert ends(bench, PARTITION, FULL, epoch=epoch + 1) == []
+    assert ends(bench, "rm-1_other", FULL, epoch=epoch) == []
+    assert bench.broker.state.counters.rollouts == {}
 
 
 def test_why_the_worker_of_a_registered_partition_cannot_start_is_listed_until_one_has_started() -> None:
-    house = registered()
-    assert problems(house) == {PARTITION: ""}
-    ends(house, PARTITION, "SIGSEGV")
-    assert problems(house) == {PARTITION: ""}
-    ends(house, PARTITION, FULL)
-    assert problems(house) == {PARTITION: FULL}
-    house.switch.registry.renew_lease(PARTITION)
-    assert problems(house) == {PARTITION: FULL}
-    house.hello(PARTITION)
-    assert problems(house) == {PARTITION: ""}
+    bench = registered()
+    assert problems(bench) == {PARTITION: ""}
+    ends(bench, PARTITION, "SIGSEGV")
+    assert problems(bench) == {PARTITION: ""}
+    ends(bench, PARTITION, FULL)
+    assert problems(bench) == {PARTITION: FULL}
+    bench.broker.registry.renew_lease(PARTITION)
+    assert problems(bench) == {PARTITION: FULL}
+    bench.hello(PARTITION)
+    assert problems(bench) == {PARTITION: ""}

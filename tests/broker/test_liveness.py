@@ -11,36 +11,36 @@ from common.names import SUPERVISOR, worker_name
 from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, ResumeWanted
 from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.house import GPU, PROXY, WEB, House, is_prepare, kinds, registered, wanted
+from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
 NONE = {"rm": "", "session": ""}
 LEASE_S = 10.0
 
 
-def watchful(lease_s: float = LEASE_S) -> House:
-    house = House(settings=Settings(lease_timeout_s=lease_s))
-    house.register(two_partitions())
-    return house
+def watchful(lease_s: float = LEASE_S) -> BrokerBench:
+    bench = BrokerBench(settings=Settings(lease_timeout_s=lease_s))
+    bench.register(two_partitions())
+    return bench
 
 
-def beat(house: House, source: str, **fields: str | int) -> list[str]:
+def beat(bench: BrokerBench, source: str, **fields: str | int) -> list[str]:
     """A heartbeat; the incarnations that are answered."""
-    sends = house.hear(source, Heartbeat(), **{**NONE, **fields})
+    sends = bench.hear(source, Heartbeat(), **{**NONE, **fields})
     return [decode_body(Heartbeat, one.body).incarnation for one in sends if one.header.kind == "Heartbeat"]
 
 
-def together(house: House, seconds: float, *alive: str) -> list[Outgoing]:
+def together(bench: BrokerBench, seconds: float, *alive: str) -> list[Outgoing]:
     """Time passes, and these send heartbeats."""
     sends: list[Outgoing] = []
-    until = house.now + seconds
-    while house.now < until:
+    until = bench.now + seconds
+    while bench.now < until:
         for name in alive:
-            if name in house.switch.registry.slots:
-                beat(house, name, partition=name, epoch=house.epoch(name))
+            if name in bench.broker.registry.slots:
+                beat(bench, name, partition=name, epoch=bench.epoch(name))
             else:
-                sends += [one for one in house.hear(name, Heartbeat(), **NONE) if one.header.kind != "Heartbeat"]
-        sends += house.wait(min(until, house.now + CHECK_INTERVAL_S))
+                sends += [one for one in bench.hear(name, Heartbeat(), **NONE) if one.header.kind != "Heartbeat"]
+        sends += bench.wait(min(until, bench.now + CHECK_INTERVAL_S))
     return sends
 
 
@@ -49,115 +49,115 @@ def together(house: House, seconds: float, *alive: str) -> list[Outgoing]:
 
 @pytest.mark.parametrize("source", [PROXY, WEB, "supervisor", "rm-9_default#7"])
 def test_a_heartbeat_is_answered_with_the_incarnation_whoever_sends_it(source: str) -> None:
-    house = watchful()
-    assert beat(house, source) == ["0"]
-    house.begin_again()
-    assert beat(house, source) == ["1"]
+    bench = watchful()
+    assert beat(bench, source) == ["0"]
+    bench.begin_again()
+    assert beat(bench, source) == ["1"]
 
 
 def test_a_worker_that_has_not_said_hello_to_this_broker_is_not_told_which_it_is() -> None:
-    house = watchful()
-    house.begin_again()
-    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION)}
-    assert beat(house, PARTITION, **lease) == [""]
-    house.returns(PARTITION)
-    assert beat(house, PARTITION, **lease) == ["1"]
+    bench = watchful()
+    bench.begin_again()
+    lease = {"partition": PARTITION, "epoch": bench.epoch(PARTITION)}
+    assert beat(bench, PARTITION, **lease) == [""]
+    bench.returns(PARTITION)
+    assert beat(bench, PARTITION, **lease) == ["1"]
 
 
 # Workers ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_is_silent_loses_its_lease_and_no_other_does() -> None:
-    house = watchful()
-    sends = together(house, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
+    bench = watchful()
+    sends = together(bench, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
     assert wanted(sends) == [{PARTITION: 3, GPU: 2}]
-    assert house.facts[RM].leases == {PARTITION: 3, GPU: 2}
-    assert house.switch.state.warnings == ["worker rm-1_default#1 was silent for 10 s: another one takes over"]
+    assert bench.facts[RM].leases == {PARTITION: 3, GPU: 2}
+    assert bench.broker.state.warnings == ["worker rm-1_default#1 was silent for 10 s: another one takes over"]
 
 
 def test_what_a_worker_says_otherwise_is_a_sign_of_life_too() -> None:
-    house = watchful()
+    bench = watchful()
     for _ in range(30):
-        house.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)
-        house.hear(GPU, NodeResponse(), partition=GPU, epoch=2)
-        assert wanted(house.wait(house.now + CHECK_INTERVAL_S)) == []
+        bench.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)
+        bench.hear(GPU, NodeResponse(), partition=GPU, epoch=2)
+        assert wanted(bench.wait(bench.now + CHECK_INTERVAL_S)) == []
 
 
 def test_a_worker_that_lost_its_lease_cannot_say_anything_any_more_and_the_next_one_goes_on() -> None:
-    house = watchful()
-    old = house.switch.registry.slots[PARTITION].worker
-    together(house, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
-    assert house.switch.handle(house.from_peer(old, NodeResponse(), partition=PARTITION, epoch=1), house.now) == []
-    assert kinds(house.returns(PARTITION)) == [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
-    assert wanted(together(house, 5.0, PARTITION, GPU)) == []
+    bench = watchful()
+    old = bench.broker.registry.slots[PARTITION].worker
+    together(bench, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
+    assert bench.broker.handle(bench.from_peer(old, NodeResponse(), partition=PARTITION, epoch=1), bench.now) == []
+    assert kinds(bench.returns(PARTITION)) == [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
+    assert wanted(together(bench, 5.0, PARTITION, GPU)) == []
 
 
 def test_a_worker_that_never_comes_is_the_business_of_the_supervisor_and_worth_one_warning() -> None:
-    house = watchful()
-    house.begin_again()
-    sends = together(house, 3 * OVERDUE_S)
+    bench = watchful()
+    bench.begin_again()
+    sends = together(bench, 3 * OVERDUE_S)
     assert wanted(sends) == []
-    assert sorted(house.switch.state.warnings) == [
+    assert sorted(bench.broker.state.warnings) == [
         f"worker {name} has not connected within {OVERDUE_S:g} s" for name in ("rm-1_default#1", "rm-1_gpu#2")
     ]
 
 
 def test_leases_may_be_for_ever() -> None:
-    house = watchful(NEVER)
-    assert house.switch.deadline == NEVER
+    bench = watchful(NEVER)
+    assert bench.broker.deadline == NEVER
 
 
 # Proxies ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_rms_of_a_proxy_that_is_silent_are_away_and_no_others() -> None:
-    house = watchful(NEVER)
-    house.register(rm="rm-2", session="another", proxy="rmproxy-2")
-    sends = together(house, 2.0, PROXY, "rmproxy-2")
-    sends += together(house, 5.0, "rmproxy-2")
+    bench = watchful(NEVER)
+    bench.register(rm="rm-2", session="another", proxy="rmproxy-2")
+    sends = together(bench, 2.0, PROXY, "rmproxy-2")
+    sends += together(bench, 5.0, "rmproxy-2")
     assert kinds(sends) == [(PARTITION, "Pause"), (GPU, "Pause")]
-    assert list(house.switch.registry.away) == [RM]
+    assert list(bench.broker.registry.away) == [RM]
 
 
 def test_a_proxy_that_is_back_has_the_rms_resume_that_were_away_because_of_it() -> None:
-    house = watchful(NEVER)
-    together(house, 1.0, PROXY)
-    together(house, 5.0)
-    sends = together(house, 2.0, PROXY)
+    bench = watchful(NEVER)
+    together(bench, 1.0, PROXY)
+    together(bench, 5.0)
+    sends = together(bench, 2.0, PROXY)
     assert sends == [sent(PROXY, ResumeWanted(reason="its proxy was silent"))]
 
 
 def test_a_front_end_that_is_silent_is_nothing_to_anybody() -> None:
-    house = watchful(NEVER)
-    together(house, 1.0, WEB)
-    assert together(house, 10.0) == []
-    assert (house.switch.state.warnings, house.switch.deadline) == ([], NEVER)
+    bench = watchful(NEVER)
+    together(bench, 1.0, WEB)
+    assert together(bench, 10.0) == []
+    assert (bench.broker.state.warnings, bench.broker.deadline) == ([], NEVER)
 
 
 # When this process stood still --------------------------------------------------------------------------------------
 
 
 def test_time_in_which_the_broker_stood_still_makes_nobody_silent() -> None:
-    house = watchful()
-    together(house, 2.0, PARTITION, GPU, PROXY)
-    house.now += 1000.0
-    assert kinds(house.recorded(house.switch.tick(house.now))) == []
-    assert house.switch.state.warnings[0].startswith("the broker did not run for 999.")
-    assert together(house, 2.0, PARTITION, GPU, PROXY) == []
-    assert house.switch.registry.away == {}
-    assert wanted(together(house, LEASE_S + 2, GPU, PROXY)) == [{PARTITION: 3, GPU: 2}]
+    bench = watchful()
+    together(bench, 2.0, PARTITION, GPU, PROXY)
+    bench.now += 1000.0
+    assert kinds(bench.recorded(bench.broker.tick(bench.now))) == []
+    assert bench.broker.state.warnings[0].startswith("the broker did not run for 999.")
+    assert together(bench, 2.0, PARTITION, GPU, PROXY) == []
+    assert bench.broker.registry.away == {}
+    assert wanted(together(bench, LEASE_S + 2, GPU, PROXY)) == [{PARTITION: 3, GPU: 2}]
 
 
 def test_nor_does_it_end_an_rm_or_give_up_a_change() -> None:
-    house = watchful()
-    house.hear(PROXY, ManagerAway())
-    [first, _] = house.change(two_partitions().replace("batch", "other"))
-    house.now += 1000.0
-    house.recorded(house.switch.tick(house.now))
-    assert house.vote(first) == []
-    assert list(house.facts) == [RM]
-    assert house.switch.state.registry.away[RM] > house.now - 10
-    sends = together(house, ROLLOUT_MAX_S + 2, PARTITION, GPU)
+    bench = watchful()
+    bench.hear(PROXY, ManagerAway())
+    [first, _] = bench.change(two_partitions().replace("batch", "other"))
+    bench.now += 1000.0
+    bench.recorded(bench.broker.tick(bench.now))
+    assert bench.vote(first) == []
+    assert list(bench.facts) == [RM]
+    assert bench.broker.state.registry.away[RM] > bench.now - 10
+    sends = together(bench, ROLLOUT_MAX_S + 2, PARTITION, GPU)
     assert (WEB, "Answer") in kinds(sends)
 
 
@@ -168,26 +168,26 @@ AGAIN = [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig")]
 GOES_ON = [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
 
 
-def inherited(text: str = ONE_QUEUE) -> House:
+def inherited(text: str = ONE_QUEUE) -> BrokerBench:
     """Another broker than the one with which the RM registered; the RM has resumed, no worker has come."""
-    house = registered(text)
-    house.begin_again()
-    house.resume()
-    return house
+    bench = registered(text)
+    bench.begin_again()
+    bench.resume()
+    return bench
 
 
 def test_one_that_has_everything_goes_on_and_its_rm_resumes() -> None:
-    house = registered()
-    assert house.returns(PARTITION) == [
+    bench = registered()
+    assert bench.returns(PARTITION) == [
         sent(PARTITION, control_messages.Settings(values={}), partition=PARTITION),
         ASKED_TO_RESUME,
     ]
 
 
 def test_one_that_missed_the_latest_configuration_gets_it_and_goes_on_from_what_it_has() -> None:
-    house = registered()
-    house.agree(house.update(MORE))
-    assert house.returns(PARTITION, rollout=1) == [
+    bench = registered()
+    bench.agree(bench.update(MORE))
+    assert bench.returns(PARTITION, rollout=1) == [
         sent(PARTITION, PrepareConfig(rollout=2, config=config_of(MORE), live=True), partition=PARTITION),
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION),
         sent(PARTITION, control_messages.Settings(values={}), partition=PARTITION),
@@ -197,28 +197,28 @@ def test_one_that_missed_the_latest_configuration_gets_it_and_goes_on_from_what_
 
 def test_a_worker_that_cannot_run_the_configuration_in_force_is_a_problem_of_its_partition() -> None:
     """As it was upgraded meanwhile, or as the configuration ended workers and was set aside."""
-    house = registered()
-    [prepare, *_] = house.returns(PARTITION, rollout=0, session="")
-    assert house.vote(prepare, "it ended the worker") == []
+    bench = registered()
+    [prepare, *_] = bench.returns(PARTITION, rollout=0, session="")
+    assert bench.vote(prepare, "it ended the worker") == []
     reason = "its worker cannot run the configuration in force: it ended the worker"
-    assert house.switch.state.warnings == [f"partition {PARTITION}: {reason}"]
-    assert [one.problem for one in house.switch.registry.partition_entries()] == [reason]
-    house.returns(PARTITION)
-    assert [one.problem for one in house.switch.registry.partition_entries()] == [""]
+    assert bench.broker.state.warnings == [f"partition {PARTITION}: {reason}"]
+    assert [one.problem for one in bench.broker.registry.partition_entries()] == [reason]
+    bench.returns(PARTITION)
+    assert [one.problem for one in bench.broker.registry.partition_entries()] == [""]
 
 
 def test_an_objection_to_a_change_that_was_given_up_is_no_problem() -> None:
-    house = registered()
-    [prepare, *_] = house.update(MORE)
-    house.wait(house.now + ROLLOUT_MAX_S)
-    assert house.vote(prepare, "too late") == []
-    assert [one.problem for one in house.switch.registry.partition_entries()] == [""]
+    bench = registered()
+    [prepare, *_] = bench.update(MORE)
+    bench.wait(bench.now + ROLLOUT_MAX_S)
+    assert bench.vote(prepare, "too late") == []
+    assert [one.problem for one in bench.broker.registry.partition_entries()] == [""]
 
 
 @pytest.mark.parametrize("session", ["", "earlier"])
 def test_one_that_never_began_begins_empty_in_the_same_life_and_its_rm_says_again_what_it_said(session: str) -> None:
-    house = registered()
-    assert house.returns(PARTITION, rollout=0, session=session) == [
+    bench = registered()
+    assert bench.returns(PARTITION, rollout=0, session=session) == [
         sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION),
         sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
         ASKED_TO_RESUME,
@@ -227,55 +227,55 @@ def test_one_that_never_began_begins_empty_in_the_same_life_and_its_rm_says_agai
 
 @pytest.mark.parametrize("problem", ["", "damaged"])
 def test_one_that_has_nothing_of_what_its_rm_has_heard_begins_another_life(problem: str) -> None:
-    house = registered()
-    house.speaks(PARTITION)
-    *again, told = house.hello(PARTITION, problem=problem)
+    bench = registered()
+    bench.speaks(PARTITION)
+    *again, told = bench.hello(PARTITION, problem=problem)
     assert kinds(again) == AGAIN
     reason = problem or "what its worker kept is gone"
     assert told == sent(PROXY, PartitionRestarted(reason=reason), partition=PARTITION, life=1)
-    assert house.switch.state.warnings[-1].endswith(f"report everything again: {reason}")
+    assert bench.broker.state.warnings[-1].endswith(f"report everything again: {reason}")
 
 
 def test_one_that_goes_on_may_have_told_its_rm_something_so_that_its_loss_is_one() -> None:
-    house = registered()
-    house.returns(PARTITION)
-    assert kinds(house.hello(PARTITION))[-1] == (PROXY, "PartitionRestarted")
+    bench = registered()
+    bench.returns(PARTITION)
+    assert kinds(bench.hello(PARTITION))[-1] == (PROXY, "PartitionRestarted")
 
 
 def test_one_that_runs_what_it_should_and_has_lost_the_end_of_it_begins_another_life_once() -> None:
     """Its RM has heard more than it knows; it says so for each thing that its RM says to it meanwhile."""
-    house = registered()
-    house.speaks(PARTITION)
+    bench = registered()
+    bench.speaks(PARTITION)
     runs = {"partition": PARTITION, "epoch": 1}
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
-    assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    house.hear(PARTITION, Received(), life=0, **runs)
-    assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "ResumeWanted")]
-    owner = house.switch.registry.owner(PARTITION)
+    assert kinds(bench.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    bench.hear(PARTITION, Received(), life=0, **runs)
+    assert kinds(bench.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "ResumeWanted")]
+    owner = bench.broker.registry.owner(PARTITION)
     assert owner is not None
     assert owner.generation(PARTITION) == 1
 
 
 def test_one_of_another_life_has_nothing_of_this_one() -> None:
-    house = registered()
-    house.lost(PARTITION)
-    assert kinds(house.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "ResumeWanted")]
-    house.speaks(PARTITION)
-    assert kinds(house.returns(PARTITION, life=0))[-1] == (PROXY, "PartitionRestarted")
+    bench = registered()
+    bench.lost(PARTITION)
+    assert kinds(bench.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "ResumeWanted")]
+    bench.speaks(PARTITION)
+    assert kinds(bench.returns(PARTITION, life=0))[-1] == (PROXY, "PartitionRestarted")
 
 
 def test_one_that_still_has_a_vote_on_a_change_that_nobody_knows_forgets_it() -> None:
-    house = registered()
+    bench = registered()
     hello = Hello(role="worker", rollout=1, prepared=7)
-    sends = house.hear(PARTITION, hello, partition=PARTITION, epoch=1)
+    sends = bench.hear(PARTITION, hello, partition=PARTITION, epoch=1)
     assert sends[0] == sent(PARTITION, AbortConfig(rollout=7), partition=PARTITION)
     assert kinds(sends[1:]) == GOES_ON
 
 
 def test_whether_its_rm_is_away_is_told_to_it_too() -> None:
-    house = registered()
-    house.away()
-    for sends in (house.returns(PARTITION), house.returns(PARTITION, rollout=0), house.hello(PARTITION)):
+    bench = registered()
+    bench.away()
+    for sends in (bench.returns(PARTITION), bench.returns(PARTITION, rollout=0), bench.hello(PARTITION)):
         assert (PARTITION, "Pause") in kinds(sends)
 
 
@@ -287,9 +287,9 @@ def test_after_a_broker_that_died_one_that_has_everything_goes_on() -> None:
 
 
 def test_after_a_broker_that_died_one_that_has_nothing_may_have_lost_something() -> None:
-    house = inherited()
-    assert kinds(house.hello(PARTITION)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].generations == {PARTITION: 1}
+    bench = inherited()
+    assert kinds(bench.hello(PARTITION)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert bench.facts[RM].generations == {PARTITION: 1}
 
 
 @pytest.mark.parametrize(("session", "prepared"), [("earlier", 0), ("earlier", 1), ("", 1), ("", 0)])
@@ -297,11 +297,11 @@ def test_after_a_broker_restart_another_session_in_the_journal_is_no_evidence_th
     session: str, prepared: int
 ) -> None:
     """An operator may have restored the journal as it was before the RM registered, or deleted SQLite's log."""
-    house = inherited()
+    bench = inherited()
     hello = Hello(role="worker", prepared=prepared, recovered=True)
-    sends = house.hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
+    sends = bench.hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
     assert kinds(sends) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].generations == {PARTITION: 1}
+    assert bench.facts[RM].generations == {PARTITION: 1}
 
 
 @pytest.mark.parametrize("session", ["earlier", ""])
@@ -313,90 +313,90 @@ def test_a_worker_that_outlives_the_broker_between_its_vote_and_the_commit_has_n
 
 
 def test_after_a_broker_restart_an_earlier_life_in_the_journal_is_no_evidence_either() -> None:
-    house = registered()
-    house.lost(PARTITION)
-    house.speaks(PARTITION)
-    house.begin_again()
-    house.resume(lives={PARTITION: 1})
-    assert kinds(house.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].generations == {PARTITION: 2}
+    bench = registered()
+    bench.lost(PARTITION)
+    bench.speaks(PARTITION)
+    bench.begin_again()
+    bench.resume(lives={PARTITION: 1})
+    assert kinds(bench.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert bench.facts[RM].generations == {PARTITION: 2}
 
 
 def test_the_next_life_is_above_the_one_in_a_journal_that_is_newer_than_the_record() -> None:
-    house = inherited()
-    assert kinds(house.returns(PARTITION, life=3)) == [*AGAIN, (PROXY, "PartitionRestarted")]
-    assert house.facts[RM].generations == {PARTITION: 4}
+    bench = inherited()
+    assert kinds(bench.returns(PARTITION, life=3)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert bench.facts[RM].generations == {PARTITION: 4}
 
 
 def test_a_lease_that_a_restored_record_holds_is_renewed_once_if_no_worker_can_start_under_it() -> None:
-    house = inherited()
-    restored = house.epoch(PARTITION)
+    bench = inherited()
+    restored = bench.epoch(PARTITION)
     ended = WorkerEnded(reason="another worker has the partition", cannot_start=True)
-    sends = house.hear(SUPERVISOR, ended, partition=PARTITION, epoch=restored, rm="", session="")
-    renewed = house.epoch(PARTITION)
+    sends = bench.hear(SUPERVISOR, ended, partition=PARTITION, epoch=restored, rm="", session="")
+    renewed = bench.epoch(PARTITION)
     assert renewed > restored
     assert wanted(sends) == [{PARTITION: renewed}]
-    assert house.hear(SUPERVISOR, ended, partition=PARTITION, epoch=renewed, rm="", session="") == []
-    assert house.epoch(PARTITION) == renewed
+    assert bench.hear(SUPERVISOR, ended, partition=PARTITION, epoch=renewed, rm="", session="") == []
+    assert bench.epoch(PARTITION) == renewed
 
 
 def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what_it_had_to_tell() -> None:
-    house = registered(two_partitions())
-    house.agree(house.update(ONE_QUEUE))
-    house.begin_again()
+    bench = registered(two_partitions())
+    bench.agree(bench.update(ONE_QUEUE))
+    bench.begin_again()
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
-    assert kinds(house.hear(GPU, hello, partition=GPU, epoch=2)) == [("supervisor", "WorkersWanted")]
-    assert list(house.switch.registry.slots) == [PARTITION]
+    assert kinds(bench.hear(GPU, hello, partition=GPU, epoch=2)) == [("supervisor", "WorkersWanted")]
+    assert list(bench.broker.registry.slots) == [PARTITION]
 
 
 def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died() -> None:
-    house = registered(two_partitions())
+    bench = registered(two_partitions())
     text = two_partitions().replace("{name: batch}", "{name: batch}, {name: more}")
-    house.agree(house.update(text))
-    house.begin_again()
-    house.resume()
-    assert kinds(house.returns(PARTITION))[0] == (PARTITION, "Settings")
-    asked, commit, *_ = house.returns(GPU, rollout=1)
+    bench.agree(bench.update(text))
+    bench.begin_again()
+    bench.resume()
+    assert kinds(bench.returns(PARTITION))[0] == (PARTITION, "Settings")
+    asked, commit, *_ = bench.returns(GPU, rollout=1)
     assert decode_body(PrepareConfig, asked.body).live
-    assert decode_body(CommitConfig, commit.body).rollout == house.facts[RM].rollout
-    assert house.switch.registry.sessions[RM].checksum == compute_checksum(text)
+    assert decode_body(CommitConfig, commit.body).rollout == bench.facts[RM].rollout
+    assert bench.broker.registry.sessions[RM].checksum == compute_checksum(text)
 
 
 def test_a_partition_that_was_being_taken_down_still_is() -> None:
-    house = registered(two_partitions())
-    house.agree(house.update(ONE_QUEUE))
-    house.begin_again()
+    bench = registered(two_partitions())
+    bench.agree(bench.update(ONE_QUEUE))
+    bench.begin_again()
     hello = Hello(role="worker", rollout=1)
-    [retire] = house.hear(GPU, hello, partition=GPU, epoch=2)
+    [retire] = bench.hear(GPU, hello, partition=GPU, epoch=2)
     assert (retire.to, retire.header.kind) == (GPU, "RetirePartition")
-    house.retired(GPU)
-    assert list(house.switch.registry.slots) == [PARTITION]
+    bench.retired(GPU)
+    assert list(bench.broker.registry.slots) == [PARTITION]
 
 
 def test_a_change_under_way_when_the_broker_died_has_never_been() -> None:
-    house = registered()
-    [asked] = [one for one in house.update(MORE) if is_prepare(one)]
-    house.begin_again()
-    house.resume()
-    assert house.vote(asked) == []
-    assert house.text() == ONE_QUEUE
-    house.agree(house.update(MORE))
+    bench = registered()
+    [asked] = [one for one in bench.update(MORE) if is_prepare(one)]
+    bench.begin_again()
+    bench.resume()
+    assert bench.vote(asked) == []
+    assert bench.text() == ONE_QUEUE
+    bench.agree(bench.update(MORE))
 
 
 def test_what_was_asked_of_a_broker_that_died_never_gets_the_number_of_another_roll_out() -> None:
-    house = registered()
+    bench = registered()
     numbers = set()
     for _ in range(3):
-        house.begin_again()
-        house.returns(PARTITION)
-        [asked] = [one for one in house.change(MORE) if is_prepare(one)]
+        bench.begin_again()
+        bench.returns(PARTITION)
+        [asked] = [one for one in bench.change(MORE) if is_prepare(one)]
         numbers.add(decode_body(PrepareConfig, asked.body).rollout)
     assert len(numbers) == 3
 
 
 def test_one_without_the_lease_is_not_even_answered() -> None:
-    house = registered()
+    bench = registered()
     for name in (worker_name(PARTITION, 99), PARTITION, worker_name(GPU, 1)):
         hello = Hello(role="worker", rollout=1)
-        assert house.recorded(house.switch.handle(house.from_peer(name, hello, partition=PARTITION), 1.0)) == []
-    assert house.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)
+        assert bench.recorded(bench.broker.handle(bench.from_peer(name, hello, partition=PARTITION), 1.0)) == []
+    assert bench.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)

@@ -8,129 +8,129 @@ from common.metrics import Family, Sample, decode_families, encode_families, gau
 from common.names import RMPROXY, SUPERVISOR
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
 from common.wire import decode_body
-from tests.broker.house import PROXY, WEB, House, registered
+from tests.broker.bench import PROXY, WEB, BrokerBench, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, said
 
 UP = "yunishard_process_up"
 
 
-def asked(house: House) -> list[Family]:
-    [sent] = house.hear(WEB, Query(what="metrics"), rm="", session="", ref="q")
+def asked(bench: BrokerBench) -> list[Family]:
+    [sent] = bench.hear(WEB, Query(what="metrics"), rm="", session="", ref="q")
     assert (sent.to, sent.header.ref) == (WEB, "q")
     answer = decode_body(Answer, sent.body)
     assert answer.status == 200
     return decode_families(answer.body)
 
 
-def samples(house: House, name: str) -> dict[tuple[str, ...], float]:
-    return dict(sample for family in asked(house) if family.name == name for sample in family.samples)
+def samples(bench: BrokerBench, name: str) -> dict[tuple[str, ...], float]:
+    return dict(sample for family in asked(bench) if family.name == name for sample in family.samples)
 
 
-def tells(house: House, peer: str, *told: Family) -> None:
+def tells(bench: BrokerBench, peer: str, *told: Family) -> None:
     body = encode_families([report_process_up(peer), *told])
-    assert house.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
+    assert bench.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
 
 
 def test_what_a_process_has_told_is_told_on() -> None:
-    house = House()
-    tells(house, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
-    assert samples(house, "windows") == {(): 7}
-    assert samples(house, UP) == {(RMPROXY, ""): 1, (SUPERVISOR, ""): 0}
+    bench = BrokerBench()
+    tells(bench, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
+    assert samples(bench, "windows") == {(): 7}
+    assert samples(bench, UP) == {(RMPROXY, ""): 1, (SUPERVISOR, ""): 0}
 
 
 def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
-    house = House()
-    tells(house, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
-    house.wait(house.now + REPORT_MAX_AGE_S)
-    assert samples(house, "windows") == {}
-    assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
+    bench = BrokerBench()
+    tells(bench, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
+    bench.wait(bench.now + REPORT_MAX_AGE_S)
+    assert samples(bench, "windows") == {}
+    assert samples(bench, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
 
 def test_one_that_has_begun_anew_has_told_nothing_yet() -> None:
-    house = House()
-    tells(house, SUPERVISOR)
-    house.hear(SUPERVISOR, Hello(role=SUPERVISOR), rm="", session="")
-    assert samples(house, UP)[SUPERVISOR, ""] == 0
+    bench = BrokerBench()
+    tells(bench, SUPERVISOR)
+    bench.hear(SUPERVISOR, Hello(role=SUPERVISOR), rm="", session="")
+    assert samples(bench, UP)[SUPERVISOR, ""] == 0
 
 
 def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
-    house = House()
-    tells(house, RMPROXY)
-    house.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
-    assert samples(house, UP)[RMPROXY, ""] == 1
-    assert house.switch.state.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
+    bench = BrokerBench()
+    tells(bench, RMPROXY)
+    bench.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
+    assert samples(bench, UP)[RMPROXY, ""] == 1
+    assert bench.broker.state.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
 
 
 def test_nobody_else_tells_figures() -> None:
-    house = House()
-    house.hear(
+    bench = BrokerBench()
+    bench.hear(
         "stranger", Figures(process=RMPROXY, families=encode_families([report_process_up(RMPROXY)])), rm="", session=""
     )
-    assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
+    assert samples(bench, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
 
 @pytest.mark.parametrize(("peer", "what"), [(WEB, "partition"), (PROXY, "metrics")])
 def test_without_a_partition_only_the_web_service_is_answered_and_only_about_figures(peer: str, what: str) -> None:
-    [sent] = House().hear(peer, Query(what=what), rm="", session="", ref="q")
+    [sent] = BrokerBench().hear(peer, Query(what=what), rm="", session="", ref="q")
     assert said([sent]) == [Answer(status=404, body=b"Partition not found")]
 
 
 def test_what_happens_is_counted() -> None:
-    house = registered()
-    assert samples(house, "yunishard_broker_rollouts_total")["committed",] == 1
-    assert samples(house, "yunishard_broker_registrations_total") == {("granted",): 1, ("refused",): 0}
-    assert samples(house, "yunishard_broker_record_writes_total")["durable",] > 0
-    assert samples(house, "yunishard_broker_managers") == {("there",): 1, ("away",): 0}
-    assert samples(house, "yunishard_broker_partitions") == {("running",): 1, ("starting",): 0, ("leaving",): 0}
-    [took] = [family for family in asked(house) if family.name == "yunishard_broker_rollout_seconds"]
+    bench = registered()
+    assert samples(bench, "yunishard_broker_rollouts_total")["committed",] == 1
+    assert samples(bench, "yunishard_broker_registrations_total") == {("granted",): 1, ("refused",): 0}
+    assert samples(bench, "yunishard_broker_record_writes_total")["durable",] > 0
+    assert samples(bench, "yunishard_broker_managers") == {("there",): 1, ("away",): 0}
+    assert samples(bench, "yunishard_broker_partitions") == {("running",): 1, ("starting",): 0, ("leaving",): 0}
+    [took] = [family for family in asked(bench) if family.name == "yunishard_broker_rollout_seconds"]
     assert sum(took.distributions[0][1]) == 1
-    house.away()
-    assert samples(house, "yunishard_broker_managers") == {("there",): 0, ("away",): 1}
+    bench.away()
+    assert samples(bench, "yunishard_broker_managers") == {("there",): 0, ("away",): 1}
 
 
 def test_a_configuration_that_is_not_carried_out_is_counted_by_why() -> None:
-    house = registered()
-    [ask] = [one for one in house.update(ONE_QUEUE.replace("batch", "other")) if one.header.kind == "PrepareConfig"]
-    house.vote(ask, "no room")
-    house.disk_problem = "full"
-    house.agree(house.update(ONE_QUEUE.replace("batch", "another")))
-    outcomes = samples(house, "yunishard_broker_rollouts_total")
+    bench = registered()
+    [ask] = [one for one in bench.update(ONE_QUEUE.replace("batch", "other")) if one.header.kind == "PrepareConfig"]
+    bench.vote(ask, "no room")
+    bench.disk_problem = "full"
+    bench.agree(bench.update(ONE_QUEUE.replace("batch", "another")))
+    outcomes = samples(bench, "yunishard_broker_rollouts_total")
     assert {outcome: count for (outcome,), count in outcomes.items() if count} == {
         "committed": 1,
         "objected": 1,
         "unrecorded": 1,
     }
-    assert samples(house, "yunishard_broker_record_writes_total")["refused",] == 1
+    assert samples(bench, "yunishard_broker_record_writes_total")["refused",] == 1
 
 
 def test_a_worker_that_comes_back_is_counted_by_what_it_had() -> None:
-    house = registered()
-    house.returns(PARTITION)
-    house.speaks(PARTITION)
-    house.lost(PARTITION)
-    found = samples(house, "yunishard_broker_recoveries_total")
+    bench = registered()
+    bench.returns(PARTITION)
+    bench.speaks(PARTITION)
+    bench.lost(PARTITION)
+    found = samples(bench, "yunishard_broker_recoveries_total")
     assert (found["goes_on",], found["lost",]) == (1, 1)
 
 
 def test_questions_that_wait_are_counted() -> None:
-    house = registered()
-    house.hear(WEB, Query(what="queues"), partition=PARTITION, rm="", session="", ref="q")
-    assert samples(house, "yunishard_broker_questions_waiting") == {(): 1}
+    bench = registered()
+    bench.hear(WEB, Query(what="queues"), partition=PARTITION, rm="", session="", ref="q")
+    assert samples(bench, "yunishard_broker_questions_waiting") == {(): 1}
 
 
 def test_nodes_for_a_partition_that_an_rm_does_not_have_are_counted_and_listed() -> None:
-    house = registered()
+    bench = registered()
     for _ in range(2):
-        house.hear(PROXY, NodesAstray(count=2))
-    house.hear(PROXY, NodesAstray(count=2), rm="rm-9")  # who is not registered
-    assert samples(house, "yunishard_rm_failed_nodes_total") == {(RM,): 4}
-    [listing] = said(house.hear(WEB, ListPartitions(), rm="", session="", ref="q"))
+        bench.hear(PROXY, NodesAstray(count=2))
+    bench.hear(PROXY, NodesAstray(count=2), rm="rm-9")  # who is not registered
+    assert samples(bench, "yunishard_rm_failed_nodes_total") == {(RM,): 4}
+    [listing] = said(bench.hear(WEB, ListPartitions(), rm="", session="", ref="q"))
     assert isinstance(listing, PartitionList)
     assert [one.nodes_astray for one in listing.managers] == [4]
 
 
 def test_what_the_shell_tells_of_the_process_is_among_it() -> None:
-    house = House()
+    bench = BrokerBench()
     own: list[Sample] = [((), 3)]
-    house.switch.metrics.process_families = lambda: [gauge("own", "Own.", (), own)]
-    assert samples(house, "own") == {(): 3}
+    bench.broker.metrics.process_families = lambda: [gauge("own", "Own.", (), own)]
+    assert samples(bench, "own") == {(): 3}

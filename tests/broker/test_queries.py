@@ -13,21 +13,21 @@ from common.config.validation import DEFAULT_TEXT
 from common.names import RECORD, SUPERVISOR
 from common.query_messages import Answer, Query, ReadConfig
 from common.rm_messages import Leave
-from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered
+from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, sent, two_partitions
 
 
-def forward(asked: PendingQueries, house: House, ref: str, *, partition: str = PARTITION) -> None:
+def forward(asked: PendingQueries, bench: BrokerBench, ref: str, *, partition: str = PARTITION) -> None:
     query = arrives(WEB, Query(what="queues"), rm="", session="", partition=partition, ref=ref)
-    assert len(asked.forward(house.switch.registry, query)) == 1
+    assert len(asked.forward(bench.broker.registry, query)) == 1
 
 
 def test_whoever_still_waits_is_told_that_the_worker_began_anew() -> None:
-    house = registered(two_partitions())
+    bench = registered(two_partitions())
     asked = PendingQueries()
     for ref in ("1", "2", "3"):
-        forward(asked, house, ref)
-    forward(asked, house, "4", partition=GPU)
+        forward(asked, bench, ref)
+    forward(asked, bench, "4", partition=GPU)
     asked.remove_query(PARTITION, "webservice", "2")
     lost = asked.fail_partition(PARTITION)
     assert [(one.to, one.header.kind, one.header.ref) for one in lost] == [
@@ -45,34 +45,34 @@ def test_an_answer_to_a_question_that_nobody_asked_is_no_matter() -> None:
 
 
 def test_only_so_many_are_remembered() -> None:
-    house, asked = registered(), PendingQueries()
+    bench, asked = registered(), PendingQueries()
     for number in range(queries.PENDING_MAX + 2):
-        forward(asked, house, str(number))
+        forward(asked, bench, str(number))
     lost = asked.fail_partition(PARTITION)
     assert len(lost) == queries.PENDING_MAX
     assert lost[0].header.ref == "2"
 
 
 def test_who_asked_a_partition_that_ends_is_answered() -> None:
-    house = registered()
-    house.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
-    assert kinds(house.hear(PROXY, Leave())) == [(PROXY, "Left"), (WEB, "Answer"), (SUPERVISOR, "WorkersWanted")]
+    bench = registered()
+    bench.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
+    assert kinds(bench.hear(PROXY, Leave())) == [(PROXY, "Left"), (WEB, "Answer"), (SUPERVISOR, "WorkersWanted")]
 
 
 TWO = two_partitions()
 NOT_REGISTERED = [(404, "RM rm-9 is not registered")]
 
 
-def asked(house: House, what: str, *, rm: str = RM, version: int = 0) -> list[tuple[int, str]]:
-    sends = house.hear(WEB, ReadConfig(what=what, version=version), rm=rm, session="", ref="web 1")
+def asked(bench: BrokerBench, what: str, *, rm: str = RM, version: int = 0) -> list[tuple[int, str]]:
+    sends = bench.hear(WEB, ReadConfig(what=what, version=version), rm=rm, session="", ref="web 1")
     assert [(one.to, one.header.ref) for one in sends] == [(WEB, "web 1")]
     return answers(sends)
 
 
 def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
-    house = registered()
-    house.update(ONE_QUEUE, a="1")
-    [(status, body)] = asked(house, "current")
+    bench = registered()
+    bench.update(ONE_QUEUE, a="1")
+    [(status, body)] = asked(bench, "current")
     assert status == 200
     assert msgspec.json.decode(body) == {
         "rm": RM,
@@ -87,16 +87,16 @@ def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
 
 
 def test_what_is_in_force_is_told_even_if_its_history_was_forgotten() -> None:
-    house = registered()
-    house.switch.state.versions = ConfigVersions()
-    [(status, body)] = asked(house, "current")
+    bench = registered()
+    bench.broker.state.versions = ConfigVersions()
+    [(status, body)] = asked(bench, "current")
     assert (status, msgspec.json.decode(body)["version"]) == (200, 0)
 
 
 def test_the_history_begins_with_the_latest_which_is_the_one_in_force() -> None:
-    house = registered()
-    house.agree([*house.change(TWO), *house.hello("rm-1_gpu")])
-    [(status, body)] = asked(house, "history")
+    bench = registered()
+    bench.agree([*bench.change(TWO), *bench.hello("rm-1_gpu")])
+    [(status, body)] = asked(bench, "history")
     assert status == 200
     assert [(one["version"], one["author"], one["origin"], one["current"]) for one in msgspec.json.decode(body)] == [
         (2, "alice", "api", True),
@@ -106,17 +106,17 @@ def test_the_history_begins_with_the_latest_which_is_the_one_in_force() -> None:
 
 
 def test_what_is_under_way_is_not_history_yet() -> None:
-    house = registered()
-    house.change(TWO)
-    [(_, body)] = asked(house, "history")
+    bench = registered()
+    bench.change(TWO)
+    [(_, body)] = asked(bench, "history")
     assert [one["version"] for one in msgspec.json.decode(body)] == [1]
 
 
 def test_an_rm_that_is_away_has_a_history_and_nothing_in_force() -> None:
-    house = House(versions=registered().switch.state.versions)
-    [(status, body)] = asked(house, "history")
+    bench = BrokerBench(versions=registered().broker.state.versions)
+    [(status, body)] = asked(bench, "history")
     assert (status, msgspec.json.decode(body)[0]["current"]) == (200, False)
-    assert asked(house, "current") == [(404, "RM rm-1 is not registered")]
+    assert asked(bench, "current") == [(404, "RM rm-1 is not registered")]
 
 
 @pytest.mark.parametrize("what", ["current", "history"])
@@ -125,20 +125,20 @@ def test_an_rm_that_is_unknown_has_neither(what: str) -> None:
 
 
 def test_an_earlier_text_is_asked_of_the_record_and_its_answer_finds_back() -> None:
-    house = registered()
+    bench = registered()
     question = ReadConfig(what="version", version=1)
-    [passed] = house.hear(WEB, question, session="", ref="web 1")
+    [passed] = bench.hear(WEB, question, session="", ref="web 1")
     assert passed == sent(RECORD, question, session="", ref="webservice web 1")
     answer = Answer(status=200, body=b"{}")
-    assert house.hear(RECORD, answer, rm="", session="", ref=passed.header.ref) == [
+    assert bench.hear(RECORD, answer, rm="", session="", ref=passed.header.ref) == [
         sent(WEB, answer, rm="", session="", ref="web 1")
     ]
 
 
 @pytest.mark.parametrize(("config", "watched"), [(ONE_QUEUE, "/etc/queues.yaml"), ("", "")])
 def test_what_an_rm_gets_that_sends_nothing_can_be_read_before_there_is_one(config: str, watched: str) -> None:
-    house = House(default_config=config, watched=watched)
-    [(status, text)] = asked(house, "default")
+    bench = BrokerBench(default_config=config, watched=watched)
+    [(status, text)] = asked(bench, "default")
     expected = config or DEFAULT_TEXT
     document = {"checksum": compute_checksum(expected), "config": expected, "file": watched}
     assert (status, json.loads(text)) == (200, document)

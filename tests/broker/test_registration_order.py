@@ -15,106 +15,106 @@ from common.names import RECORD
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave
 from common.wire import decode_body, make_outgoing
-from tests.broker.house import PATIENT, PROXY, WEB, House
+from tests.broker.bench import PATIENT, PROXY, WEB, BrokerBench
 from tests.machines import ONE_QUEUE, SESSION, two_partitions
 
 
-def listed(house: House) -> PartitionList:
-    [told] = house.hear(WEB, ListPartitions(), ref="7", rm="", session="")
+def listed(bench: BrokerBench) -> PartitionList:
+    [told] = bench.hear(WEB, ListPartitions(), ref="7", rm="", session="")
     return decode_body(PartitionList, told.body)
 
 
-def order(house: House) -> list[str]:
+def order(bench: BrokerBench) -> list[str]:
     """Full names of all partitions, as they are listed."""
-    return [one.full_name for one in listed(house).partitions]
+    return [one.full_name for one in listed(bench).partitions]
 
 
-def managers(house: House) -> list[str]:
+def managers(bench: BrokerBench) -> list[str]:
     """Ids of all RMs, as they are listed."""
-    found = listed(house)
+    found = listed(bench)
     ids = [one.rm_id for one in found.managers]
     assert list(found.build_information) == ids
     return ids
 
 
-def two_rms() -> House:
-    house = House()
-    house.register(rm="zeta")
-    house.register(rm="alpha")
-    return house
+def two_rms() -> BrokerBench:
+    bench = BrokerBench()
+    bench.register(rm="zeta")
+    bench.register(rm="alpha")
+    return bench
 
 
 def test_rms_and_partitions_are_listed_in_the_order_of_registration() -> None:
-    house = two_rms()
-    assert (managers(house), order(house)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
+    bench = two_rms()
+    assert (managers(bench), order(bench)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
 
 
 def test_a_new_session_does_not_change_the_order() -> None:
-    house = two_rms()
-    house.now = 2.0
-    house.register(rm="zeta", session="another")
-    assert (managers(house), order(house)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
+    bench = two_rms()
+    bench.now = 2.0
+    bench.register(rm="zeta", session="another")
+    assert (managers(bench), order(bench)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
 
 
 def test_a_restart_of_the_broker_does_not_change_the_order() -> None:
-    house = two_rms()
-    house.now = 2.0
-    house.register(rm="zeta", session="another")
-    house.begin_again()
-    house.register(rm="beta")
-    assert managers(house) == ["zeta", "alpha", "beta"]
-    house.begin_again()
-    assert order(house) == ["zeta_default", "alpha_default", "beta_default"]
+    bench = two_rms()
+    bench.now = 2.0
+    bench.register(rm="zeta", session="another")
+    bench.begin_again()
+    bench.register(rm="beta")
+    assert managers(bench) == ["zeta", "alpha", "beta"]
+    bench.begin_again()
+    assert order(bench) == ["zeta_default", "alpha_default", "beta_default"]
 
 
 def test_an_rm_that_is_away_keeps_its_place() -> None:
-    house = two_rms()
-    house.hear(PROXY, ManagerAway(), rm="zeta", session=SESSION)
-    assert order(house) == ["zeta_default", "alpha_default"]
+    bench = two_rms()
+    bench.hear(PROXY, ManagerAway(), rm="zeta", session=SESSION)
+    assert order(bench) == ["zeta_default", "alpha_default"]
 
 
 def test_an_rm_that_has_left_is_last_when_it_registers_again() -> None:
-    house = two_rms()
-    house.hear(PROXY, Leave(), rm="zeta", session=SESSION)
-    assert order(house) == ["alpha_default"]
-    house.register(rm="zeta")
-    assert (managers(house), order(house)) == (["alpha", "zeta"], ["alpha_default", "zeta_default"])
+    bench = two_rms()
+    bench.hear(PROXY, Leave(), rm="zeta", session=SESSION)
+    assert order(bench) == ["alpha_default"]
+    bench.register(rm="zeta")
+    assert (managers(bench), order(bench)) == (["alpha", "zeta"], ["alpha_default", "zeta_default"])
 
 
 def test_a_partition_that_is_configured_later_comes_after_those_of_other_rms() -> None:
-    house = House()
-    house.register(rm="zeta")
-    house.register(two_partitions(), rm="alpha")
-    asked = house.update(two_partitions(), rm="zeta")
-    house.agree([*asked, *house.hello("zeta_gpu")])
+    bench = BrokerBench()
+    bench.register(rm="zeta")
+    bench.register(two_partitions(), rm="alpha")
+    asked = bench.update(two_partitions(), rm="zeta")
+    bench.agree([*asked, *bench.hello("zeta_gpu")])
     expected = ["zeta_default", "alpha_default", "alpha_gpu", "zeta_gpu"]
-    assert (managers(house), order(house)) == (["zeta", "alpha"], expected)
-    house.register(two_partitions(), rm="zeta", session="another")
-    assert order(house) == expected
-    house.begin_again()
-    assert order(house) == expected
+    assert (managers(bench), order(bench)) == (["zeta", "alpha"], expected)
+    bench.register(two_partitions(), rm="zeta", session="another")
+    assert order(bench) == expected
+    bench.begin_again()
+    assert order(bench) == expected
 
 
 def test_partitions_that_come_together_are_listed_by_name_whatever_their_order_in_the_text() -> None:
-    house = House()
-    house.register(two_partitions("gpu", "default"), rm="zeta")
-    assert order(house) == ["zeta_default", "zeta_gpu"]
+    bench = BrokerBench()
+    bench.register(two_partitions("gpu", "default"), rm="zeta")
+    assert order(bench) == ["zeta_default", "zeta_gpu"]
 
 
 def test_the_place_is_taken_when_the_decision_is_made_not_when_the_call_arrives() -> None:
-    house = House()
-    house.call(rm="zeta")
-    house.call(rm="alpha")
-    house.agree(house.hello("alpha_default"))
-    house.agree(house.hello("zeta_default"))
-    assert order(house) == ["alpha_default", "zeta_default"]
+    bench = BrokerBench()
+    bench.call(rm="zeta")
+    bench.call(rm="alpha")
+    bench.agree(bench.hello("alpha_default"))
+    bench.agree(bench.hello("zeta_default"))
+    assert order(bench) == ["alpha_default", "zeta_default"]
 
 
 def test_a_registration_is_recorded_once() -> None:
-    house = two_rms()
-    written = house.switch.state.counters.record_writes["durable"]
-    house.register(rm="zeta", session="another")
-    assert house.switch.state.counters.record_writes["durable"] == written + 1
+    bench = two_rms()
+    written = bench.broker.state.counters.record_writes["durable"]
+    bench.register(rm="zeta", session="another")
+    assert bench.broker.state.counters.record_writes["durable"] == written + 1
 
 
 def recorded(path: Path, *found: bytes) -> list[RmRecord]:
@@ -139,13 +139,13 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
     )
     assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
-    switch = BrokerMachine(now=1.0, settings=PATIENT, records=found)
-    assert [one.full_name for one in switch.registry.partition_entries()] == [
+    broker = BrokerMachine(now=1.0, settings=PATIENT, records=found)
+    assert [one.full_name for one in broker.registry.partition_entries()] == [
         "zeta_default",
         "beta_default",
         "alpha_default",
     ]
-    sends = [decode_body(ManagerRecord, one.body) for one in switch.tick(1.0) if one.header.kind == "ManagerRecord"]
+    sends = [decode_body(ManagerRecord, one.body) for one in broker.tick(1.0) if one.header.kind == "ManagerRecord"]
     assert {one.rm: one.order for one in (decode_record(each.facts) for each in sends)} == {
         "zeta": 1,
         "beta": 2,
@@ -154,14 +154,14 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
 
 
 def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
-    house = two_rms()
-    known = [msgspec.json.encode(house.facts[rm]) for rm in ("alpha", "zeta")]
+    bench = two_rms()
+    known = [msgspec.json.encode(bench.facts[rm]) for rm in ("alpha", "zeta")]
     found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
     assert [one.rm for one in found] == ["zeta", "alpha", "older"]
-    switch = BrokerMachine(now=1.0, settings=PATIENT, records=found)
-    assert sorted(switch.registry.sessions, key=lambda rm: switch.registry.sessions[rm].order) == [
+    broker = BrokerMachine(now=1.0, settings=PATIENT, records=found)
+    assert sorted(broker.registry.sessions, key=lambda rm: broker.registry.sessions[rm].order) == [
         "zeta",
         "alpha",
         "older",
     ]
-    assert switch.registry.next_order() == 4
+    assert broker.registry.next_order() == 4

@@ -23,7 +23,7 @@ from common.rm_messages import (
     Resume,
 )
 from common.wire import decode_body
-from tests.broker.house import PROXY, House, answers
+from tests.broker.bench import PROXY, BrokerBench, answers
 from tests.machines import config_of
 
 CONFIG = config_of()
@@ -178,21 +178,21 @@ ANYTHING: Final = st.text(alphabet="ab_", min_size=1, max_size=4)
 PAIRS: Final = st.tuples(ANYTHING, ANYTHING).filter(lambda pair: not pair[1].startswith(f"{pair[0]}_"))
 
 
-def registered(house: House, rm: str, name: str) -> Registered:
-    [told] = [one for one in house.register(PLAIN % name, rm=rm, session=f"s-{rm}") if one.header.kind == "Registered"]
+def registered(bench: BrokerBench, rm: str, name: str) -> Registered:
+    [told] = [one for one in bench.register(PLAIN % name, rm=rm, session=f"s-{rm}") if one.header.kind == "Registered"]
     return decode_body(Registered, told.body)
 
 
-def full_name_of(house: House, rm: str) -> str:
-    [name] = house.switch.registry.sessions[rm].configs
+def full_name_of(bench: BrokerBench, rm: str) -> str:
+    [name] = bench.broker.registry.sessions[rm].configs
     return name
 
 
-def in_order(*pairs: tuple[str, str]) -> House:
-    house = House()
+def in_order(*pairs: tuple[str, str]) -> BrokerBench:
+    bench = BrokerBench()
     for rm, name in pairs:
-        registered(house, rm, name)
-    return house
+        registered(bench, rm, name)
+    return bench
 
 
 BOTH: Final = (("a", "b_default"), ("a_b", "default"))
@@ -201,12 +201,12 @@ ORDERS: Final = pytest.mark.parametrize("pairs", [BOTH, BOTH[::-1]], ids=["a fir
 
 @ORDERS
 def test_both_rms_register_and_see_the_name_that_they_would_have_alone(pairs: tuple[tuple[str, str], ...]) -> None:
-    house = House()
+    bench = BrokerBench()
     for rm, name in pairs:
-        assert registered(house, rm, name).partitions == ["a_b_default"]
-    first, second = (full_name_of(house, rm) for rm, _ in pairs)
+        assert registered(bench, rm, name).partitions == ["a_b_default"]
+    first, second = (full_name_of(bench, rm) for rm, _ in pairs)
     assert (first, second) == ("a_b_default", f"a_b_default~{len(pairs[1][0])}")
-    assert [(one.full_name, one.name, one.rm_id) for one in house.switch.registry.partition_entries()] == [
+    assert [(one.full_name, one.name, one.rm_id) for one in bench.broker.registry.partition_entries()] == [
         (first, pairs[0][1], pairs[0][0]),
         (second, pairs[1][1], pairs[1][0]),
     ]
@@ -214,45 +214,45 @@ def test_both_rms_register_and_see_the_name_that_they_would_have_alone(pairs: tu
 
 @ORDERS
 def test_each_rm_reaches_its_own_partition_only(pairs: tuple[tuple[str, str], ...]) -> None:
-    house = in_order(*pairs)
+    bench = in_order(*pairs)
     for rm, _ in pairs:
-        own = full_name_of(house, rm)
+        own = full_name_of(bench, rm)
         about = {"rm": rm, "session": f"s-{rm}", "partition": "a_b_default"}
-        [sent] = house.hear(PROXY, AllocationRequest(), seq=1, **about)
+        [sent] = bench.hear(PROXY, AllocationRequest(), seq=1, **about)
         assert (sent.to, sent.header.partition) == (own, own)
-        [asked] = house.hear(PROXY, Query(what="queues"), ref="q", **about)
+        [asked] = bench.hear(PROXY, Query(what="queues"), ref="q", **about)
         assert (asked.to, asked.header.partition) == (own, own)
-        worker = {"rm": rm, "session": f"s-{rm}", "partition": own, "epoch": house.epoch(own)}
-        [back] = house.hear(own, Received(), ack=1, **worker)
+        worker = {"rm": rm, "session": f"s-{rm}", "partition": own, "epoch": bench.epoch(own)}
+        [back] = bench.hear(own, Received(), ack=1, **worker)
         assert (back.to, back.header.rm, back.header.partition) == (PROXY, rm, "a_b_default")
 
 
 @ORDERS
 def test_an_rm_cannot_name_the_partition_of_another(pairs: tuple[tuple[str, str], ...]) -> None:
-    house = in_order(*pairs)
-    names = {full_name_of(house, rm): rm for rm, _ in pairs}
+    bench = in_order(*pairs)
+    names = {full_name_of(bench, rm): rm for rm, _ in pairs}
     for rm, _ in pairs:
         for partition in (*names, "a_b_default~1", "a_b_default~3", "a_b_default~9"):
             about = {"rm": rm, "session": f"s-{rm}", "partition": partition}
-            for sent in house.hear(PROXY, AllocationRequest(), seq=1, **about):
+            for sent in bench.hear(PROXY, AllocationRequest(), seq=1, **about):
                 assert sent.to == PROXY or names[sent.to] == rm
-            sent = house.hear(PROXY, Query(what="queues"), ref="q", **about)
+            sent = bench.hear(PROXY, Query(what="queues"), ref="q", **about)
             assert answers(sent) == [(404, "Partition not found")] or names[sent[0].to] == rm
 
 
 @ORDERS
 def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tuple[str, str], ...]) -> None:
-    house = in_order(*pairs)
-    before = {rm: full_name_of(house, rm) for rm, _ in pairs}
-    leases = house.leases()
-    house.begin_again()
-    assert {rm: full_name_of(house, rm) for rm, _ in pairs} == before
-    assert house.leases() == leases
+    bench = in_order(*pairs)
+    before = {rm: full_name_of(bench, rm) for rm, _ in pairs}
+    leases = bench.leases()
+    bench.begin_again()
+    assert {rm: full_name_of(bench, rm) for rm, _ in pairs} == before
+    assert bench.leases() == leases
     first, second = (rm for rm, _ in pairs)
-    house.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
-    house.begin_again()
-    assert full_name_of(house, second) == before[second]
-    resumed = house.hear(PROXY, Resume(received={"a_b_default": 7}), rm=second, session=f"s-{second}", ref="again")
+    bench.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
+    bench.begin_again()
+    assert full_name_of(bench, second) == before[second]
+    resumed = bench.hear(PROXY, Resume(received={"a_b_default": 7}), rm=second, session=f"s-{second}", ref="again")
     [told] = [decode_body(Registered, one.body) for one in resumed if one.header.kind == "Registered"]
     assert told.partitions == ["a_b_default"]
     [repeat] = [one for one in resumed if one.header.kind == "Repeat"]
@@ -261,21 +261,21 @@ def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tu
 
 @ORDERS
 def test_what_an_rm_is_told_later_has_its_own_names_too(pairs: tuple[tuple[str, str], ...]) -> None:
-    house = in_order(*pairs)
+    bench = in_order(*pairs)
     rm, name = pairs[1]
-    own = full_name_of(house, rm)
-    [restarted] = [one for one in house.lost(own) if one.header.kind == "PartitionRestarted"]
+    own = full_name_of(bench, rm)
+    [restarted] = [one for one in bench.lost(own) if one.header.kind == "PartitionRestarted"]
     assert restarted.header.partition == "a_b_default"
     assert own not in decode_body(PartitionRestarted, restarted.body).reason
     text = f"{PLAIN % name}\n# changed"
-    sends = house.agree(house.update(text, rm=rm, session=f"s-{rm}"))
+    sends = bench.agree(bench.update(text, rm=rm, session=f"s-{rm}"))
     [updated] = [
         decode_body(ConfigurationUpdated, one.body) for one in sends if one.header.kind == "ConfigurationUpdated"
     ]
     assert updated.partitions == ["a_b_default"]
     assert updated.lives == {"a_b_default": 1}
-    asked = house.update(f"{text} again", rm=rm, session=f"s-{rm}")
-    [refused] = [decode_body(Refused, one.body) for one in house.vote(asked[0], "no") if one.header.kind == "Refused"]
+    asked = bench.update(f"{text} again", rm=rm, session=f"s-{rm}")
+    [refused] = [decode_body(Refused, one.body) for one in bench.vote(asked[0], "no") if one.header.kind == "Refused"]
     assert "partition a_b_default: no" in refused.reason
     assert "~" not in refused.reason
 
@@ -284,21 +284,21 @@ def test_what_an_rm_is_told_later_has_its_own_names_too(pairs: tuple[tuple[str, 
 def test_a_resumption_counts_for_the_partition_under_the_name_that_its_rm_knows(
     pairs: tuple[tuple[str, str], ...],
 ) -> None:
-    house = in_order(*pairs)
+    bench = in_order(*pairs)
     rm, _ = pairs[1]
     session = f"s-{rm}"
     resume = Resume(received={"a_b_default": 3}, acknowledged={"a_b_default": 7})
-    sends = house.hear(PROXY, resume, rm=rm, session=session, ref="again")
+    sends = bench.hear(PROXY, resume, rm=rm, session=session, ref="again")
     [repeat] = [one for one in sends if one.header.kind == "Repeat"]
     assert (repeat.header.ack, decode_body(Repeat, repeat.body)) == (3, Repeat(acknowledged=7))
 
 
 def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older_whatever_the_name() -> None:
-    house = in_order(("a", "b_default"))
-    house.register(TWO, rm="a_b", session="s-a_b")
-    house.lost("a_b_other")
+    bench = in_order(("a", "b_default"))
+    bench.register(TWO, rm="a_b", session="s-a_b")
+    bench.lost("a_b_other")
     resume = Resume(lives={"a_b_default": 1, "a_b_other": 1})
-    sends = house.hear(PROXY, resume, rm="a_b", session="s-a_b", ref="again")
+    sends = bench.hear(PROXY, resume, rm="a_b", session="s-a_b", ref="again")
     assert [one.header.kind for one in sends] == ["Refused"]
     assert decode_body(Refused, sends[0].body).code == "unknown-session"
 
@@ -306,35 +306,35 @@ def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older_wh
 @ORDERS
 def test_an_rm_is_told_the_same_as_if_it_were_alone(pairs: tuple[tuple[str, str], ...]) -> None:
     rm, name = pairs[1]
-    assert registered(House(), rm, name) == registered(in_order(pairs[0]), rm, name)
+    assert registered(BrokerBench(), rm, name) == registered(in_order(pairs[0]), rm, name)
 
 
 def test_an_rm_that_begins_a_new_session_keeps_its_names() -> None:
-    house = in_order(*BOTH)
+    bench = in_order(*BOTH)
     for rm, name in BOTH:
-        own = full_name_of(house, rm)
-        sends = house.register(PLAIN % name, rm=rm, session="another")
+        own = full_name_of(bench, rm)
+        sends = bench.register(PLAIN % name, rm=rm, session="another")
         assert [one.header.kind for one in sends if one.header.rm != rm] == []
-        assert full_name_of(house, rm) == own
+        assert full_name_of(bench, rm) == own
 
 
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique=True), st.data())
 @settings(max_examples=150, deadline=None)
 def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
-    house, seen = House(), dict[str, str]()
+    bench, seen = BrokerBench(), dict[str, str]()
     for rm, name in pairs:
         if rm in seen:
             continue
-        assert registered(house, rm, name).partitions == [normalise_partition_name(rm, name)]
+        assert registered(bench, rm, name).partitions == [normalise_partition_name(rm, name)]
         seen[rm] = name
         if data.draw(st.booleans()):
-            house.begin_again()
+            bench.begin_again()
         if len(seen) > 1 and data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(sorted(seen)))
-            house.hear(PROXY, Leave(), rm=gone, session=f"s-{gone}", ref="leave")
+            bench.hear(PROXY, Leave(), rm=gone, session=f"s-{gone}", ref="leave")
             del seen[gone]
-    names = {rm: full_name_of(house, rm) for rm in seen}
+    names = {rm: full_name_of(bench, rm) for rm in seen}
     assert len(set(names.values())) == len(names)
-    assert house.switch.registry.slots.keys() == set(names.values())
+    assert bench.broker.registry.slots.keys() == set(names.values())
     for rm, full_name in names.items():
         assert external_name(rm, full_name) == seen[rm]

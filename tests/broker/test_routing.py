@@ -20,7 +20,7 @@ from common.query_messages import (
 )
 from common.rm_messages import Ack, NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
 from common.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
-from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
+from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
 WEB = "webservice"
@@ -36,38 +36,38 @@ def refused(reason: str, code: str = "registration", **fields: str | int) -> Out
 
 
 def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -> None:
-    house = House()
+    bench = BrokerBench()
     wanted = WorkersWanted(partitions={PARTITION: 1}, managers={PARTITION: RM})
-    assert house.call() == [sent(SUPERVISOR, wanted, **NONE)]
+    assert bench.call() == [sent(SUPERVISOR, wanted, **NONE)]
     asked = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
-    assert house.hello(PARTITION) == [asked]
-    assert house.vote(asked) == [
+    assert bench.hello(PARTITION) == [asked]
+    assert bench.vote(asked) == [
         sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
         sent(PROXY, joined([PARTITION]), ref="call"),
     ]
-    assert house.switch.deadline == NEVER
+    assert bench.broker.deadline == NEVER
 
 
 def test_an_rm_without_a_configuration_gets_that_of_the_core() -> None:
-    house = House(default_config=two_partitions())
-    house.call("")
-    assert list(house.switch.registry.slots) == [PARTITION, GPU]
-    house = House()
-    house.call("")
-    assert list(house.switch.registry.slots) == [PARTITION]
+    bench = BrokerBench(default_config=two_partitions())
+    bench.call("")
+    assert list(bench.broker.registry.slots) == [PARTITION, GPU]
+    bench = BrokerBench()
+    bench.call("")
+    assert list(bench.broker.registry.slots) == [PARTITION]
 
 
 def test_all_workers_must_vote_before_any_commits() -> None:
-    house = House()
-    house.call(two_partitions())
-    [first], [second] = house.hello(PARTITION), house.hello(GPU)
-    assert house.vote(second) == []
-    assert [one.header.kind for one in house.vote(first)] == ["CommitConfig", "CommitConfig", "Registered"]
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    [first], [second] = bench.hello(PARTITION), bench.hello(GPU)
+    assert bench.vote(second) == []
+    assert [one.header.kind for one in bench.vote(first)] == ["CommitConfig", "CommitConfig", "Registered"]
 
 
 def test_a_configuration_without_partitions_needs_nobody() -> None:
     nothing = "partitions: []"
-    assert House().call(nothing) == [sent(PROXY, joined([], nothing), ref="call")]
+    assert BrokerBench().call(nothing) == [sent(PROXY, joined([], nothing), ref="call")]
 
 
 @pytest.mark.parametrize(
@@ -84,82 +84,82 @@ def test_a_configuration_without_partitions_needs_nobody() -> None:
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused_and_nothing_has_changed(config: str, words: str) -> None:
-    house = House()
-    [answer] = house.call(config)
+    bench = BrokerBench()
+    [answer] = bench.call(config)
     assert (answer.to, answer.header) == (PROXY, header("Refused", ref="call"))
     [refusal] = said([answer])
     assert isinstance(refusal, Refused)
     assert refusal.code == "registration"
     assert refusal.reason.startswith("registration of RM failed: ")
     assert words in refusal.reason
-    assert house.switch.registry.slots == {}
-    assert house.register()
+    assert bench.broker.registry.slots == {}
+    assert bench.register()
 
 
 def test_an_rm_must_have_a_name_and_it_must_be_its_own() -> None:
     unnamed = "registration of RM failed: partition cannot be created without name or RM, one is not set"
-    assert House().call(rm="") == [refused(unnamed, rm="")]
-    house = House()
-    other = house.switch.handle(
+    assert BrokerBench().call(rm="") == [refused(unnamed, rm="")]
+    bench = BrokerBench()
+    other = bench.broker.handle(
         Incoming(PROXY, header("RegisterResourceManager", ref="call"), b"\x81\xa4rmID\xa4rm-2"), 0
     )
     assert other == [refused("registration of RM failed: RM id 'rm-2' in a message of 'rm-1'")]
 
 
 def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
-    house = House()
-    house.call(two_partitions())
-    [first], [second] = house.hello(PARTITION), house.hello(GPU)
-    house.vote(first)
-    assert house.vote(second, "no room") == [
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    [first], [second] = bench.hello(PARTITION), bench.hello(GPU)
+    bench.vote(first)
+    assert bench.vote(second, "no room") == [
         sent(PARTITION, AbortConfig(rollout=1), partition=PARTITION),
         sent(GPU, AbortConfig(rollout=1), partition=GPU),
         refused("registration of RM failed: partition rm-1_gpu: no room"),
         sent(SUPERVISOR, WorkersWanted(partitions={}), **NONE),
     ]
-    assert house.register()[-1].header.kind == "Registered"
+    assert bench.register()[-1].header.kind == "Registered"
 
 
 def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
-    house = House()
-    house.call(two_partitions())
-    house.vote(*house.hello(GPU))
-    assert house.switch.deadline == 1.0 + ROLLOUT_MAX_S
-    *aborts, answer, supervisor = house.switch.tick(1.0 + ROLLOUT_MAX_S)
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    bench.vote(*bench.hello(GPU))
+    assert bench.broker.deadline == 1.0 + ROLLOUT_MAX_S
+    *aborts, answer, supervisor = bench.broker.tick(1.0 + ROLLOUT_MAX_S)
     assert [one.header.kind for one in aborts] == ["AbortConfig", "AbortConfig"]
     assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 20 s")
     assert wanted([supervisor]) == [{}]
-    assert house.switch.tick(99) == []
+    assert bench.broker.tick(99) == []
 
 
 def test_a_second_call_while_one_is_under_way_is_told_to_wait() -> None:
-    house = House()
-    house.call()
+    bench = BrokerBench()
+    bench.call()
     reason = "a registration of RM 'rm-1' is under way, try again when it is done"
-    assert house.call(session="session-2", ref="other") == [refused(reason, "busy", session="session-2", ref="other")]
+    assert bench.call(session="session-2", ref="other") == [refused(reason, "busy", session="session-2", ref="other")]
 
 
 @pytest.mark.parametrize("under_way", [False, True])
 def test_two_rms_can_have_partitions_of_the_same_usual_name(under_way: bool) -> None:
-    house = House()
-    house.call(two_partitions("b_c", "x"), rm="a")
-    asked = [*house.hello("a_b_c"), *house.hello("a_x")]
+    bench = BrokerBench()
+    bench.call(two_partitions("b_c", "x"), rm="a")
+    asked = [*bench.hello("a_b_c"), *bench.hello("a_x")]
     if not under_way:
         for one in asked:
-            house.vote(one)
-    assert house.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
-    assert list(house.switch.registry.sessions["a_b"].configs) == ["a_b_c~3", "a_b_y"]
+            bench.vote(one)
+    assert bench.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
+    assert list(bench.broker.registry.sessions["a_b"].configs) == ["a_b_c~3", "a_b_y"]
     if under_way:
-        house.vote(asked[0])
-        assert house.vote(asked[1])[-1].header.kind == "Registered"
+        bench.vote(asked[0])
+        assert bench.vote(asked[1])[-1].header.kind == "Registered"
 
 
 def test_a_name_is_free_again_when_its_registration_was_refused() -> None:
-    house = House()
-    house.call(two_partitions("b_c", "x"), rm="a")
-    [asked] = house.hello("a_b_c")
-    house.vote(asked, "no")
-    assert house.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
+    bench = BrokerBench()
+    bench.call(two_partitions("b_c", "x"), rm="a")
+    [asked] = bench.hello("a_b_c")
+    bench.vote(asked, "no")
+    assert bench.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
 
 
 # Routing ------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_name_is_free_again_when_its_registration_was_refused() -> None:
 @pytest.mark.parametrize("kind", ["NodeRequest", "ApplicationRequest", "AllocationRequest", "Ack"])
 def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
     whole = header(kind, partition=PARTITION, seq=5, ack=3, life=1)
-    assert registered().switch.handle(Incoming(PROXY, whole, b"not opened"), 2) == [
+    assert registered().broker.handle(Incoming(PROXY, whole, b"not opened"), 2) == [
         Outgoing(f"{PARTITION}#1", whole, b"not opened")
     ]
 
@@ -177,49 +177,49 @@ def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
 def test_a_command_for_another_partition_goes_back_to_the_proxy_which_can_refuse_what_it_carries(
     partition: str,
 ) -> None:
-    house = registered()
-    house.register(rm="rm-2", session="another")
-    assert house.hear(PROXY, NodeRequest(), seq=5, partition=partition) == [
+    bench = registered()
+    bench.register(rm="rm-2", session="another")
+    assert bench.hear(PROXY, NodeRequest(), seq=5, partition=partition) == [
         sent(PROXY, NodeRequest(), seq=5, partition=partition)
     ]
-    assert house.hear(PROXY, Ack(), ack=5, partition=partition) == []
+    assert bench.hear(PROXY, Ack(), ack=5, partition=partition) == []
 
 
 @pytest.mark.parametrize("fields", [{"session": "earlier"}, {"rm": "rm-2"}])
 def test_a_command_of_another_session_is_refused(fields: dict[str, str]) -> None:
-    house = registered()
-    house.register(rm="rm-2", session="another")
+    bench = registered()
+    bench.register(rm="rm-2", session="another")
     addressed = {"partition": PARTITION, **fields}
     reason = f'received NodeRequest, but RmID="{fields.get("rm", RM)}" not registered'
     answer = Refused(code="unknown-session", reason=reason, seq=5)
     to = {name: value for name, value in fields.items() if name != "partition"}
-    assert house.hear(PROXY, NodeRequest(), seq=5, **addressed) == [sent(PROXY, answer, **to)]
+    assert bench.hear(PROXY, NodeRequest(), seq=5, **addressed) == [sent(PROXY, answer, **to)]
 
 
 def test_news_go_to_the_proxy_of_the_rm_if_the_lease_holds() -> None:
-    house = registered()
-    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION)}
+    bench = registered()
+    lease = {"partition": PARTITION, "seq": 1, "epoch": bench.epoch(PARTITION)}
     for news in (NodeResponse(), Refused(code="gap", reason="", seq=4)):
-        assert house.hear(PARTITION, news, **lease) == [sent(PROXY, news, **lease)]
+        assert bench.hear(PARTITION, news, **lease) == [sent(PROXY, news, **lease)]
 
 
 @pytest.mark.parametrize("fields", [{"partition": GPU}, {"session": "earlier"}, {"rm": "rm-2"}])
 def test_news_under_another_lease_or_for_another_session_are_dropped(fields: dict[str, str | int]) -> None:
-    house = registered()
-    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION)}
-    assert house.hear(PARTITION, NodeResponse(), **{**lease, **fields}) == []
+    bench = registered()
+    lease = {"partition": PARTITION, "seq": 1, "epoch": bench.epoch(PARTITION)}
+    assert bench.hear(PARTITION, NodeResponse(), **{**lease, **fields}) == []
     for stranger in ("nobody", f"{PARTITION}#99", f"{PARTITION}#"):
-        assert house.hear(stranger, NodeResponse(), **lease) == []
+        assert bench.hear(stranger, NodeResponse(), **lease) == []
 
 
 def test_a_vote_under_an_old_lease_does_not_count() -> None:
-    house = House()
-    house.call()
-    [asked] = house.hello(PARTITION)
+    bench = BrokerBench()
+    bench.call()
+    [asked] = bench.hello(PARTITION)
     for name in (f"{PARTITION}#99", PARTITION):
         vote = Incoming(name, Header(kind="ConfigVote", rm=RM, partition=PARTITION, epoch=1), b"\x81\xa7rollout\x01")
-        assert house.switch.handle(vote, 1) == []
-    assert house.vote(asked)[-1].header.kind == "Registered"
+        assert bench.broker.handle(vote, 1) == []
+    assert bench.vote(asked)[-1].header.kind == "Registered"
 
 
 @pytest.mark.parametrize(
@@ -236,49 +236,49 @@ def test_what_an_administrator_wants_of_a_partition_goes_to_its_worker(message: 
 
 
 def test_a_question_to_a_worker_that_begins_anew_is_answered_at_once() -> None:
-    house = registered()
-    house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
-    told = [one for one in house.returns(PARTITION) if one.header.kind == "Answer"]
+    bench = registered()
+    bench.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
+    told = [one for one in bench.returns(PARTITION) if one.header.kind == "Answer"]
     assert [(one.to, one.header.ref, decode_body(Answer, one.body).status) for one in told] == [(WEB, "web 17", 503)]
 
 
 def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_reference() -> None:
-    house = registered()
-    [asked] = house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
+    bench = registered()
+    [asked] = bench.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
     assert (asked.to, asked.header.kind, asked.body) == (PARTITION, "Query", encode_body(Query(what="nodes")))
     answer = Answer(status=200, body=b"[]")
-    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION), **NONE}
-    assert house.hear(PARTITION, answer, ref=asked.header.ref, **lease) == [
+    lease = {"partition": PARTITION, "epoch": bench.epoch(PARTITION), **NONE}
+    assert bench.hear(PARTITION, answer, ref=asked.header.ref, **lease) == [
         sent(WEB, answer, partition=PARTITION, ref="web 17", **NONE)
     ]
-    assert house.hear(f"{PARTITION}#99", answer, ref=asked.header.ref, **lease) == []
+    assert bench.hear(f"{PARTITION}#99", answer, ref=asked.header.ref, **lease) == []
 
 
 @pytest.mark.parametrize("asker", [RECORD, FILE])
 def test_an_answer_for_somebody_who_never_asks_goes_nowhere(asker: str) -> None:
-    house = registered()
-    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION), **NONE}
-    assert house.hear(PARTITION, Answer(status=200, body=b""), ref=f"{asker} 1", **lease) == []
+    bench = registered()
+    lease = {"partition": PARTITION, "epoch": bench.epoch(PARTITION), **NONE}
+    assert bench.hear(PARTITION, Answer(status=200, body=b""), ref=f"{asker} 1", **lease) == []
 
 
 def test_a_question_about_nothing_is_answered_at_once() -> None:
-    house = House()
-    house.call()
+    bench = BrokerBench()
+    bench.call()
     not_found = sent(WEB, Answer(status=404, body=b"Partition not found"), ref="7", **NONE)
     for partition in (PARTITION, "rm-2_default", ""):
-        assert house.hear(WEB, Query(what="nodes"), partition=partition, ref="7", **NONE) == [not_found]
+        assert bench.hear(WEB, Query(what="nodes"), partition=partition, ref="7", **NONE) == [not_found]
 
 
 def test_a_front_end_hears_who_is_registered() -> None:
-    house = registered()
-    house.register(two_partitions("b", "a"), rm="rm-0", session="another")
+    bench = registered()
+    bench.register(two_partitions("b", "a"), rm="rm-0", session="another")
     entries = [
         ("rm-1_default", "default", RM, 1, SESSION),
         ("rm-0_a", "a", "rm-0", 3, "another"),
         ("rm-0_b", "b", "rm-0", 2, "another"),
     ]
-    house.hear(PROXY, ManagerAway(), rm="rm-0", session="another")
-    assert house.hear(WEB, ListPartitions(), ref="7", **NONE) == [
+    bench.hear(PROXY, ManagerAway(), rm="rm-0", session="another")
+    assert bench.hear(WEB, ListPartitions(), ref="7", **NONE) == [
         sent(
             WEB,
             PartitionList(
@@ -304,19 +304,19 @@ def test_a_front_end_hears_who_is_registered() -> None:
 
 def test_a_malformed_body_is_refused_with_its_place() -> None:
     for kind in ("RegisterResourceManager", "Resume"):
-        [answer] = registered().switch.handle(Incoming(PROXY, header(kind, ref="call"), b"\x90"), 0)
+        [answer] = registered().broker.handle(Incoming(PROXY, header(kind, ref="call"), b"\x90"), 0)
         assert answer == refused(f"{kind}: Expected `object`, got `array`", "malformed")
 
 
 def test_an_unknown_kind_is_refused() -> None:
     for kind in ("", "Nonsense"):
-        [answer] = House().switch.handle(Incoming(PROXY, header(kind, ref="call"), b""), 0)
+        [answer] = BrokerBench().broker.handle(Incoming(PROXY, header(kind, ref="call"), b""), 0)
         assert answer == refused(f"unknown message {kind!r}", "unknown-kind")
 
 
 def test_what_could_not_be_read_is_refused_with_the_reason() -> None:
     reason = "body of 99 bytes, at most 9 are allowed"
-    [answer] = House().switch.handle(Incoming(PROXY, header("Malformed"), reason.encode()), 0)
+    [answer] = BrokerBench().broker.handle(Incoming(PROXY, header("Malformed"), reason.encode()), 0)
     assert answer == refused(reason, "malformed", ref="")
 
 
@@ -336,27 +336,27 @@ def test_a_session_registers_only_once() -> None:
 
 
 def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_new_call() -> None:
-    house = House()
-    house.call(ONE_QUEUE, ref="first")
-    assert house.call(ONE_QUEUE, ref="second") == []
-    told = house.vote(*house.hello(PARTITION))
+    bench = BrokerBench()
+    bench.call(ONE_QUEUE, ref="first")
+    assert bench.call(ONE_QUEUE, ref="second") == []
+    told = bench.vote(*bench.hello(PARTITION))
     assert [(send.header.kind, send.header.ref) for send in told if send.header.ref] == [("Registered", "second")]
 
 
 def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
-    house = House()
-    assert wanted(house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [{}]
-    house.call(ONE_QUEUE)
-    hello = house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
+    bench = BrokerBench()
+    assert wanted(bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [{}]
+    bench.call(ONE_QUEUE)
+    hello = bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
     assert wanted(hello)[0] == {PARTITION: 1}
 
 
 def test_front_ends_and_workers_that_nobody_wants_hear_nothing() -> None:
-    house = registered()
-    assert house.hear("rmproxy-2", Hello(role="rmproxy"), **NONE) == []
-    assert house.hear(WEB, Hello(role="webservice"), **NONE) == []
-    assert house.hear("rm-9_default", Hello(role="worker"), epoch=1, **NONE) == []
-    assert house.hello(PARTITION, epoch=99) == []
+    bench = registered()
+    assert bench.hear("rmproxy-2", Hello(role="rmproxy"), **NONE) == []
+    assert bench.hear(WEB, Hello(role="webservice"), **NONE) == []
+    assert bench.hear("rm-9_default", Hello(role="worker"), epoch=1, **NONE) == []
+    assert bench.hello(PARTITION, epoch=99) == []
 
 
 def test_an_acknowledgement_passes() -> None:
@@ -377,53 +377,53 @@ MEANWHILE = "it restarted meanwhile"
 
 
 def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_proxy() -> None:
-    house = registered()
-    assert house.register(session=NEXT, proxy="rmproxy-2") == [
+    bench = registered()
+    assert bench.register(session=NEXT, proxy="rmproxy-2") == [
         sent(PROXY, Refused(code="superseded", reason="RM 'rm-1' registered again elsewhere")),
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION, session=NEXT),
         sent("rmproxy-2", joined([PARTITION]), session=NEXT, ref="call"),
     ]
-    [refusal] = said(house.hear(PROXY, NodeRequest(), partition=PARTITION))
+    [refusal] = said(bench.hear(PROXY, NodeRequest(), partition=PARTITION))
     assert isinstance(refusal, Refused)
     assert refusal.code == "unknown-session"
-    assert house.hear(PROXY, NodeRequest(), partition=PARTITION, session=NEXT)[0].to == PARTITION
+    assert bench.hear(PROXY, NodeRequest(), partition=PARTITION, session=NEXT)[0].to == PARTITION
 
 
 def test_its_workers_are_asked_at_once_and_the_old_session_goes_on_until_they_have_voted() -> None:
-    house = registered()
-    [asked] = house.call(session=NEXT)
+    bench = registered()
+    [asked] = bench.call(session=NEXT)
     assert asked == sent(PARTITION, PrepareConfig(rollout=2, config=config_of()), partition=PARTITION, session=NEXT)
-    assert house.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
-    news = house.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=house.epoch(PARTITION))
+    assert bench.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
+    news = bench.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=bench.epoch(PARTITION))
     assert news[0].to == PROXY
 
 
 def test_a_refused_new_session_leaves_the_old_one_as_it_was() -> None:
-    house = registered()
-    asked = [one for one in house.call(two_partitions(), session=NEXT) if is_prepare(one)]
-    sends = house.vote(asked[0], "no")
+    bench = registered()
+    asked = [one for one in bench.call(two_partitions(), session=NEXT) if is_prepare(one)]
+    sends = bench.vote(asked[0], "no")
     assert [one.header.session for one in sends if one.to == PROXY] == [NEXT]
     assert wanted(sends) == [{PARTITION: 1}]
-    assert house.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
+    assert bench.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
 
 
 def test_partitions_that_the_new_session_does_not_have_end_and_their_names_are_free() -> None:
-    house = House()
-    house.register(two_partitions())
-    sends = house.register(ONE_QUEUE, session=NEXT)
-    assert wanted(sends) == [{PARTITION: house.epoch(PARTITION)}]
-    assert house.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=2) == []
-    later = house.register(two_partitions(), session="session-3")
+    bench = BrokerBench()
+    bench.register(two_partitions())
+    sends = bench.register(ONE_QUEUE, session=NEXT)
+    assert wanted(sends) == [{PARTITION: bench.epoch(PARTITION)}]
+    assert bench.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=2) == []
+    later = bench.register(two_partitions(), session="session-3")
     assert later[-1].header.kind == "Registered"
-    assert house.epoch(GPU) not in (1, 2)
+    assert bench.epoch(GPU) not in (1, 2)
 
 
 def test_another_rm_is_not_touched() -> None:
-    house = registered()
-    house.register(rm="rm-2", session="another")
-    sends = house.register("partitions: []", session=NEXT)
-    assert wanted([*sends, *house.call("partitions: []", session="session-3")]) in ([], [{"rm-2_default": 2}])
-    assert house.hear(PROXY, NodeRequest(), partition="rm-2_default", rm="rm-2", session="another")[0].to == (
+    bench = registered()
+    bench.register(rm="rm-2", session="another")
+    sends = bench.register("partitions: []", session=NEXT)
+    assert wanted([*sends, *bench.call("partitions: []", session="session-3")]) in ([], [{"rm-2_default": 2}])
+    assert bench.hear(PROXY, NodeRequest(), partition="rm-2_default", rm="rm-2", session="another")[0].to == (
         "rm-2_default"
     )
 
@@ -432,36 +432,36 @@ def test_another_rm_is_not_touched() -> None:
 
 
 def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_received() -> None:
-    house = House()
-    house.register(two_partitions())
-    assert house.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
+    bench = BrokerBench()
+    bench.register(two_partitions())
+    assert bench.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
         sent("rmproxy-2", joined([PARTITION, GPU], two_partitions()), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
         sent(GPU, Repeat(), partition=GPU, ack=0),
     ]
-    news = house.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=house.epoch(GPU))
+    news = bench.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=bench.epoch(GPU))
     assert news[0].to == "rmproxy-2"
 
 
 def test_an_unknown_session_cannot_be_resumed() -> None:
-    house = registered()
+    bench = registered()
     for rm, session in ((RM, "earlier"), ("rm-2", SESSION)):
         answer = Refused(code="unknown-session", reason=f"RM {rm!r} has no such session, register again")
-        assert house.hear("rmproxy-2", Resume(), rm=rm, session=session, ref="again") == [
+        assert bench.hear("rmproxy-2", Resume(), rm=rm, session=session, ref="again") == [
             sent("rmproxy-2", answer, rm=rm, session=session, ref="again")
         ]
-    news = house.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=house.epoch(PARTITION))
+    news = bench.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=bench.epoch(PARTITION))
     assert news[0].to == PROXY
 
 
 def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
-    house = registered()
-    house.lost(PARTITION)
-    told, restarted, repeat = house.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
+    bench = registered()
+    bench.lost(PARTITION)
+    told, restarted, repeat = bench.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
     assert told == sent(PROXY, joined([PARTITION], **{PARTITION: 1}), ref="again")
     assert restarted == sent(PROXY, PartitionRestarted(reason=MEANWHILE), partition=PARTITION, life=1)
     assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=0, life=1)
-    _, repeat = house.hear(PROXY, Resume(received={PARTITION: 2}, lives={PARTITION: 1}), ref="again")
+    _, repeat = bench.hear(PROXY, Resume(received={PARTITION: 2}, lives={PARTITION: 1}), ref="again")
     assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=2, life=1)
 
 
@@ -469,37 +469,37 @@ def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
 
 
 def test_a_worker_that_lost_its_journal_runs_its_configuration_from_empty_and_its_rm_is_told() -> None:
-    house = registered()
+    bench = registered()
     for life in (1, 2):
-        assert house.lost(PARTITION) == [
+        assert bench.lost(PARTITION) == [
             sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION, life=life),
             sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION, life=life),
             sent(PROXY, PartitionRestarted(reason="damaged"), partition=PARTITION, life=life),
         ]
-    assert house.switch.deadline == NEVER
+    assert bench.broker.deadline == NEVER
 
 
 def test_its_vote_on_what_was_decided_long_ago_changes_nothing() -> None:
-    house = registered()
-    asked, _, _ = house.lost(PARTITION)
-    assert house.vote(asked) == []
-    assert house.vote(asked, "no") == []
+    bench = registered()
+    asked, _, _ = bench.lost(PARTITION)
+    assert bench.vote(asked) == []
+    assert bench.vote(asked, "no") == []
 
 
 def test_a_worker_that_restarts_while_it_votes_is_asked_again() -> None:
-    house = House()
-    house.call(two_partitions())
-    [first], [second] = house.hello(PARTITION), house.hello(GPU)
-    house.vote(first)
-    assert house.hello(PARTITION) == [first]
-    assert house.vote(second) == []
-    assert house.vote(first)[-1].header.kind == "Registered"
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    [first], [second] = bench.hello(PARTITION), bench.hello(GPU)
+    bench.vote(first)
+    assert bench.hello(PARTITION) == [first]
+    assert bench.vote(second) == []
+    assert bench.vote(first)[-1].header.kind == "Registered"
 
 
 def test_a_worker_that_restarts_while_a_new_session_comes_goes_on_with_the_old_one_until_then() -> None:
-    house = registered()
-    house.call(two_partitions(), session=NEXT)
-    sends = [(one.header.kind, one.header.session) for one in house.lost(PARTITION)]
+    bench = registered()
+    bench.call(two_partitions(), session=NEXT)
+    sends = [(one.header.kind, one.header.session) for one in bench.lost(PARTITION)]
     assert sends == [
         ("PrepareConfig", SESSION),
         ("CommitConfig", SESSION),
@@ -509,44 +509,44 @@ def test_a_worker_that_restarts_while_a_new_session_comes_goes_on_with_the_old_o
 
 
 def test_a_new_session_begins_in_the_first_life() -> None:
-    house = registered()
-    house.lost(PARTITION)
-    sends = house.register(session=NEXT)
+    bench = registered()
+    bench.lost(PARTITION)
+    sends = bench.register(session=NEXT)
     [commit] = [one for one in sends if one.header.kind == "CommitConfig"]
     assert commit.header.life == 0
 
 
 def test_the_supervisor_is_told_only_of_changes() -> None:
-    house = registered()
-    assert wanted(house.hello(PARTITION)) == []
-    assert wanted(house.call(session=NEXT)) == []
+    bench = registered()
+    assert wanted(bench.hello(PARTITION)) == []
+    assert wanted(bench.call(session=NEXT)) == []
     managers = {PARTITION: RM, "rm-2_default": "rm-2"}
     expected = WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}, managers=managers)
-    assert house.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)
+    assert bench.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)
 
 
 # One partition ------------------------------------------------------------------------------------------------------
 
 
 def resume_one(
-    house: House, partition: str = PARTITION, proxy: str = PROXY, **received: dict[str, int]
+    bench: BrokerBench, partition: str = PARTITION, proxy: str = PROXY, **received: dict[str, int]
 ) -> list[Outgoing]:
-    return house.hear(proxy, Resume(**received), partition=partition, ref="one")
+    return bench.hear(proxy, Resume(**received), partition=partition, ref="one")
 
 
 def test_a_request_that_names_a_partition_resumes_only_that_one() -> None:
-    house = House()
-    house.register(two_partitions())
-    assert resume_one(house, received={PARTITION: 7}) == [
+    bench = BrokerBench()
+    bench.register(two_partitions())
+    assert resume_one(bench, received={PARTITION: 7}) == [
         sent(PROXY, Registered(partitions=[PARTITION]), partition=PARTITION, ref="one"),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
     ]
 
 
 def test_a_partition_that_resumes_in_an_earlier_generation_is_reported_as_restarted() -> None:
-    house = registered()
-    house.lost(PARTITION)
-    told, restarted, repeat = resume_one(house, received={PARTITION: 7})
+    bench = registered()
+    bench.lost(PARTITION)
+    told, restarted, repeat = resume_one(bench, received={PARTITION: 7})
     assert said([told]) == [Registered(partitions=[PARTITION], lives={PARTITION: 1})]
     assert restarted == sent(PROXY, PartitionRestarted(reason="it restarted meanwhile"), partition=PARTITION, life=1)
     assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1)
@@ -554,18 +554,18 @@ def test_a_partition_that_resumes_in_an_earlier_generation_is_reported_as_restar
 
 @pytest.mark.parametrize("case", ["away", "another proxy", "unknown partition"])
 def test_otherwise_all_partitions_have_to_resume(case: str) -> None:
-    house = registered()
+    bench = registered()
     if case == "away":
-        house.away()
+        bench.away()
     proxy = "rmproxy-2" if case == "another proxy" else PROXY
     partition = "rm-1_other" if case == "unknown partition" else PARTITION
     refused = Refused(code="busy", reason="resume all partitions")
-    assert resume_one(house, partition, proxy) == [sent(proxy, refused, ref="one")]
-    assert (RM in house.switch.registry.away) == (case == "away")
+    assert resume_one(bench, partition, proxy) == [sent(proxy, refused, ref="one")]
+    assert (RM in bench.broker.registry.away) == (case == "away")
 
 
 def test_an_rm_that_is_away_has_to_resume_all_when_a_worker_restarts() -> None:
-    house = registered()
-    house.away()
-    wanted = [one for one in house.returns(PARTITION) if one.header.kind == "ResumeWanted"]
+    bench = registered()
+    bench.away()
+    wanted = [one for one in bench.returns(PARTITION) if one.header.kind == "ResumeWanted"]
     assert [one.header.partition for one in wanted] == [""]

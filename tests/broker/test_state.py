@@ -6,7 +6,7 @@ from broker.state import ECHO_MAX_S, RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion, Echo
 from common.wire import Outgoing
-from tests.broker.house import GPU, PROXY, House, kinds, registered
+from tests.broker.bench import GPU, PROXY, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, RM, two_partitions
 
 OWN, CHANGED, OTHER = "own", "changed", "other"
@@ -114,37 +114,37 @@ def test_the_rm_that_was_first_known_is_forgotten_first(again: bool) -> None:
 WEB = "webservice"
 
 
-def silent() -> House:
+def silent() -> BrokerBench:
     """One RM with a partition, whose proxy is told to add another and does not say that it has heard."""
-    house = registered()
-    house.echoes = False
-    return house
+    bench = registered()
+    bench.echoes = False
+    return bench
 
 
-def add_partition(house: House) -> list[Outgoing]:
+def add_partition(bench: BrokerBench) -> list[Outgoing]:
     """What is sent at the last vote on a partition more."""
-    return house.agree([*house.change(two_partitions()), *house.hello(GPU)])
+    return bench.agree([*bench.change(two_partitions()), *bench.hello(GPU)])
 
 
 def test_the_rms_proxy_is_told_before_the_front_end_has_its_answer() -> None:
-    house = silent()
-    sends = kinds(add_partition(house))
+    bench = silent()
+    sends = kinds(add_partition(bench))
     assert (WEB, "Answer") not in sends
     assert sends.index((PROXY, "ConfigurationUpdated")) < sends.index((PROXY, "Echo"))
-    assert kinds(house.hear(PROXY, Echo(), rm="", session="", ref="1")) == [(WEB, "Answer")]
-    assert house.hear(PROXY, Echo(), rm="", session="", ref="1") == []
+    assert kinds(bench.hear(PROXY, Echo(), rm="", session="", ref="1")) == [(WEB, "Answer")]
+    assert bench.hear(PROXY, Echo(), rm="", session="", ref="1") == []
 
 
 def test_a_proxy_that_is_gone_holds_up_nothing_for_long() -> None:
-    house = silent()
-    add_partition(house)
-    assert house.switch.deadline == house.now + ECHO_MAX_S
-    assert kinds(house.switch.tick(house.now + ECHO_MAX_S)) == [(WEB, "Answer")]
-    assert house.switch.tick(house.now + 2 * ECHO_MAX_S) == []
+    bench = silent()
+    add_partition(bench)
+    assert bench.broker.deadline == bench.now + ECHO_MAX_S
+    assert kinds(bench.broker.tick(bench.now + ECHO_MAX_S)) == [(WEB, "Answer")]
+    assert bench.broker.tick(bench.now + 2 * ECHO_MAX_S) == []
 
 
 def test_without_new_partitions_nothing_waits() -> None:
-    house = silent()
+    bench = silent()
     other = ONE_QUEUE.replace("name: batch", "name: other")
     assert compute_checksum(other) != compute_checksum(ONE_QUEUE)
-    assert (WEB, "Answer") in kinds(house.agree(house.change(other)))
+    assert (WEB, "Answer") in kinds(bench.agree(bench.change(other)))

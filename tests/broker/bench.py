@@ -1,4 +1,4 @@
-"""A broker with workers and RMs around it, so that a test of the switch begins where it matters."""
+"""A broker with workers and RMs around it, so that a test of the broker begins where it matters."""
 
 from typing import Final
 
@@ -44,8 +44,8 @@ PATIENT: Final = Settings(lease_timeout_s=NEVER)
 """Nobody is looked after, so that time may pass without heartbeats."""
 
 
-class House:
-    """The switch, its record and the time; workers come when they are called and vote when they are told."""
+class BrokerBench:
+    """The broker, its record and the time; workers come when they are called and vote when they are told."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class House:
         versions: ConfigVersions | None = None,
     ) -> None:
         self._default_config, self._watched, self._settings = default_config, watched, settings or PATIENT
-        self.switch = BrokerMachine(
+        self.broker = BrokerMachine(
             default_config=default_config, watched=watched, now=1.0, settings=self._settings, versions=versions
         )
         self.now = 1.0
@@ -72,28 +72,28 @@ class House:
     def begin_again(self) -> None:
         """The broker dies, and another one begins with what is on the disk."""
         self.incarnation += 1
-        self.switch = BrokerMachine(
+        self.broker = BrokerMachine(
             default_config=self._default_config,
             watched=self._watched,
             now=self.now,
             settings=self._settings,
-            versions=self.switch.state.versions,
+            versions=self.broker.state.versions,
             incarnation=self.incarnation,
             records=list(self.facts.values()),
         )
 
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Outgoing]:
         """A partition as source stands for its worker, and in what is sent too."""
-        seat = self.switch.registry.slots.get(source)
+        seat = self.broker.registry.slots.get(source)
         peer = seat.worker if seat is not None else source
-        return self.recorded(self.switch.handle(arrives(peer, message, **fields), self.now))
+        return self.recorded(self.broker.handle(arrives(peer, message, **fields), self.now))
 
     def wait(self, until: float) -> list[Outgoing]:
         """Time passes, and everything that is due by then is done in time."""
         sends: list[Outgoing] = []
-        while self.switch.deadline <= until:
-            self.now = max(self.now, self.switch.deadline)
-            sends += self.recorded(self.switch.tick(self.now))
+        while self.broker.deadline <= until:
+            self.now = max(self.now, self.broker.deadline)
+            sends += self.recorded(self.broker.tick(self.now))
         self.now = until
         return sends
 
@@ -133,11 +133,11 @@ class House:
         return self.hear(proxy, request, rm=rm, session=session, ref=ref)
 
     def epoch(self, partition: str) -> int:
-        return self.switch.registry.slots[partition].epoch
+        return self.broker.registry.slots[partition].epoch
 
     def leases(self) -> dict[str, int]:
         """The epoch of each worker slot."""
-        return {name: slot.epoch for name, slot in self.switch.registry.slots.items()}
+        return {name: slot.epoch for name, slot in self.broker.registry.slots.items()}
 
     def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Outgoing]:
         """A worker comes that runs nothing, perhaps because of a problem with its journal."""
@@ -152,14 +152,14 @@ class House:
 
     def speaks(self, partition: str) -> list[Outgoing]:
         """A partition acknowledges something."""
-        owner = self.switch.registry.owner(partition)
+        owner = self.broker.registry.owner(partition)
         assert owner is not None
         told = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition)}
         return self.hear(partition, Received(), partition=partition, epoch=self.epoch(partition), **told)
 
     def returns(self, partition: str, *, rollout: int | None = None, **fields: str | int) -> list[Outgoing]:
         """A worker comes that runs what its journal says; what its RM registered, unless said otherwise."""
-        owner = self.switch.registry.owner(partition)
+        owner = self.broker.registry.owner(partition)
         assert owner is not None
         lease = self.epoch(partition)
         runs = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition), "epoch": lease, **fields}
@@ -180,10 +180,10 @@ class House:
 
     def yes(self, asked: Outgoing) -> list[Outgoing]:
         """The worker that was asked votes yes; what is sent at once, before the record has taken anything."""
-        seat = self.switch.registry.slots[asked.header.partition]
+        seat = self.broker.registry.slots[asked.header.partition]
         vote = ConfigVote(rollout=decode_body(PrepareConfig, asked.body).rollout)
         told = {"session": "", "partition": asked.header.partition, "epoch": seat.epoch}
-        return self.switch.handle(arrives(seat.worker, vote, **told), self.now)
+        return self.broker.handle(arrives(seat.worker, vote, **told), self.now)
 
     def vote(self, asked: Outgoing, reason: str = "") -> list[Outgoing]:
         """The worker that was asked votes."""
@@ -199,7 +199,7 @@ class House:
     ) -> list[Outgoing]:
         """Everything up to the answer, with workers that are willing; what is sent at the last vote."""
         asked = [one for one in self.call(config, rm=rm, session=session, proxy=proxy) if is_prepare(one)]
-        for partition, seat in tuple(self.switch.registry.slots.items()):
+        for partition, seat in tuple(self.broker.registry.slots.items()):
             if not seat.is_present:
                 asked += [one for one in self.hello(partition) if is_prepare(one)]
         last: list[Outgoing] = []
@@ -285,8 +285,8 @@ def wanted(sends: list[Outgoing]) -> list[dict[str, int]]:
     return [decode_body(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
 
 
-def registered(config: str = ONE_QUEUE) -> House:
+def registered(config: str = ONE_QUEUE) -> BrokerBench:
     """One RM with a partition, and its worker."""
-    house = House()
-    house.register(config)
-    return house
+    bench = BrokerBench()
+    bench.register(config)
+    return bench
