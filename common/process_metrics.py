@@ -11,7 +11,7 @@ import gc
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from common.driver import Transport
@@ -26,6 +26,30 @@ CHECKS_KEPT: Final = 60
 
 REPORT_INTERVAL_S: Final = 5.0
 """How often a process sends its metrics if it is not queried for them."""
+
+_HELP: Final = {
+    "cpu_seconds_total": "Seconds of processor time used. A rate near 1 is the most that one process can use.",
+    "garbage_collections_total": "Garbage collections by generation; each of generation 2 visits every object and "
+    "takes a while.",
+    "resident_bytes": "Memory in use, in bytes. Investigate growth while the cluster does not grow.",
+    "open_files": "Open files and sockets. Investigate values near the limit of the system (`ulimit -n`).",
+    "threads": "Threads, with those of libraries.",
+    "start_time_seconds": "When the process started, in Unix seconds. A new time is a restart: the log has the reason.",
+    "loop_lag_seconds": "Delay of the event loop in seconds at the last check, at most half a second ago.",
+    "loop_lag_max_seconds": "The longest delay of the event loop within half a minute, in seconds. Investigate values "
+    "above 1: a worker that is silent for longer than a lease (10 s) is replaced.",
+    "loop_checks_total": "Checks of the event loop, two a second while it runs, in an idle cluster too. Investigate "
+    "less than one a second: the process or the machine is overloaded.",
+    "messages_total": "Messages that were received (in) and sent (out).",
+    "messages_waiting": "Messages that waited at the last read, at most 256 of each connection. Investigate if it "
+    "stays there: more messages arrive than the process handles.",
+    "messages_dropped_total": "Messages for a disconnected peer. They are repeated once it is back: a few after a "
+    "restart are normal.",
+}
+"""By the name after `yunishard_process_`."""
+
+_LABEL: Final = {"garbage_collections_total": "generation", "messages_total": "direction"}
+"""The label of metrics with several values."""
 
 _STARTED: Final = time.time()
 
@@ -63,82 +87,33 @@ class ProcessMetrics:
 
     def collect(self) -> list[Family]:
         """Return all of them as of now."""
-        found = [report_process_up(*self._labels), *self._collect_own()]
+        values: dict[str, float | Mapping[str, float]] = {
+            "cpu_seconds_total": time.process_time(),
+            "garbage_collections_total": {str(n): one["collections"] for n, one in enumerate(gc.get_stats())},
+            "resident_bytes": resident_bytes(),
+            "open_files": count_open_descriptors(),
+            "threads": count_threads(),
+            "start_time_seconds": round(_STARTED, 3),
+            "loop_lag_seconds": round(self._delays_s[-1], 6) if self._delays_s else 0.0,
+            "loop_lag_max_seconds": round(max(self._delays_s, default=0.0), 6),
+            "loop_checks_total": self._checks,
+        }
         if self._wire is not None:
-            found += self._collect_messages(self._wire)
-        return found
+            traffic = self._wire.traffic
+            values |= {
+                "messages_total": {"in": traffic.received, "out": traffic.sent},
+                "messages_waiting": traffic.waiting,
+                "messages_dropped_total": self._wire.dropped,
+            }
+        return [report_process_up(*self._labels), *(self._make(name, value) for name, value in values.items())]
 
-    def _collect_own(self) -> Iterator[Family]:
-        yield self._make(
-            "yunishard_process_cpu_seconds_total",
-            "Seconds of processor time used. A rate near 1 is the most that one process can use.",
-            time.process_time(),
-        )
-        yield self._make(
-            "yunishard_process_garbage_collections_total",
-            "Garbage collections by generation; each of generation 2 visits every object and takes a while.",
-            {str(number): one["collections"] for number, one in enumerate(gc.get_stats())},
-            label="generation",
-        )
-        yield self._make(
-            "yunishard_process_resident_bytes",
-            "Memory in use, in bytes. Investigate growth while the cluster does not grow.",
-            resident_bytes(),
-        )
-        yield self._make(
-            "yunishard_process_open_files",
-            "Open files and sockets. Investigate values near the limit of the system (`ulimit -n`).",
-            count_open_descriptors(),
-        )
-        yield self._make("yunishard_process_threads", "Threads, with those of libraries.", count_threads())
-        yield self._make(
-            "yunishard_process_start_time_seconds",
-            "When the process started, in Unix seconds. A new time is a restart: the log has the reason.",
-            round(_STARTED, 3),
-        )
-        yield self._make(
-            "yunishard_process_loop_lag_seconds",
-            "Delay of the event loop in seconds at the last check, at most half a second ago.",
-            round(self._delays_s[-1], 6) if self._delays_s else 0.0,
-        )
-        yield self._make(
-            "yunishard_process_loop_lag_max_seconds",
-            "The longest delay of the event loop within half a minute, in seconds. Investigate values above 1: a "
-            "worker that is silent for longer than a lease (10 s) is replaced.",
-            round(max(self._delays_s, default=0.0), 6),
-        )
-        yield self._make(
-            "yunishard_process_loop_checks_total",
-            "Checks of the event loop, two a second while it runs, in an idle cluster too. Investigate less than one a "
-            "second: the process or the machine is overloaded.",
-            self._checks,
-        )
-
-    def _collect_messages(self, wire: Transport) -> Iterator[Family]:
-        yield self._make(
-            "yunishard_process_messages_total",
-            "Messages that were received (in) and sent (out).",
-            {"in": wire.traffic.received, "out": wire.traffic.sent},
-            label="direction",
-        )
-        yield self._make(
-            "yunishard_process_messages_waiting",
-            "Messages that waited at the last read, at most 256 of each connection. Investigate if it stays there: "
-            "more messages arrive than the process handles.",
-            wire.traffic.waiting,
-        )
-        yield self._make(
-            "yunishard_process_messages_dropped_total",
-            "Messages for a disconnected peer. They are repeated once it is back: a few after a restart are normal.",
-            wire.dropped,
-        )
-
-    def _make(self, name: str, about: str, value: float | Mapping[str, float], *, label: str = "") -> Family:
+    def _make(self, name: str, value: float | Mapping[str, float]) -> Family:
         """Make a family of one value, or of one for each value of another label."""
         values = {(key,): one for key, one in value.items()} if isinstance(value, Mapping) else {(): value}
         make = counter if name.endswith("_total") else gauge
-        labels = (*PROCESS_LABELS, label) if label else PROCESS_LABELS
-        return make(name, about, labels, [((*self._labels, *key), one) for key, one in values.items()])
+        labels = (*PROCESS_LABELS, _LABEL[name]) if name in _LABEL else PROCESS_LABELS
+        samples = [((*self._labels, *key), one) for key, one in values.items()]
+        return make(f"yunishard_process_{name}", _HELP[name], labels, samples)
 
     def _schedule_check(self) -> asyncio.TimerHandle:
         due = self._loop.time() + CHECK_INTERVAL_S
