@@ -62,7 +62,7 @@ def fits(room: Resources, amount: Resources) -> bool:
     return all(value <= 0 or value <= room.get(kind, 0) for kind, value in amount.items())
 
 
-def admits(limit: Limit, amount: Resources) -> bool:
+def permits(limit: Limit, amount: Resources) -> bool:
     """Whether the amount is within the limit."""
     return all(value <= 0 or value <= limit.get(kind, value) for kind, value in amount.items())
 

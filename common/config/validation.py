@@ -32,10 +32,10 @@ from common.resources import (
     NOTHING,
     Limit,
     QuantityError,
-    admits,
     describe_amount,
     is_zero,
     parse_quantity,
+    permits,
     saturate,
     text,
     tighten,
@@ -215,12 +215,12 @@ def _check_resources(place: QueuePlace, report: Report, limit: Limit) -> Resourc
     name, path = place.queue.name, f"{place.path}.resources"
     guaranteed = _read_amounts(place.queue.resources.guaranteed, f"{path}.guaranteed", report)
     maximum = _read_amounts(place.queue.resources.max, f"{path}.max", report)
-    if not admits(maximum, guaranteed):
+    if not permits(maximum, guaranteed):
         message = (
             f"guaranteed resource {text(guaranteed)} is larger than maximum resource {text(maximum)} for queue {name}"
         )
         report.add("guaranteed-over-max", f"{path}.guaranteed", message)
-    if not admits(limit, maximum):
+    if not permits(limit, maximum):
         message = (
             f"max resource of parent {text(limit)} is smaller than maximum resource {text(maximum)} for queue {name}"
         )
@@ -228,10 +228,10 @@ def _check_resources(place: QueuePlace, report: Report, limit: Limit) -> Resourc
     limit = tighten(limit, maximum) or {}
     below = saturate(total_of([_check_resources(child, report, limit) for child in place.children]))
     promised = f"sum of guaranteed resources {text(below)} of the children for queue {name}"
-    if not admits(guaranteed, below):
+    if not permits(guaranteed, below):
         message = f"guaranteed resource of parent {text(guaranteed)} is smaller than {promised}"
         report.add("children-guaranteed-over-guaranteed", place.path, message)
-    if not admits(limit, below):
+    if not permits(limit, below):
         message = f"max resource {text(limit)} is smaller than {promised}"
         report.add("children-guaranteed-over-max", place.path, message)
     return below if is_zero(guaranteed) else guaranteed
@@ -318,7 +318,7 @@ def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Repo
     if queue.name == ROOT:
         return
     maximum = _read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
-    if not admits(maximum, most):
+    if not permits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
         hint = f"{describe_amount(most)} is above {describe_amount(maximum)}"
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
@@ -331,7 +331,7 @@ def _check_limit_resources(root: QueuePlace, report: Report) -> None:
         return _read_amounts(entry.max_resources, f"{path}.maxresources", report)
 
     for found, value, above in _compare_limits(root, {}, read, inherit=lambda above, own: tighten(above, own) or {}):
-        if not admits(above, value):
+        if not permits(above, value):
             message = f"{found.holder} max resource {text(value)} of queue {found.queue} is greater than " + (
                 f"wildcard maximum resource {text(above)} of immediate or ancestor parent queue"
                 if found.by_wildcard

@@ -15,7 +15,7 @@ from typing import Final
 from common import event_codes
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
-from common.resources import admits, describe_amount, plus
+from common.resources import describe_amount, permits, plus
 from partition_worker.engine import application_updates, events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import remove_everything
@@ -125,7 +125,7 @@ def _find_conflict(application: Application, leaf: Queue) -> str:
             return f"{name} runs, and queue {level.path} runs {level.running} of at most {most} applications"
         held = plus(level.allocated, application.charged)
         used = [kind for kind, amount in application.charged.items() if amount > 0]
-        if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in used}):
+        if level.maximum is not None and not permits(level.maximum, {kind: held[kind] for kind in used}):
             return (
                 f"{name} has {describe_amount(application.charged)}, which exceeds what is left in queue {level.path}: "
                 f"{describe_amount(level.allocated)} of at most {describe_amount(level.maximum)} is in use"

@@ -9,7 +9,6 @@ from common.resources import (
     NOTHING,
     QuantityError,
     add_to,
-    admits,
     describe_amount,
     drop_zeros,
     equal,
@@ -19,6 +18,7 @@ from common.resources import (
     less,
     minus,
     parse_quantity,
+    permits,
     plus,
     saturate,
     take_from,
@@ -81,7 +81,7 @@ def test_what_fits(room: Resources, amount: Resources, answer: bool) -> None:
 def test_a_limit_admits_every_amount_of_a_type_that_it_does_not_name(
     limit: Resources, amount: Resources, answer: bool
 ) -> None:
-    assert admits(limit, amount) is answer
+    assert permits(limit, amount) is answer
 
 
 def test_what_a_limit_leaves_has_only_its_own_types_and_may_be_negative() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import NOTHING, admits, describe_amount, less, minus, total_of
+from common.resources import NOTHING, describe_amount, less, minus, permits, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger
@@ -171,6 +171,6 @@ def _surplus(child: Queue) -> Resources:
     """
     if not child.guaranteed:
         return child.allocated
-    if admits(child.guaranteed, child.allocated):
+    if permits(child.guaranteed, child.allocated):
         return NOTHING
     return {kind: abs(amount) for kind, amount in less(child.guaranteed, child.allocated).items()}

@@ -11,12 +11,12 @@ from common.resources import (
     NOTHING,
     Limit,
     add_to,
-    admits,
     drop_zeros,
     equal,
     is_positive,
     is_zero,
     less,
+    permits,
     take_from,
     text,
     tighten,
@@ -137,7 +137,7 @@ def gang_objection(leaf: Queue, application_id: str, gang: Resources) -> str:
     for level in leaf.ancestry():
         if level.parent is not None:
             maximum = tighten(maximum, level.maximum)
-    if maximum is None or admits(maximum, gang):
+    if maximum is None or permits(maximum, gang):
         return ""
     return (
         f"queue {leaf.path} cannot fit application {application_id}: "
@@ -168,7 +168,7 @@ def quota_preemption_time(
     As in YuniKorn, a new maximum counts as raised, and a change that raises some types and lowers others changes
     nothing.
     """
-    if not after.delay_s or not after.maximum or admits(after.maximum, allocated):
+    if not after.delay_s or not after.maximum or permits(after.maximum, allocated):
         return NO_QUOTA_PREEMPTION
     old, new = before.maximum or {}, after.maximum
     same = before.maximum is not None and equal(old, new)
@@ -182,7 +182,7 @@ def quota_preemption_time(
 
 def exceeds_maximum(queue: Queue) -> bool:
     """Whether the queue uses more than its maximum."""
-    return queue.maximum is not None and not admits(queue.maximum, queue.allocated)
+    return queue.maximum is not None and not permits(queue.maximum, queue.allocated)
 
 
 def start_quota_timers(leaf: Queue, now: float) -> bool:
