@@ -85,9 +85,9 @@ class Readiness:
     def reset_leaf(self, leaf: Queue) -> None:
         """Sort the applications of a leaf again, after a change of its sort policy, as if none had been tried."""
         self.ready.pop(leaf.rank, None)
-        unschedulable = self.unschedulable.pop(leaf.rank, None)
-        if unschedulable is not None:
-            unschedulable.clear()
+        parked = self.unschedulable.pop(leaf.rank, None)
+        if parked is not None:
+            parked.clear()
         self.turns.leaves.pop(leaf.rank, None)
         for application_id in leaf.applications:
             self.touch_application(self._applications[application_id])
@@ -145,13 +145,9 @@ class Readiness:
 
     def next_application(self, leaf: Queue) -> Application | None:
         """Return the most deserving application of a leaf of which an ask may be placed."""
-        unschedulable = self.unschedulable.get(leaf.rank)
-        if (
-            unschedulable is not None
-            and unschedulable.checked_round != self.retry_round
-            and not unschedulable.is_trying
-        ):
-            self._bring_back(unschedulable)
+        parked = self.unschedulable.get(leaf.rank)
+        if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
+            self._bring_back(parked)
         ready = self.ready.get(leaf.rank)
         return None if ready is None else ready.first()
 
@@ -163,10 +159,10 @@ class Readiness:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue
         self._drop_ready(application)
-        unschedulable = self.unschedulable.get(leaf.rank)
-        if unschedulable is None:
-            unschedulable = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
-        unschedulable.park(application, account, application_key(application), waits, self.retry_round)
+        parked = self.unschedulable.get(leaf.rank)
+        if parked is None:
+            parked = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
+        parked.park(application, account, application_key(application), waits, self.retry_round)
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -208,22 +204,22 @@ class Readiness:
             ready.drop(application)
 
     def _unpark(self, application: Application) -> None:
-        unschedulable = self.unschedulable.get(application.queue.rank)
-        if unschedulable is not None:
-            unschedulable.unpark(application)
+        parked = self.unschedulable.get(application.queue.rank)
+        if parked is not None:
+            parked.unpark(application)
 
-    def _bring_back(self, unschedulable: UnschedulableAsks) -> None:
+    def _bring_back(self, parked: UnschedulableAsks) -> None:
         """Make the most deserving parked application ready of which an ask may be placed."""
-        leaf = unschedulable.leaf
-        usable = [bucket for bucket in unschedulable.buckets.values() if self._may_place_from(leaf, bucket)]
-        first = [(unschedulable.first(bucket), bucket.key) for bucket in usable]
+        leaf = parked.leaf
+        usable = [bucket for bucket in parked.buckets.values() if self._may_place_from(leaf, bucket)]
+        first = [(parked.first(bucket), bucket.key) for bucket in usable]
         found = [(application_key(one), one.rank, one, key) for one, key in first if one is not None]
         if not found:
-            unschedulable.checked_round = self.retry_round
+            parked.checked_round = self.retry_round
             return
         sort_key, _, application, key = min(found, key=lambda one: one[:2])
-        unschedulable.unpark(application)
-        unschedulable.brought_back, unschedulable.is_trying = (application.rank, key), True
+        parked.unpark(application)
+        parked.brought_back, parked.is_trying = (application.rank, key), True
         self.ready[leaf.rank].put(application, sort_key)
 
     def _may_place_below(self, queue: Queue) -> bool:
@@ -231,8 +227,8 @@ class Readiness:
         if queue.children:
             waits = self.parked_queues.waits.get(queue.rank, ())
             return any(has_room(queue, shape.amounts) and self._has_node(shape, may) for shape, may in waits)
-        unschedulable = self.unschedulable.get(queue.rank)
-        buckets = () if unschedulable is None else unschedulable.buckets.values()
+        parked = self.unschedulable.get(queue.rank)
+        buckets = () if parked is None else parked.buckets.values()
         return any(self._may_place_from(queue, bucket) for bucket in buckets)
 
     def _may_place_from(self, leaf: Queue, bucket: WaitBucket) -> bool:

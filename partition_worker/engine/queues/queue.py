@@ -242,7 +242,7 @@ class Queue:
 
     @property
     def state_aware(self) -> bool:
-        """Whether it starts one application at a time (`Turns` in `readiness.py`)."""
+        """Whether it starts one application at a time (`StateAwareTurns` in `readiness.py`)."""
         return self.policies.application_sort == "stateaware"
 
     @property
