@@ -5,6 +5,7 @@ pages always asks for `default`. Its requests are made here as its pages make th
 """
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Final
 
@@ -50,14 +51,22 @@ def statuses(rest: Rest) -> dict[str, int]:
 
 
 def shown(rest: Rest) -> list[str]:
-    """The names in the order of the list, the same on both pages that list partitions."""
-    names = [one["name"] for one in rest.read("/ws/v1/partitions")]
-    assert [one["partition"] for one in rest.read("/ws/v1/clusters")] == names
-    return names
+    """The names in the order of the list, the same on both pages that list partitions; empty while they differ, or
+    while all workers are starting.
+    """
+    names = [one["name"] for one in read_when_started(rest, "/ws/v1/partitions")]
+    return names if [one["partition"] for one in read_when_started(rest, "/ws/v1/clusters")] == names else []
 
 
 def nodes(rest: Rest, partition: str) -> list[str]:
-    return [one["nodeID"] for one in rest.read(f"/ws/v1/partition/{partition}/nodes")]
+    return [one["nodeID"] for one in read_when_started(rest, f"/ws/v1/partition/{partition}/nodes")]
+
+
+def read_when_started(rest: Rest, path: str) -> list[dict[str, str]]:
+    """The list at a path; empty while no worker answers."""
+    status, text = rest.ask(path)
+    assert status in (200, 503), text
+    return json.loads(text) if status == 200 else []
 
 
 async def register(address: str, rm_id: str) -> ResourceManager:
