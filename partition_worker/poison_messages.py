@@ -4,7 +4,7 @@
          |
          the process dies --> its successor counts an attempt for this identity; at ATTEMPTS_MAX it rejects the message
 
-The mark is in a mapped file that survives the process (`journal/poison_files.py`), so marking costs no disk write. A
+The mark is in a mapped file that survives the process (`journal/files.py`), so marking costs no disk write. A
 quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are rejected one by
 one, in numbered messages. Every other quarantined message is answered with the reason.
 """

@@ -22,9 +22,8 @@ from common.wire import make_outgoing
 from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, make_worker, recover_or_start_empty
 from partition_worker.group_lookup import GroupLookup
-from partition_worker.journal import poison_files
-from partition_worker.journal.files import Files
-from partition_worker.journal.poison_files import AttemptsFile, identify_parent_process
+from partition_worker.journal import files as journal_files
+from partition_worker.journal.files import AttemptsFile, Files, identify_parent_process
 from partition_worker.journal.writer import Journal
 from partition_worker.partition_host import GROUPS
 from partition_worker.worker import Worker
@@ -139,7 +138,7 @@ def _write_poisons(worker: Worker, journal: Journal | None) -> None:
         poison = worker.poisons.pop()
         assert journal is not None, "without a journal no attempts are counted"
         try:
-            path = poison_files.write_poison(journal.files, poison)
+            path = journal_files.write_poison(journal.files, poison)
             _log.error("%s: %s; it is kept in %s", worker.name, poison.reason, path)
         except OSError as error:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, poison.reason, error)

@@ -23,8 +23,7 @@ from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.bootstrap import make_worker
 from partition_worker.journal.database import SCHEMA, JournalReader, Row, decode_step
-from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged
-from partition_worker.journal.poison_files import read_poisons
+from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged, read_poisons
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.snapshot import SnapshotInvalid
 from partition_worker.worker import Worker

@@ -1,18 +1,38 @@
-"""Names and locations of a partition's journal files, and moving a damaged journal aside.
+"""Files of a partition's journal: names and locations, moving a damaged journal aside, and messages that end workers.
 
-<name>.sqlite, -wal, -shm                     the steps (`database.py`)
-<name>.snapshot-<number>                      the whole partition after that step (`snapshots.py`)
-<name>.damaged/                               the files of a journal that could not be used
-<name>.attempts, <name>.poison-<identity>     messages that ended workers (`poison_files.py`)
+<name>.sqlite, -wal, -shm       the steps (`database.py`)
+<name>.snapshot-<number>        the whole partition after that step (`snapshots.py`)
+<name>.damaged/                 the files of a journal that could not be used
+<name>.attempts                 the message in progress, and up to ENTRIES_MAX messages that have ended a worker
+<name>.poison-<identity>        a quarantined message: a `Step` that was never applied, with the reason
+
+The attempts file is mapped into memory. A worker marks each message before it handles it, which takes less than a
+microsecond and no system call: writes to a mapped file survive the process. They may be lost with a power failure. A
+worker that starts reads its predecessor's file and replaces it, so that a predecessor that still runs cannot write to
+the new one.
+
+If a worker ends together with the supervisor, the message is probably not the cause: an operator has stopped
+everything, or the power failed. Two such ends count as one death. `partition_worker/poison_messages.py` decides when a
+message is quarantined.
 """
 
+import logging
+import mmap
 import os
 import re
 import shutil
+import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
+
+from common.journal_messages import Step
+from common.text_formats import format_count
+from partition_worker.poison_messages import Attempts, Poison
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
 """Characters of a partition's full name: none has a meaning in a path."""
@@ -144,3 +164,169 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Quarantined messages -------------------------------------------------------------------------------------------------
+
+KEPT_MAX: Final = 8
+"""Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""
+
+
+class QuarantinedMessage(msgspec.Struct, array_like=True, frozen=True):
+    """The content of a poison file."""
+
+    reason: str
+    step: Step
+    """The step that the message would have become, with number 0."""
+
+
+_decoder = msgspec.msgpack.Decoder(QuarantinedMessage)
+
+
+def write_poison(files: Files, poison: Poison) -> Path:
+    """Write a quarantined message, and remove the oldest files beyond KEPT_MAX.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    incoming = poison.incoming
+    step = Step(number=0, at=poison.at, source=incoming.source, header=incoming.header, body=incoming.body)
+    path = files.poison(poison.identity)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.msgpack.encode(QuarantinedMessage(poison.reason, step)))
+    paths = sorted(files.poisons(), key=lambda one: one.stat().st_mtime_ns)
+    for old in paths[:-KEPT_MAX]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read_poisons(files: Files) -> Iterator[tuple[Path, QuarantinedMessage]]:
+    """Read all quarantined messages, oldest first.
+
+    Raises:
+        JournalDamaged: a file cannot be decoded.
+    """
+    for path in sorted(files.poisons(), key=lambda one: one.stat().st_mtime_ns):
+        try:
+            yield path, _decoder.decode(path.read_bytes())
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalDamaged(f"{path.name} cannot be decoded: {error}") from None
+
+
+MAGIC: Final = b"YSHATT01"
+ENTRIES_MAX: Final = 16
+"""Messages in the attempts file; the one that ended a worker longest ago is dropped first."""
+
+REMEMBERED_S: Final = 86_400.0
+"""Seconds after which a worker that starts drops an entry, so that the message is tried again."""
+
+SIZE: Final = 4096
+"""Bytes of the attempts file."""
+
+_IDENTITY: Final = 16
+_BUSY: Final = len(MAGIC)
+_CURRENT: Final = slice(16, 16 + _IDENTITY)
+_SUPERVISOR: Final = slice(32, 48)
+_ENTRIES: Final = 64
+_ENTRY: Final = struct.Struct(f"<{_IDENTITY}sIId")
+"""The identity and the fields of `_Deaths`."""
+
+_log = logging.getLogger("core.scheduler.journal")
+
+
+class _Deaths(NamedTuple):
+    """How often a message ended a worker."""
+
+    alone: int = 0
+    together: int = 0
+    """Together with the supervisor."""
+    at: float = 0.0
+    """Unix seconds of the last time."""
+
+
+class AttemptsFile(Attempts):
+    """The attempts file of a worker. `supervisor` identifies the process that started the worker, in 16 bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, files: Files, supervisor: bytes = b"") -> None:
+        now = time.time()
+        self._supervisor = supervisor.ljust(_IDENTITY, b"\0")
+        deaths = {key: one for key, one in _read(files, self._supervisor).items() if one.at > now - REMEMBERED_S}
+        self._deaths = dict(sorted(deaths.items(), key=lambda item: -item[1].at)[:ENTRIES_MAX])
+        self._current = b""
+        temporary = files.attempts.with_suffix(".attempts-new")
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+        try:
+            os.write(descriptor, self._content())  # allocates the blocks: a mapped page without one raises SIGBUS
+            self._map = mmap.mmap(descriptor, SIZE)
+        finally:
+            os.close(descriptor)
+        temporary.replace(files.attempts)
+
+    def begin_attempt(self, identity: bytes) -> None:
+        self._map[_CURRENT] = self._current = identity
+        self._map[_BUSY] = 1
+
+    def end_attempt(self) -> None:
+        self._map[_BUSY] = 0
+        if self._deaths and self._deaths.pop(self._current, None) is not None:
+            self._map[:] = self._content()  # this time the worker survived it
+
+    def count_deaths(self, identity: bytes) -> int:
+        ended = self._deaths.get(identity)
+        return 0 if ended is None else ended.alone + ended.together // 2
+
+    def _content(self) -> bytes:
+        header = MAGIC.ljust(_SUPERVISOR.start, b"\0") + self._supervisor
+        entries = b"".join(_ENTRY.pack(identity, *ended) for identity, ended in self._deaths.items())
+        return (header.ljust(_ENTRIES, b"\0") + entries).ljust(SIZE, b"\0")
+
+
+def identify_parent_process() -> bytes:
+    """Identify the process that started this one by its number and start time, as numbers are reused."""
+    number = os.getppid()
+    try:
+        started = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:  # not Linux, or the parent has just ended
+        started = 0
+    return struct.pack("<QQ", number, started)
+
+
+def _read(files: Files, supervisor: bytes) -> dict[bytes, _Deaths]:
+    """Read the messages that ended workers, and count the one in progress. An invalid file counts as empty."""
+    try:
+        content = files.attempts.read_bytes()
+    except FileNotFoundError:
+        return {}
+    if len(content) != SIZE or not content.startswith(MAGIC):
+        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
+        return {}
+    found: dict[bytes, _Deaths] = {}
+    for number in range(ENTRIES_MAX):
+        identity, *entry = _ENTRY.unpack_from(content, _ENTRIES + number * _ENTRY.size)
+        ended = _Deaths(*entry)
+        if ended.alone or ended.together:
+            found[identity] = ended
+    if content[_BUSY]:
+        identity = content[_CURRENT]
+        ended = found.get(identity, _Deaths())
+        if content[_SUPERVISOR] == supervisor:
+            ended = ended._replace(alone=ended.alone + 1, at=time.time())
+        else:
+            ended = ended._replace(together=ended.together + 1, at=time.time())
+        found[identity] = ended
+        _log.warning(
+            "%s: the last worker ended while it handled message %s; so far this ended %s, and %s together with the "
+            "supervisor",
+            files.partition,
+            identity.hex(),
+            format_count(ended.alone, "worker"),
+            format_count(ended.together, "worker"),
+        )
+    return found

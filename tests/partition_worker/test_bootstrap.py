@@ -23,8 +23,7 @@ from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, 
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
 from partition_worker.journal.database import Database, make_row, open_recovery
-from partition_worker.journal.files import Fenced
-from partition_worker.journal.poison_files import AttemptsFile
+from partition_worker.journal.files import AttemptsFile, Fenced
 from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
 from tests.partition_worker.start import CONFIGURE, Start, closed

@@ -11,9 +11,8 @@ import pytest
 
 from common.messages import Header
 from common.wire import Incoming
-from partition_worker.journal import poison_files
-from partition_worker.journal.files import Files
-from partition_worker.journal.poison_files import AttemptsFile
+from partition_worker.journal import files as journal_files
+from partition_worker.journal.files import AttemptsFile, Files
 from partition_worker.poison_messages import Poison
 
 ONE, OTHER = b"1" * 16, b"2" * 16
@@ -61,19 +60,17 @@ def test_two_ends_together_with_the_supervisor_count_as_one_death(files: Files) 
 
 
 def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> None:
-    program = (
-        "from partition_worker.journal.poison_files import identify_parent_process as parent; print(parent().hex())"
-    )
+    program = "from partition_worker.journal.files import identify_parent_process as parent; print(parent().hex())"
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     children = [subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)]
     assert children[0] == children[1]
-    assert bytes.fromhex(children[0].decode()) != poison_files.identify_parent_process()
+    assert bytes.fromhex(children[0].decode()) != journal_files.identify_parent_process()
 
 
 def test_a_process_that_is_killed_leaves_what_it_was_doing(files: Files) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path; "
-        "from partition_worker.journal.poison_files import AttemptsFile; "
+        "from partition_worker.journal.files import AttemptsFile; "
         "from partition_worker.journal.files import Files; "
         f"AttemptsFile(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin_attempt({ONE!r}); "
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -97,19 +94,19 @@ def test_the_oldest_of_too_many_is_forgotten_and_so_is_what_is_old(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(poison_files.time, "time", lambda: now)
-    names = [bytes([number]) * 16 for number in range(1, poison_files.ENTRIES_MAX + 2)]
+    monkeypatch.setattr(journal_files.time, "time", lambda: now)
+    names = [bytes([number]) * 16 for number in range(1, journal_files.ENTRIES_MAX + 2)]
     for name in names:
         now += 1
         AttemptsFile(files).begin_attempt(name)
     now += 1
     last = AttemptsFile(files)
-    assert [last.count_deaths(name) for name in names] == [0] + [1] * poison_files.ENTRIES_MAX
-    now += poison_files.REMEMBERED_S + 1
+    assert [last.count_deaths(name) for name in names] == [0] + [1] * journal_files.ENTRIES_MAX
+    now += journal_files.REMEMBERED_S + 1
     assert AttemptsFile(files).count_deaths(names[-1]) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * poison_files.SIZE])
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * journal_files.SIZE])
 def test_a_file_that_is_none_counts_nothing(files: Files, content: bytes) -> None:
     files.attempts.write_bytes(content)
     first = AttemptsFile(files)
@@ -123,13 +120,13 @@ def test_only_its_owner_may_read_it(files: Files) -> None:
 
 
 def test_messages_that_were_set_aside_are_kept_the_latest_ones(files: Files) -> None:
-    for number in range(poison_files.KEPT_MAX + 3):
+    for number in range(journal_files.KEPT_MAX + 3):
         incoming = Incoming("broker", Header(kind="NodeRequest", seq=number), bytes([number]))
-        path = poison_files.write_poison(
+        path = journal_files.write_poison(
             files, Poison(1000.0 + number, number.to_bytes(16), incoming, f"reason {number}")
         )
         os.utime(path, (number, number))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    kept = [one for _, one in poison_files.read_poisons(files)]
+    kept = [one for _, one in journal_files.read_poisons(files)]
     assert [one.reason for one in kept] == [f"reason {number}" for number in range(3, 11)]
     assert (kept[-1].step.header.seq, kept[-1].step.body) == (10, b"\x0a")
