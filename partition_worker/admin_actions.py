@@ -13,7 +13,7 @@ from common.names import external_name
 from common.query_messages import Answer, KillApplication, MoveApplication, Schedule
 from common.rest_records import DecisionView, KilledView, MovedView, StepsView
 from common.rm_messages import AllocationRelease
-from partition_worker.engine.administration import NotDone, no_application, no_queue
+from partition_worker.engine.administration import no_application, no_queue
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.scheduling_cycle import Decision
 from partition_worker.engine.state import Effect, Release
@@ -23,14 +23,14 @@ from partition_worker.redaction import Visibility
 def kill_application(
     partition: Partition, rm: str, message: KillApplication, now: float
 ) -> tuple[Answer, list[Effect]]:
-    """Kill an application; returns the answer and the effects."""
-    application = partition.applications.get(message.application_id)
-    try:
-        _check_visible(partition, message)
-        effects = partition.kill(message.application_id, message.actor, now)
-    except NotDone as refusal:
-        return _refused(refusal), []
-    assert application is not None, message.application_id
+    """Kill an application.
+
+    Raises:
+        NotDone: it does not exist, or the actor may not kill it.
+    """
+    _check_visible(partition, message)
+    application = partition.applications[message.application_id]
+    effects = partition.kill(message.application_id, message.actor, now)
     name = message.name or external_name(rm, partition.name)
     view = KilledView(application_id=message.application_id, partition=name, state=str(application.state))
     return Answer(status=200, body=encode(view)), effects
@@ -39,14 +39,15 @@ def kill_application(
 def move_application(
     partition: Partition, rm: str, message: MoveApplication, now: float
 ) -> tuple[Answer, list[Effect]]:
-    """Move an application to another queue; returns the answer and the effects."""
+    """Move an application to another queue.
+
+    Raises:
+        NotDone: it does not exist, or the actor may not move it there.
+    """
     if not message.queue:
         return Answer(status=400, body=b"no queue to move the application to"), []
-    try:
-        _check_visible(partition, message)
-        effects = partition.move(message.application_id, message.queue, message.actor, now)
-    except NotDone as refusal:
-        return _refused(refusal), []
+    _check_visible(partition, message)
+    effects = partition.move(message.application_id, message.queue, message.actor, now)
     queue = partition.applications[message.application_id].queue
     name = message.name or external_name(rm, partition.name)
     view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
@@ -67,10 +68,6 @@ def _check_visible(partition: Partition, message: KillApplication | MoveApplicat
         leaf = partition.tree.find(message.queue)
         if leaf is not None and not visible.shows_queue(leaf):
             raise no_queue(message.queue)
-
-
-def _refused(refusal: NotDone) -> Answer:
-    return Answer(status=refusal.status, body=refusal.reason.encode())
 
 
 # Manual scheduling ----------------------------------------------------------------------------------------------------

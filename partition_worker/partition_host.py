@@ -19,9 +19,10 @@ from common.config.validation import find_build_problems
 from common.journal_messages import SetAside
 from common.messages import Command, Header
 from common.names import BROKER, usual_name
-from common.query_messages import KillApplication, MoveApplication, Schedule
+from common.query_messages import Answer, KillApplication, MoveApplication, Schedule
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import admin_actions
+from partition_worker.engine.administration import NotDone
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
@@ -327,18 +328,21 @@ class PartitionHost:
         """Carry out an administrator's request; the RM is informed before the administrator is answered."""
         assert self.partition is not None
         rm, body = self.channel.rm, incoming.body
-        match incoming.header.kind:
-            case "KillApplication":
-                answer, effects = admin_actions.kill_application(
-                    self.partition, rm, decode_body(KillApplication, body), now
-                )
-            case "MoveApplication":
-                answer, effects = admin_actions.move_application(
-                    self.partition, rm, decode_body(MoveApplication, body), now
-                )
-            case _:
-                wanted = decode_body(Schedule, body)
-                answer, effects = admin_actions.make_decisions(self.partition, rm, wanted, now, manual=self.manual)
+        try:
+            match incoming.header.kind:
+                case "KillApplication":
+                    answer, effects = admin_actions.kill_application(
+                        self.partition, rm, decode_body(KillApplication, body), now
+                    )
+                case "MoveApplication":
+                    answer, effects = admin_actions.move_application(
+                        self.partition, rm, decode_body(MoveApplication, body), now
+                    )
+                case _:
+                    wanted = decode_body(Schedule, body)
+                    answer, effects = admin_actions.make_decisions(self.partition, rm, wanted, now, manual=self.manual)
+        except NotDone as refusal:
+            answer, effects = Answer(status=refusal.status, body=refusal.reason.encode()), []
         header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
         return [*self._send_effects(effects), make_outgoing(BROKER, answer, header)]
 
