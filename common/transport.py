@@ -174,11 +174,6 @@ class BrokerConnection(_Socket):
         self.raw.send_multipart(encode_frames(message.header, message.body), zmq.NOBLOCK)
         self._look()
 
-    def abandon(self) -> None:
-        """Close, and discard what is queued: the broker it was meant for has ended."""
-        self.raw.setsockopt(zmq.LINGER, 0)
-        self.close()
-
 
 class BrokerPort(_Socket):
     """Where our processes connect to the broker, each under its name. A restarted process takes over its name."""
