@@ -6,7 +6,7 @@ body is one of the structs below `Message`, a MessagePack map whose keys are the
 
 The messages by audience: `rm_messages.py` (the RM protocol), `control_messages.py` (between processes),
 `query_messages.py` (requests of the web service), `journal_messages.py` (a worker and its journal). `wire.py` encodes
-and decodes them, `outbox.py` numbers and acknowledges them.
+and decodes them, `session.py` numbers and acknowledges them.
 """
 
 from typing import Annotated, ClassVar, Final

@@ -176,7 +176,7 @@ class BrokerConnection(_Socket):
 
 
 class BrokerPort(_Socket):
-    """Where our processes connect to the broker, each under its name. A restarted process takes over its name."""
+    """The broker's port for our processes, each under its name. A restarted process takes over its name."""
 
     def __init__(self, address: str, *, wake: Callable[[], None]) -> None:
         self._path = _path_of(address)
@@ -206,7 +206,7 @@ class BrokerPort(_Socket):
 
 
 class NativePort(_Socket):
-    """Where RMs connect. A peer's name is `prefix` plus its routing id in hex; with an authenticator, `@` and the
+    """The port for RMs. A peer's name is `prefix` plus its routing id in hex; with an authenticator, `@` and the
     fingerprint of its key follow.
     """
 
@@ -233,7 +233,7 @@ class NativePort(_Socket):
         )
         self._open(self.raw.bind, "listen on", address)
         self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-        """Where it listens, with the port that the system chose if none was given."""
+        """The address with the port that the system chose if none was given."""
         self.listener = _Listener(self.raw, self.address)
 
     def receive(self) -> Incoming | None:
