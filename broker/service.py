@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Final
 
 from broker.config_validation import ConfigPreloader
@@ -41,18 +42,20 @@ async def serve(arguments: Arguments, life: Life) -> None:
     settings = arguments.settings
     wire = Transport()
     with ExitStack() as stack:
-        record = RecordFile(str(settings.state / RECORD_NAME) if settings.state else ":memory:", wake=wire.wake)
+        record = RecordFile(
+            str(settings.state / RECORD_NAME) if settings.state else ":memory:", wake=partial(wire.wake, RECORD)
+        )
         stack.callback(record.close)
         wire.add(RECORD, record)
-        file = WatchedFile(settings.config, wake=wire.wake) if settings.config else None
+        file = WatchedFile(settings.config, wake=partial(wire.wake, FILE)) if settings.config else None
         if file is not None:
             stack.callback(file.close)
             wire.add(FILE, file)
             file.watch()
-        validation = ValidationProcess(wake=wire.wake)
+        validation = ValidationProcess(wake=partial(wire.wake, READER))
         stack.callback(validation.close)
         wire.add(READER, validation)
-        port = BrokerPort(arguments.broker, wake=wire.arrived)
+        port = BrokerPort(arguments.broker, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
         broker = BrokerMachine(
@@ -70,7 +73,11 @@ async def serve(arguments: Arguments, life: Life) -> None:
         broker.metrics.process_families = process.collect
         life.ready()
         life.on_stop(wire.wake)
-        await drive(ConfigPreloader(broker), wire, life.stopping, write_notes=lambda: _write_notes(broker))
+        notes = (broker.state.notes, broker.state.warnings)
+        _write_notes(broker)
+        await drive(
+            ConfigPreloader(broker), wire, life.stopping, notes=notes, write_notes=partial(_write_notes, broker)
+        )
 
 
 def _write_notes(broker: BrokerMachine) -> None:

@@ -9,7 +9,7 @@ starve the process's own work. Not here: ZeroMQ sockets (`transport.py`), decisi
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -84,11 +84,16 @@ class Traffic:
 
 
 async def drive(
-    machine: Machine, transport: "Transport", stopping: asyncio.Event, *, write_notes: Callable[[], None] = lambda: None
+    machine: Machine,
+    transport: "Transport",
+    stopping: asyncio.Event,
+    *,
+    notes: Sequence[Sized] = (),
+    write_notes: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process.
 
-    `write_notes` is called after each turn, to log what the machine noted.
+    `write_notes` is called after each turn that leaves something in one of the collections `notes` of the machine.
     """
 
     def turn(batch: list[Incoming]) -> float:
@@ -101,13 +106,17 @@ async def drive(
             for message in machine.tick(now):
                 transport.send(message)
             deadline = machine.deadline
-        write_notes()
+        if any(notes):
+            write_notes()
         return deadline - clock()
 
+    async def run() -> None:
+        left_s = machine.deadline - clock()
+        while not stopping.is_set():
+            left_s = turn(await transport.receive(left_s))
+
     transport.follow(turn)
-    left_s = machine.deadline - clock()
-    while not stopping.is_set():
-        left_s = turn(await transport.receive(left_s))
+    await asyncio.create_task(run())  # in its own task a message does not resume each coroutine that awaits the end
 
 
 class Transport:
@@ -120,8 +129,8 @@ class Transport:
         """The future that `receive` awaits; None while it does not wait."""
         self._yielded = True
         """Whether the event loop ran other callbacks since `receive` last returned messages at once."""
-        self._woken = True
-        """Whether an endpoint may have messages that no call of `_read` has found."""
+        self._ready: set[str] = set()
+        """Prefixes of endpoints that may have messages that no call of `_read` has found."""
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -131,7 +140,7 @@ class Transport:
         """Send messages for peers whose name begins with the prefix through this endpoint."""
         self._endpoints.append((prefix, endpoint))
         self._endpoints.sort(key=lambda entry: -len(entry[0]))
-        self._woken = True
+        self._ready.add(prefix)
 
     @property
     def dropped(self) -> int:
@@ -142,32 +151,43 @@ class Transport:
         """While `receive` waits, call this with messages that have `arrived`."""
         self._turn = turn
 
-    def wake(self) -> None:
-        """End the wait of `receive`, as there may be messages; call this in the loop's thread only."""
-        self._woken = True
+    def wake(self, prefix: str | None = None) -> None:
+        """End the wait of `receive`, as the endpoint with this prefix may have messages, or any endpoint if there is no
+        prefix; call this in the loop's thread only.
+        """
+        self._mark_ready(prefix)
+        self._end_wait()
+
+    def _mark_ready(self, prefix: str | None) -> None:
+        if prefix is None:
+            self._ready.update(one for one, _ in self._endpoints)
+        else:
+            self._ready.add(prefix)
+
+    def _end_wait(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def arrived(self) -> None:
-        """Process messages that arrived: at once, if `receive` waits; else at the next call of `receive`.
+    def arrived(self, prefix: str | None = None) -> None:
+        """Process messages that arrived at this endpoint: at once, if `receive` waits; else at its next call.
 
         To end the wait instead would take another turn of the event loop for each message, in each process it passes.
         """
+        self._mark_ready(prefix)
         waiting, turn = self._waiting, self._turn
-        self._woken = True
         if turn is None or waiting is None or waiting.done():
-            self.wake()
+            self._end_wait()
             return
         self._waiting = None
         try:
             left_s = turn(self._read())
-            if self._woken:  # the turn caused a message inside the process: the journal has written something
+            if self._ready:  # the turn caused a message inside the process: the journal has written something
                 left_s = turn(self._read())
         except Exception as error:
             waiting.set_exception(error)  # a defect: `receive` raises it
             return
         self._waiting = waiting
-        if self._woken or left_s <= 0:
+        if self._ready or left_s <= 0:
             waiting.set_result(None)
         else:
             self._wait_at_most(left_s)
@@ -195,17 +215,17 @@ class Transport:
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
     def _read(self) -> list[Incoming]:
-        if not self._woken:
-            return []
-        self._woken = False
+        ready, self._ready = self._ready, set()
         received: list[Incoming] = []
-        for _, endpoint in self._endpoints:
+        for prefix, endpoint in self._endpoints if ready else ():
+            if prefix not in ready:
+                continue
             size = count = 0
             while (incoming := endpoint.receive()) is not None:
                 received.append(incoming)
                 size, count = size + len(incoming.body), count + 1
                 if count == READ_MAX or size >= READ_BYTES_MAX:
-                    self._woken = True
+                    self._ready.add(prefix)
                     break
         self.traffic.waiting = len(received)
         self.traffic.received += len(received)
@@ -234,4 +254,4 @@ class Transport:
 
     def _time_out(self) -> None:
         self._timer_at, self._timer = float("inf"), None
-        self.wake()
+        self._end_wait()

@@ -43,7 +43,8 @@ GROUPS: Final = "groups"
 class PartitionHost:
     """Everything that a step of the journal can change.
 
-    For the log: `notes` at debug level, `announcements` at info level, and `warnings`.
+    For the log: `notes` at debug level, `announcements` at info level, and `warnings`. The service clears them, and
+    `new_settings`.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class PartitionHost:
         """Whether the partition is no longer configured, and only waits for the RM's acknowledgements."""
         self.settings: dict[str, str] = {}
         """The RM's settings (`extraConfig`), as received."""
+        self.new_settings: list[dict[str, str]] = []
+        """Settings that have taken effect, and whose log levels the service has not set yet."""
         self.capabilities: list[str] = []
         """The RM's capabilities."""
         self.extra = extra_config.DEFAULTS
@@ -307,6 +310,7 @@ class PartitionHost:
 
     def apply_settings(self) -> None:
         """Apply the RM's settings and capabilities."""
+        self.new_settings.append(self.settings)
         self.extra = extra_config.read(self.settings)
         self.events.resize(self.extra.event_ring_buffer_capacity)
         if self.partition is not None:

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,7 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     sys.setswitchinterval(SWITCH_S)
     wire = Transport()
     name, settings = worker_name(lease.partition, lease.epoch), arguments.settings
-    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wire.arrived)
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(wire.arrived, BROKER))
     heartbeats = asyncio.create_task(_send_heartbeats(lease, link, settings.heartbeat_s))
     try:
         start = await _start_worker(settings, lease, wire)
@@ -52,26 +53,33 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
         heartbeats.cancel()
     worker, journal = start.worker, start.journal
     wire.add(BROKER, link)
-    wire.add(GROUPS, GroupLookup(wake=wire.wake))
+    wire.add(GROUPS, GroupLookup(wake=partial(wire.wake, GROUPS)))
     if journal is not None:
         wire.add(JOURNAL, journal)
     wire.send(worker.make_hello())
     life.ready()
     life.on_stop(wire.wake)
-    levels = LogLevels()
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
     worker.process_families = lambda: [*process.collect(), *_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
 
+    levels = LogLevels()
+    levels.apply(worker.host.settings)
+    host = worker.host
+
     def write_notes() -> None:
-        levels.apply(worker.host.settings)
+        if host.new_settings:
+            levels.apply(host.settings)
+            host.new_settings.clear()
         _write_log(worker)
         _write_poisons(worker, journal)
         if worker.fatal_error:
             life.stop()
 
     try:
-        await drive(worker, wire, life.stopping, write_notes=write_notes)
+        notes = (host.notes, host.announcements, host.warnings, host.new_settings, worker.poisons)
+        write_notes()
+        await drive(worker, wire, life.stopping, notes=notes, write_notes=write_notes)
         for message in worker.stop(clock()):
             wire.send(message)
     finally:
@@ -106,8 +114,8 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
         _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
 
     def new_journal(worker: Worker) -> Journal:
-        bytes_max = settings.journal_max_bytes
-        return Journal(files, epoch=lease.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=bytes_max)
+        wake, bytes_max = partial(wire.wake, JOURNAL), settings.journal_max_bytes
+        return Journal(files, epoch=lease.epoch, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
 
     return await recover_or_start_empty(new_worker, new_journal, files, attempts)
 
@@ -175,16 +183,12 @@ class LogLevels:
     """The levels that the RM's settings have set; they are reset when the settings change."""
 
     def __init__(self) -> None:
-        self._settings: Mapping[str, str] = {}
         self._set: dict[str, int] = {}
         self._known: set[str] = set()
         """Every logger that was ever set; at most LOGGERS_MAX."""
 
     def apply(self, settings: Mapping[str, str]) -> None:
-        """Apply the levels in these settings; does nothing while they are the same object."""
-        if settings is self._settings:
-            return
-        self._settings = settings
+        """Apply the levels in these settings, and reset others that were set before."""
         base = base_level(settings)
         named = {name: level for name, level in logger_levels(settings).items() if self._may_set(name)}
         wanted = named if base is None else {CORE: base, **named}

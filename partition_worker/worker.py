@@ -386,8 +386,8 @@ class Worker:
         self._paused = last > 0
         if last:
             self.host.channel.suspend()
-        for lines in (self.host.notes, self.host.announcements, self.host.warnings):
-            lines.clear()
+        for pending in (self.host.notes, self.host.announcements, self.host.warnings, self.host.new_settings):
+            pending.clear()
 
     def stop(self, now: float) -> list[Outgoing]:
         """End the process with a snapshot, so that the next worker, maybe of another release, replays nothing. None is

@@ -3,6 +3,7 @@
 import logging
 import secrets
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     settings = arguments.settings
     credentials = TlsFiles(*settings.grpc_tls).credentials() if settings.grpc_tls else None
     transport = Transport()
-    inbox = Inbox(wake=transport.arrived)
+    inbox = Inbox(wake=partial(transport.arrived, GRPC))
     registry = GrpcRegistry(inbox.put)
     inbox.deliver = registry.receive
     stack = ExitStack()
@@ -49,7 +50,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     if authenticator is not None:
         authenticator.on_change = port.authorize_again
     native = _native(settings.native, transport, authenticator)
-    link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=transport.arrived)
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=partial(transport.arrived, BROKER))
     stack.callback(_memory_limit(settings.proxy_memory_max_bytes, life).close)
     guard = DescriptorGuard()
     stack.callback(guard.close)
@@ -65,7 +66,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
         machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
         transport.send(machine.hello())
         with closing(_report_metrics(machine, transport)):
-            await drive(machine, transport, life.stopping, write_notes=lambda: _write_notes(machine))
+            lines = machine.rate_limiter.log_lines
+            await drive(machine, transport, life.stopping, notes=[lines], write_notes=partial(_write_notes, lines))
         for message in machine.goodbye():
             transport.send(message)
     finally:
@@ -80,7 +82,7 @@ def _native(address: str, transport: Transport, authenticator: ZapAuthenticator 
     """Open the native port; None if it is off."""
     if address == OFF:
         return None
-    native = NativePort(address, prefix=NATIVE, wake=transport.wake, authenticator=authenticator)
+    native = NativePort(address, prefix=NATIVE, wake=partial(transport.wake, NATIVE), authenticator=authenticator)
     transport.add(NATIVE, native)
     return native
 
@@ -96,8 +98,7 @@ def _report_metrics(machine: Proxy, transport: Transport) -> ProcessMetrics:
     return process
 
 
-def _write_notes(machine: Proxy) -> None:
-    lines = machine.rate_limiter.log_lines
+def _write_notes(lines: list[str]) -> None:
     for line in lines:
         _log.warning("%s", line)
     lines.clear()

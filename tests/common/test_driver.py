@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -115,6 +116,32 @@ def test_messages_that_arrive_together_and_the_tick_after_them_have_one_time() -
 def test_a_defect_in_a_machine_ends_the_process() -> None:
     with pytest.raises(ValueError, match="a defect"):
         played(Machine(), ["a", "broken"], [])
+
+
+def test_notes_are_written_after_a_turn_that_left_some() -> None:
+    class Noting(Machine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.notes: list[str] = []
+
+        def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+            self.notes += [incoming.header.kind] * (incoming.header.kind != "silent")
+            return []
+
+    written: list[list[str]] = []
+
+    async def play() -> None:
+        machine, network = Noting(), Network(["silent"], ["a", "b"], ["silent"], ["c"])
+        notes = machine.notes
+
+        def write() -> None:
+            written.append(list(notes))
+            notes.clear()
+
+        await drive(machine, network, network.stopping, notes=[[], notes], write_notes=write)
+
+    asyncio.run(play())
+    assert written == [["a", "b"], ["c"]]
 
 
 def test_time_never_goes_back() -> None:
@@ -240,6 +267,22 @@ def test_messages_from_inside_the_process_arrive_like_others() -> None:
         assert await waiting == [Incoming("grpc:rm-1", HEADER, BODY)]
         transport.send(Outgoing("grpc:rm-1", HEADER, BODY))
         assert given == [Outgoing("grpc:rm-1", HEADER, BODY)]
+
+    play(story)
+
+
+def test_only_endpoints_that_may_have_messages_are_read() -> None:
+    async def story() -> None:
+        transport = Transport()
+        boxes = {name: Inbox(wake=partial(transport.wake, name)) for name in ("a", "b")}
+        for name, inbox in boxes.items():
+            transport.add(name, inbox)
+        assert await transport.receive(0) == []
+        boxes["b"]._waiting.append(Incoming("b", HEADER, BODY))
+        boxes["a"].put(Incoming("a", HEADER, BODY))
+        assert [one.source for one in await transport.receive(float("inf"))] == ["a"]
+        transport.wake()
+        assert [one.source for one in await transport.receive(float("inf"))] == ["b"]
 
     play(story)
 
