@@ -13,6 +13,7 @@ that an RM starts with, or one from the record. Checks that depend on the RM are
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -34,7 +35,7 @@ from common.messages import Header
 from common.names import READER
 from common.query_messages import ChangeConfig
 from common.rm_messages import RegisterResourceManager, UpdateConfiguration
-from common.wire import Incoming, Machine, Outgoing, WireError, decode_body
+from common.wire import Incoming, Outgoing, WireError, decode_body
 
 ANALYSES_MAX: Final = 2
 """Analyses in the cache: all RMs that use the watched file share one text."""
@@ -130,10 +131,12 @@ analyses: Final = AnalysisCache()
 
 
 class ConfigPreloader:
-    """A machine around the broker's that has large texts analysed before it passes their messages on."""
+    """Has the large texts in messages analysed before it passes the messages on to `handle_analysed`."""
 
-    def __init__(self, machine: Machine, cache: AnalysisCache = analyses) -> None:
-        self._machine = machine
+    def __init__(
+        self, handle_analysed: Callable[[Incoming, float], list[Outgoing]], cache: AnalysisCache = analyses
+    ) -> None:
+        self._handle_analysed = handle_analysed
         self._cache = cache
         self._waiting: deque[Incoming] = deque()
         """The text of the first one is being analysed."""
@@ -142,27 +145,20 @@ class ConfigPreloader:
         self._requests = 0
         """Texts sent to the child process so far."""
 
-    @property
-    def deadline(self) -> float:
-        return self._machine.deadline
-
-    def tick(self, now: float) -> list[Outgoing]:
-        return self._machine.tick(now)
-
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if incoming.source == READER:
             return self._handle_analysis(incoming, now)
         if self._waiting:
             kind = incoming.header.kind
             if kind not in ORDERED_KINDS and (kind != "Hello" or incoming.header.partition):
-                return self._machine.handle(incoming, now)
+                return self._handle_analysed(incoming, now)
             self._waiting.append(incoming)
             if len(self._waiting) <= WAITING_MAX:
                 return []
             waiting, self._waiting, self._text = self._waiting, deque(), ""
-            return [one for each in waiting for one in self._machine.handle(each, now)]
+            return [one for each in waiting for one in self._handle_analysed(each, now)]
         text = self._find_unknown_text(incoming)
-        return self._machine.handle(incoming, now) if text is None else self._request_analysis(text, incoming)
+        return self._handle_analysed(incoming, now) if text is None else self._request_analysis(text, incoming)
 
     def _handle_analysis(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the messages that waited for this analysis. An empty one means that the child process failed."""
@@ -170,12 +166,12 @@ class ConfigPreloader:
             return []
         with suppress(msgspec.MsgspecError):
             self._cache.add_encoded(self._text, incoming.body)
-        sends = self._machine.handle(self._waiting.popleft(), now)
+        sends = self._handle_analysed(self._waiting.popleft(), now)
         while self._waiting:
             text = self._find_unknown_text(self._waiting[0])
             if text is not None:
                 return [*sends, *self._request_analysis(text)]
-            sends += self._machine.handle(self._waiting.popleft(), now)
+            sends += self._handle_analysed(self._waiting.popleft(), now)
         self._text = ""
         return sends
 

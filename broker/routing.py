@@ -8,8 +8,10 @@
                    ChangeConfig       another configuration for an RM; ReadConfig is answered here
     any process    Heartbeat          answered with the incarnation of this broker
 
-Bodies of routed messages are not decoded, and the cost of routing does not grow with the number of RMs. Decisions about
-an RM are sent once they are durable. Not here: sockets (`service.py`), starting workers (the supervisor).
+Bodies of routed messages are not decoded, and routing needs only this module and the registry, so its cost does not
+grow with the number of RMs. Decisions about an RM are sent once they are durable.
+
+Not here: sockets (`service.py`), starting workers (the supervisor).
 """
 
 from collections.abc import Iterable
@@ -19,6 +21,7 @@ from msgspec.structs import replace
 
 from broker import config_updates, liveness, rm_sessions
 from broker.config_rollout import ConfigChanges
+from broker.config_validation import ConfigPreloader
 from broker.metrics import BrokerMetrics
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
@@ -86,6 +89,9 @@ class BrokerMachine:
         self._liveness.schedule(now)
         self._reported_leases: dict[str, int] | None = self._persistence.durable_leases()
         """The leases that the supervisor has received; None for a supervisor that has just connected."""
+        self._preloader = ConfigPreloader(self._handle_other)
+        self.deadline = self._find_deadline()
+        """When to call `tick`."""
 
     def _restore_rm(self, record: RmRecord, now: float) -> None:
         """Restore an RM after a restart. It counts as away until it resumes, so that it gets no new allocations."""
@@ -99,8 +105,7 @@ class BrokerMachine:
         self.registry.restore(session, record.leases, leave_by=now + config_updates.RETIRE_MAX_S)
         self.registry.away[record.rm] = now
 
-    @property
-    def deadline(self) -> float:
+    def _find_deadline(self) -> float:
         return min(
             self._changes.deadline,
             self.state.echo_barrier.deadline,
@@ -110,17 +115,21 @@ class BrokerMachine:
         )
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        header = incoming.header
+        kind = incoming.header.kind
+        if kind in _COMMANDS:
+            return self._route_to_worker(incoming)
+        if kind in _NEWS:
+            return self._route_to_proxy(incoming, now)
+        if kind == "Heartbeat":
+            return self._handle_heartbeat(incoming, now)
+        return self._preloader.handle(incoming, now)
+
+    def _handle_other(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        """Handle a message that is neither routed nor a heartbeat; the analysis of its text is in the cache."""
         try:
-            if header.kind in _COMMANDS:
-                return self._route_to_worker(incoming)
-            if header.kind in _NEWS:
-                return self._route_to_proxy(incoming, now)
-            if header.kind == "Heartbeat":
-                return self._handle_heartbeat(incoming, now)
             return self._finish(self._handle_control(incoming, now), now)
         except WireError as error:
-            return [build_refusal(incoming.source, header, "malformed", str(error))]
+            return [build_refusal(incoming.source, incoming.header, "malformed", str(error))]
 
     def tick(self, now: float) -> list[Outgoing]:
         """Check liveness, expire roll-outs, echoes and leaving partitions, and retry failed writes."""
@@ -158,6 +167,7 @@ class BrokerMachine:
         free = [one for rm in changed for one in self._persistence.persist(rm)]
         free += self._persistence.filter_outgoing([one for one in sends if one.to])
         self._liveness.schedule(now)
+        self.deadline = self._find_deadline()  # routed messages and heartbeats do not change it
         return [*free, *self._report_leases()]
 
     def _handle_recorded(self, rm: str, recorded: control_messages.Recorded, now: float) -> list[Outgoing]:

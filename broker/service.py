@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
-from broker.config_validation import ConfigPreloader
 from broker.record_file import RecordFile
 from broker.routing import BrokerMachine
 from broker.state import ConfigVersions
@@ -75,9 +74,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         life.on_stop(wire.wake)
         notes = (broker.state.notes, broker.state.warnings)
         _write_notes(broker)
-        await drive(
-            ConfigPreloader(broker), wire, life.stopping, notes=notes, write_notes=partial(_write_notes, broker)
-        )
+        await drive(broker, wire, life.stopping, notes=notes, write_notes=partial(_write_notes, broker))
 
 
 def _write_notes(broker: BrokerMachine) -> None:

@@ -29,8 +29,6 @@ LARGER = LARGE + "#"
 class Notebook:
     """A machine that writes down what it hears."""
 
-    deadline = 7.0
-
     def __init__(self) -> None:
         self.heard: list[str] = []
 
@@ -38,14 +36,11 @@ class Notebook:
         self.heard.append(f"{incoming.header.kind} {incoming.header.ref}")
         return [Outgoing("peer", incoming.header, b"")]
 
-    def tick(self, now: float) -> list[Outgoing]:
-        return [Outgoing("peer", Header(kind="Tick"), b"")]
-
 
 class Scene:
     def __init__(self) -> None:
         self.notebook, self.cache = Notebook(), AnalysisCache()
-        self.foresight = ConfigPreloader(self.notebook, self.cache)
+        self.foresight = ConfigPreloader(self.notebook.handle, self.cache)
 
     def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Outgoing]:
         header = Header(kind=type(message).__name__, ref=ref, partition=partition)
@@ -139,12 +134,6 @@ def test_what_cannot_be_read_as_a_message_is_the_machines() -> None:
     scene = Scene()
     scene.foresight.handle(Incoming("peer", Header(kind="ChangedFile"), b"\xc1" * PRELOAD_BYTES_MIN), 1.0)
     assert scene.notebook.heard == ["ChangedFile "]
-
-
-def test_time_is_the_machines_as_well() -> None:
-    scene = Scene()
-    assert scene.foresight.deadline == 7.0
-    assert [one.header.kind for one in scene.foresight.tick(8.0)] == ["Tick"]
 
 
 GOOD = "partitions:\n- name: default\n  queues:\n  - name: root\n    queues:\n    - name: {}\n"

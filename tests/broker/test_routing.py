@@ -3,9 +3,10 @@
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
+from broker.config_validation import PRELOAD_BYTES_MIN
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, Repeat, WorkersWanted
 from common.messages import Header, Message
-from common.names import FILE, RECORD
+from common.names import FILE, READER, RECORD
 from common.query_messages import (
     Actor,
     Answer,
@@ -55,6 +56,14 @@ def test_an_rm_without_a_configuration_gets_that_of_the_core() -> None:
     bench = BrokerBench()
     bench.call("")
     assert list(bench.broker.registry.slots) == [PARTITION]
+
+
+def test_a_registration_with_a_large_text_waits_for_its_analysis() -> None:
+    bench, text = BrokerBench(), ONE_QUEUE + "#" * PRELOAD_BYTES_MIN
+    [request] = bench.call(text)
+    assert (request.to, request.header.kind, request.body) == (READER, "ReadText", text.encode())
+    [leases] = bench.broker.handle(Incoming(READER, Header(kind="TextRead", ref="1"), b""), bench.now)
+    assert leases.header.kind == "WorkersWanted"
 
 
 def test_all_workers_must_vote_before_any_commits() -> None:
