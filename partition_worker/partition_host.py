@@ -162,7 +162,9 @@ class PartitionHost:
             if isinstance(effect.part, LogLine | IgnoredRelease):
                 (self.announcements if effect.part.for_operators else self.notes).append(effect.part.text)
         if self.partition is not None:
-            self.warnings += self.partition.nodes.predicates.take_complaints()
+            complaints = self.partition.nodes.predicates.complaints
+            self.warnings += complaints
+            complaints.clear()
             if happenings := self.partition.drain_events():
                 self.events.append_events(happenings, self.partition.now)
         return effects

@@ -116,9 +116,10 @@ def _add_new(
         raise _Refusal(f"allocation key {key} is in use by application {owner.application_id}")
     if objection := _find_objection(state, message):
         raise _Refusal(objection)
-    constraint = None
+    constraint, predicates = None, state.nodes.predicates
     try:
-        constraint = state.nodes.predicates.read_constraint(message.allocation_tags, key)
+        if message.allocation_tags or predicates.asks_manager:
+            constraint = predicates.read_constraint(message.allocation_tags, key)
     except ValueError as error:
         if node is None:  # an allocation with invalid tags is accepted without a constraint
             raise _Refusal(str(error)) from error

@@ -139,20 +139,20 @@ class Auditor:
         self.health = Health()
         """The findings of the latest complete round."""
         self._began = state.now
-        self._changed = False
+        self.has_changes = False
+        """Whether the partition may have changed since the latest round started."""
         self._found = Health()
         self._round: Iterator[_Look] | None = None
 
     def schedule_round(self, state: PartitionState) -> None:
-        """The partition may have changed: schedule another round."""
-        self._changed = True
-        if self._round is None and self.deadline == NEVER and self.every_s > 0:
+        """Schedule a round, unless the auditor is disabled; none may be scheduled or in progress."""
+        if self.every_s > 0:
             self.deadline = max(state.now, self._began + self.every_s)
 
     def check_slice(self, state: PartitionState) -> None:
         """Check the next slice of this round, or start a round."""
         if self._round is None:
-            self._began, self._changed, self._found = state.now, False, Health()
+            self._began, self.has_changes, self._found = state.now, False, Health()
             self._round = _check_objects(state, self._found)
         items = 0
         for look in self._round:
@@ -163,7 +163,7 @@ class Auditor:
                 return
         self.health, self._round, self.deadline = self._found, None, NEVER
         self.rounds += 1
-        if self._changed:
+        if self.has_changes:
             self.schedule_round(state)
 
     def _record_drift(self, state: PartitionState, look: _Look) -> None:

@@ -33,10 +33,10 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         return 0
     readiness = state.readiness
     readiness.refresh()
-    if (
-        state.reservation_index.is_check_due(readiness.retry_round)
-        or state.swap_candidates.first(readiness.retry_round) is not None
-    ):
+    index = state.reservation_index
+    if index.by_rank and index.is_check_due(readiness.retry_round):
+        return 0
+    if state.swap_candidates.first(readiness.retry_round) is not None:
         return 0
     batch, made = FastPathBatch(state), 0
     simple: dict[int, bool] = {}

@@ -50,11 +50,6 @@ class OutstandingAsks:
         self.seen = 0
         """Applications that earlier calls have checked since the last complete pass."""
 
-    def expect(self, state: PartitionState) -> None:
-        """Schedule a report after a change, if any ask is pending."""
-        if self.deadline == NEVER and is_positive(state.tree.root.pending):
-            self.deadline = state.now + REPORT_EVERY_S
-
     def report(self, state: PartitionState) -> None:
         """Report outstanding asks to the RM."""
         chosen = list(islice(_with_unreported_asks(state), self.seen, self.seen + APPLICATIONS_MAX))

@@ -17,6 +17,8 @@ from common.config.model import PartitionConfig
 from common.control_messages import GroupsFound
 from common.messages import Command
 from common.query_messages import Actor
+from common.resources import is_positive
+from common.wire import NEVER
 from partition_worker.engine import (
     administration,
     allocation_updates,
@@ -32,7 +34,7 @@ from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
-from partition_worker.engine.outstanding_asks import OutstandingAsks
+from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs, remove_empty_queues
@@ -74,14 +76,16 @@ class Partition(PartitionState):
     @property
     def next_change(self) -> float:
         """When the next timer is due, except the auditor's."""
+        index, verdicts = self.reservation_index, self.nodes.predicates.verdicts
+        has_questions = verdicts.numbers or verdicts.requested or verdicts.deferred
         return min(
             self.timers.deadline,
-            self.reservation_index.deadline,
+            index.deadline if index.by_rank else NEVER,
             self.cleanup_at,
             self.quota_check_at,
             self.outstanding.deadline,
             self.next_expiry,
-            self.nodes.predicates.verdicts.deadline,
+            verdicts.deadline if has_questions else NEVER,
         )
 
     @property
@@ -89,7 +93,7 @@ class Partition(PartitionState):
         """Whether all allocations are accounted for: not during a resynchronization, nor while reported allocations
         wait for a group lookup.
         """
-        return self.report is None and not self.pending_submissions.has_allocations
+        return self.report is None and not (self.pending_submissions.held and self.pending_submissions.has_allocations)
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Apply an update of the RM; each item succeeds or is refused on its own.
@@ -112,7 +116,7 @@ class Partition(PartitionState):
                 resync.end(self, command)
             case _:
                 raise TypeError(command)
-        self.auditor.schedule_round(self)
+        self._request_audit()
         self.idle = False
         return self.drain_effects()
 
@@ -123,7 +127,8 @@ class Partition(PartitionState):
         timers. Fewer decisions mean that nothing more can be scheduled now.
         """
         self.begin_step(now)
-        self._fire_timers(now)
+        if self.next_change <= now:
+            self._fire_timers(now)
         if budget:
             self.step_number += 1
             self._end_cycle(scheduling_cycle.run(self, budget) if self._may_schedule else 0, budget)
@@ -168,8 +173,14 @@ class Partition(PartitionState):
     def _end_cycle(self, made: int, budget: int) -> None:
         self.decided += made
         self.idle = made < budget
-        self.outstanding.expect(self)
-        self.auditor.schedule_round(self)
+        if self.outstanding.deadline == NEVER and is_positive(self.tree.root.pending):
+            self.outstanding.deadline = self.now + REPORT_EVERY_S
+        self._request_audit()
+
+    def _request_audit(self) -> None:
+        self.auditor.has_changes = True
+        if self.auditor.deadline == NEVER:
+            self.auditor.schedule_round(self)
 
     def audit(self, now: float) -> list[Effect]:
         """Verify the next objects. It changes nothing and is not a step."""

@@ -31,7 +31,7 @@ class ReservationIndex:
     """Every reservation, oldest first."""
 
     def __init__(self) -> None:
-        self._all: dict[int, Reservation] = {}
+        self.by_rank: dict[int, Reservation] = {}
         self.by_shape: dict[AskShape, _Groups] = {}
         """Reservations whose asks may run on any node."""
         self.candidates: _Groups = {}
@@ -44,14 +44,14 @@ class ReservationIndex:
         """The last retry round in which no reservation could be used."""
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self.by_rank)
 
     def __iter__(self) -> Iterator[Reservation]:
-        return iter(self._all.values())
+        return iter(self.by_rank.values())
 
     @property
     def oldest(self) -> Reservation | None:
-        return next(iter(self._all.values()), None)
+        return next(iter(self.by_rank.values()), None)
 
     @property
     def deadline(self) -> float:
@@ -61,12 +61,12 @@ class ReservationIndex:
 
     def insert(self, reservation: Reservation) -> None:
         """Add a new reservation, as a candidate."""
-        self._all[reservation.rank] = reservation
+        self.by_rank[reservation.rank] = reservation
         self._link(reservation)
 
     def remove(self, reservation: Reservation) -> None:
         """Remove a reservation that ended."""
-        del self._all[reservation.rank]
+        del self.by_rank[reservation.rank]
         self._unlink(reservation)
 
     def update(self, reservation: Reservation, shape: AskShape, keeps: Resources) -> None:
@@ -90,12 +90,12 @@ class ReservationIndex:
         _remove_from_group(self.candidates, reservation)
 
     def is_check_due(self, retry_round: int) -> bool:
-        """Whether any reservation may be usable in this retry round."""
-        return len(self._all) > 0 and (self.has_candidates or self.checked_round != retry_round)
+        """Whether any reservation may be usable in this retry round, if there are reservations."""
+        return self.has_candidates or self.checked_round != retry_round
 
     def restore(self, reservations: Iterable[Reservation], by_shape: Iterable[Reservation]) -> None:
         """Restore reservations from a snapshot, each in its order; the caller restores candidates and counters."""
-        self._all = {one.rank: one for one in reservations}
+        self.by_rank = {one.rank: one for one in reservations}
         for one in by_shape:
             self._link_shape(one)
 

@@ -66,7 +66,10 @@ def decide(state: PartitionState) -> Decision | None:
     if state.tree.root.maximum is None:
         return None
     state.readiness.refresh()
-    return decide_reserved(state) or gang_scheduling.decide_swap(state) or queue_traversal.decide(state)
+    decision: Decision | None = decide_reserved(state)
+    if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
+        decision = gang_scheduling.decide_swap(state)
+    return decision or queue_traversal.decide(state)
 
 
 def apply_decision(state: PartitionState, decision: Decision) -> None:
@@ -95,7 +98,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
 def decide_reserved(state: PartitionState) -> Allocate | Preempt | None:
     """Return the next decision for an ask with a reservation, or None if no reservation can be used now."""
     index, retry_round = state.reservation_index, state.readiness.retry_round
-    if not index.is_check_due(retry_round):
+    if not (index.by_rank and index.is_check_due(retry_round)):
         return None
     found = list(_on_reserved_nodes(state))
     if index.checked_round != retry_round:

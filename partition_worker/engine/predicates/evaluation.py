@@ -53,7 +53,8 @@ class Predicates:
         """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
         self.complained: dict[str, None] = {}
         """Names of the predicates that have raised exceptions."""
-        self._complaints: list[str] = []
+        self.complaints: list[str] = []
+        """Warnings about predicates, which the caller takes out."""
 
     def read_constraint(self, tags: Mapping[str, str], key: str) -> Constraint | None:
         """Return the constraint of an ask with these tags and this key.
@@ -154,11 +155,6 @@ class Predicates:
             if shape.constraint is None or shape.constraint.asked not in keys
         }
 
-    def take_complaints(self) -> list[str]:
-        """Return the warnings about predicates since the last call."""
-        complaints, self._complaints = self._complaints, []
-        return complaints
-
     # Private --------------------------------------------------------------------------------------------------------
 
     def _read(self, predicate: Predicate, tags: Mapping[str, str]) -> Hashable | None:
@@ -202,7 +198,7 @@ class Predicates:
         text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
         if predicate.name not in self.complained:
             self.complained[predicate.name] = None
-            self._complaints.append(f"{text}; this counts as a refusal, and is reported once")
+            self.complaints.append(f"{text}; this counts as a refusal, and is reported once")
         return text
 
 

@@ -373,7 +373,7 @@ def test_a_plug_in_that_breaks_refuses_and_the_worker_goes_on() -> None:
     one = Trial("root.a", plugins=[Broken()]).does(nodes("n1 memory=10"), apps("app-1 root.a"))
     one.does(tagged("a1", broken="yes"), tagged("a2"))
     assert one.running == ["a2 on n1"]
-    assert len(one.partition.nodes.predicates.take_complaints()) == 1
+    assert len(one.partition.nodes.predicates.complaints) == 1
 
 
 def test_the_best_of_the_nodes_that_admit_an_ask_is_kept_for_it() -> None:

@@ -170,4 +170,4 @@ def test_what_is_wrong_with_a_predicate_is_told_once() -> None:
     one.does(asks("app-1 a1 memory=4 tag.broken=yes"))
     predicates = twin(remember(one)).nodes.predicates
     one.does(nodes("n2 memory=9"))
-    assert predicates.take_complaints() == []
+    assert predicates.complaints == []
