@@ -239,7 +239,7 @@ def test_lives_and_epochs_never_come_again() -> None:
         world.settle()
         world.kill("rm-1_gpu")
         world.settle()
-        lives.append(world.facts["rm-1"].lives["rm-1_gpu"])
+        lives.append(world.facts["rm-1"].generations["rm-1_gpu"])
         assert world.facts["rm-1"].leases == {name: worker.epoch for name, worker in world.workers.items()}
         world.carry(rm.peer, rm.reconfigure(NEW))
         world.settle()
