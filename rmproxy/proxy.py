@@ -113,14 +113,30 @@ class Proxy:
             if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
                 session.is_away, session.resume_requested = True, False
                 sends.append(make_outgoing(BROKER, ManagerAway(), session.make_header("ManagerAway")))
-        return self.metrics.count_outgoing(sends)
+        return sends
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if incoming.source == BROKER:
-            return self.metrics.count_outgoing(self._handle_core(incoming, now))
+            return self._count_outgoing(self._handle_core(incoming, now))
         sends = self._handle_rm(incoming, now)
-        self.metrics.count_incoming(incoming.header.rm, incoming.body)
-        return self.metrics.count_outgoing(sends)
+        session = self.sessions.get(incoming.header.rm)
+        if session is not None:
+            session.traffic.messages_in += 1
+            session.traffic.bytes_in += len(incoming.body)
+        return self._count_outgoing(sends)
+
+    def _count_outgoing(self, sends: list[Outgoing]) -> list[Outgoing]:
+        """Count the messages that go to RMs; return all of them."""
+        for one in sends:
+            if one.to == BROKER:
+                continue
+            session = self.sessions.get(one.header.rm)
+            if session is not None:
+                session.traffic.messages_out += 1
+                session.traffic.bytes_out += len(one.body)
+            if one.header.kind == "Refused":
+                self.metrics.count_refusal(one.body)
+        return sends
 
     # From RMs -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +152,7 @@ class Proxy:
             return self._refuse(incoming, "unknown-session", reason, now)
         session.last_message_at = now
         sends = self._forward(incoming, session, now)
-        if sends and sends[-1].to == BROKER:
+        if incoming.source in self.rate_limiter.peers_with_invalid and sends and sends[-1].to == BROKER:
             self.rate_limiter.count_valid(incoming.source)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True

@@ -108,6 +108,16 @@ class PartitionWindow:
 
 
 @dataclass(slots=True)
+class RmTraffic:
+    """Messages of one RM (in) and to it (out), and the bytes of their bodies, for the metrics."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(slots=True)
 class RmSession:
     """One RM's session: which peer it belongs to, its partitions, and when its last message came."""
 
@@ -118,6 +128,8 @@ class RmSession:
     """Unix seconds."""
     windows: dict[str, PartitionWindow]
     """All and only its partitions, by normalised name."""
+    traffic: RmTraffic = field(default_factory=RmTraffic)
+    """Later sessions of the RM continue it."""
     leaving: dict[str, PartitionWindow] = field(default_factory=dict)
     """Partitions that were removed from the configuration and may still send last messages."""
     is_away: bool = False
@@ -171,7 +183,10 @@ def open_session(peer: str, header: Header, registered: Registered, before: RmSe
     windows = {name: _window(known.get(name), registered.lives.get(name, 0)) for name in registered.partitions}
     for window in windows.values():
         window.resume()
-    return RmSession(rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows)
+    traffic = RmTraffic() if before is None else before.traffic
+    return RmSession(
+        rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows, traffic=traffic
+    )
 
 
 def make_ref(header: Header, size: int) -> str:

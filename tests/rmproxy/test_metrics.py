@@ -5,6 +5,7 @@ from common.rm_messages import Allocation, AllocationRequest, Left, NodeInfo, No
 from common.wire import encode_body
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.proxy import BROKER, Proxy
+from rmproxy.rm_sessions import RmTraffic
 from tests.machines import PARTITION, RM, SESSION, arrives
 from tests.rmproxy.test_proxy import PEER, answered, called
 
@@ -15,7 +16,7 @@ def registered() -> Proxy:
     """A proxy with a registered RM, whose counters begin after the registration."""
     proxy = Proxy()
     answered(proxy, called(proxy))
-    proxy.metrics = ProxyMetrics(proxy.sessions)
+    proxy.metrics, proxy.sessions[RM].traffic = ProxyMetrics(proxy.sessions), RmTraffic()
     return proxy
 
 
@@ -54,7 +55,16 @@ def test_refusals_are_counted_by_code() -> None:
 def test_messages_of_unregistered_rms_are_not_counted() -> None:
     one = registered()
     one.handle(arrives(PEER, ASK, rm="anybody"), 0)
-    assert samples(one, "yunishard_rmproxy_messages_total") == {}
+    assert samples(one, "yunishard_rmproxy_messages_total") == {(RM, "in"): 0, (RM, "out"): 0}
+
+
+def test_later_sessions_of_an_rm_continue_its_counters() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
+    answered(one, called(one, session="another"))
+    counted = samples(one, "yunishard_rmproxy_messages_total")
+    assert counted[RM, "in"] == 2
+    assert counted[RM, "out"] == 2
 
 
 def test_the_counters_of_an_rm_go_with_it() -> None:
