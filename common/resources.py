@@ -4,7 +4,7 @@ Amounts are plain dicts from resource type to integer, because they are made and
 in a signature gives the meaning of a missing key: 0 in `Resources`, unlimited in a `Limit`. Sums do not wrap or
 saturate; `saturate` limits them to 64 bits where they leave the core.
 
-Not here: what a queue may still use (`engine/queues/headroom.py`).
+Not here: what a queue may still use (`engine/queues/queue.py`).
 """
 
 import re

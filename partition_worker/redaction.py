@@ -23,8 +23,7 @@ from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import Preemption
-from partition_worker.engine.queues.headroom import headroom
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, compute_headroom
 from partition_worker.engine.state import PartitionState, Rejection
 from partition_worker.engine.user_limits import Tracker
 from partition_worker.engine.user_resolution import User
@@ -146,7 +145,7 @@ class Visibility:
 
 def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     """A visible queue; only its name and position if the viewer has no right in it but in a queue below."""
-    return _redact_queue(one, headroom(one), visible, subtree=subtree, partition=partition)
+    return _redact_queue(one, compute_headroom(one), visible, subtree=subtree, partition=partition)
 
 
 def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:

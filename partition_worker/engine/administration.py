@@ -20,8 +20,8 @@ from partition_worker.engine import application_updates, events, ledger, lifecyc
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
+from partition_worker.engine.gang_scheduling import gang_objection
 from partition_worker.engine.node_updates import remove_node
-from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_resolution import User

@@ -15,7 +15,7 @@ from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Keys, Pair
-from partition_worker.engine.queues.headroom import start_quota_timers
+from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState
 from partition_worker.engine.user_resolution import HELD_MAX, HeldUpdate
 

@@ -22,8 +22,7 @@ from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.queues import headroom
-from partition_worker.engine.queues.queue import ALLOCATION_BATCH, exchange_priority
+from partition_worker.engine.queues.queue import ALLOCATION_BATCH, exchange_priority, has_room, settle_pending
 from partition_worker.engine.state import Allocate, PartitionState
 
 
@@ -47,7 +46,7 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         ask, shape = group.head, group.shape
         if not (simple[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
             break
-        if not headroom.has_room(application.queue, shape.amounts):
+        if not has_room(application.queue, shape.amounts):
             break
         node = state.nodes.first_fit(shape, application)
         if node is None:
@@ -89,7 +88,7 @@ class FastPathBatch:
         priority = asks.priority
         del application.requests[ask.key]
         asks.remove(ask)
-        headroom.settle(application.queue, amount)
+        settle_pending(application.queue, amount)
         ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
         state.nodes.bind(application, ask, node)
         state.running_allocations += 1
@@ -130,7 +129,7 @@ def plan_batch(state: PartitionState, application: Application, group: AskGroup,
     if group.kind.standing is not Standing.OPEN or shape.required_node:
         return
     for _ in range(most):
-        fits = account.has_room(shape.amounts) and headroom.has_room(application.queue, shape.amounts)
+        fits = account.has_room(shape.amounts) and has_room(application.queue, shape.amounts)
         node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
         if node is None:
             return

@@ -22,11 +22,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from common import event_codes, rm_messages
-from common.resources import fits, is_zero, text
+from common.messages import Resources
+from common.resources import Limit, fits, is_positive, is_zero, permits, text, tighten
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
 from partition_worker.engine.ledger import may_swap, release_placeholders
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState, Release, Replace
 
 REFUSED_MAX: Final = 64
@@ -125,6 +127,31 @@ def unwind_swap(state: PartitionState, application: Application, ask: Allocation
     ledger.undo_swap(state, application, ask)
     if application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
+
+
+# Queues of gangs ---------------------------------------------------------------------------------------------------
+
+
+def gang_objection(leaf: Queue, application_id: str, gang: Resources) -> str:
+    """Why the leaf cannot run a gang with these placeholders in total; empty if it can. Its queues need a fixed order,
+    or two gangs could block each other for ever; the cluster may grow, so its size does not count.
+    """
+    if not is_positive(gang):
+        return ""
+    if leaf.policies.application_sort == "fair":
+        return (
+            f"queue {leaf.path} cannot run application {application_id} with task group request: unsupported sort type"
+        )
+    maximum: Limit | None = None
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            maximum = tighten(maximum, level.maximum)
+    if maximum is None or permits(maximum, gang):
+        return ""
+    return (
+        f"queue {leaf.path} cannot fit application {application_id}: "
+        f"task group request {text(gang)} larger than max queue allocation {text(maximum)}"
+    )
 
 
 # Placeholder timeouts -------------------------------------------------------------------------------------------------

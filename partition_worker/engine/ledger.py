@@ -12,14 +12,16 @@ from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.queues import headroom
 from partition_worker.engine.queues.queue import (
     Queue,
+    add_to_total,
     count_allocating,
     count_running,
     discount_allocating,
     discount_running,
     exchange_priority,
+    settle_pending,
+    subtract_from_total,
 )
 from partition_worker.engine.state import PartitionState
 
@@ -37,7 +39,7 @@ def remove_ask(
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
     _withdraw_ask(state, application, ask)
-    headroom.subtract(application.queue, "pending", ask.resources)
+    subtract_from_total(application.queue, "pending", ask.resources)
     del state.allocations[ask.key]
     if ask.placeholder:
         count_placeholder_end(state, application, ask)
@@ -48,7 +50,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
     told, kept = state.event_count, ask.reserved
     _withdraw_ask(state, application, ask)
-    headroom.settle(application.queue, ask.resources)
+    settle_pending(application.queue, ask.resources)
     _bind(state, application, ask, node)
     if kept:
         state.sort_events(told, events.OF_KEPT)
@@ -58,7 +60,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
         count_placeholder(state, application, allocation)
-    headroom.add(application.queue, "allocated", allocation.resources)
+    add_to_total(application.queue, "allocated", allocation.resources)
     _bind(state, application, allocation, node)
 
 
@@ -131,7 +133,7 @@ def begin_swap(
     then, but on a different node the ask already takes room.
     """
     _withdraw_ask(state, application, ask)
-    headroom.subtract(application.queue, "pending", ask.resources)
+    subtract_from_total(application.queue, "pending", ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
@@ -163,7 +165,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
         state.nodes.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
-    headroom.add(application.queue, "allocated", ask.resources)
+    add_to_total(application.queue, "allocated", ask.resources)
     _count(state, application, ask)
     events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
     events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
@@ -191,14 +193,14 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     assert not allocation.released, allocation.key
     allocation.preempted = True
     application.withdraw_placeholder(allocation)
-    headroom.add(application.queue, "preempting", allocation.resources)
+    add_to_total(application.queue, "preempting", allocation.resources)
 
 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
-    headroom.subtract(application.queue, "pending", ask.resources)
+    subtract_from_total(application.queue, "pending", ask.resources)
     application.resize_ask(ask, dict(resources))
-    headroom.add(application.queue, "pending", ask.resources)
+    add_to_total(application.queue, "pending", ask.resources)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
     if ask.held:
@@ -216,9 +218,9 @@ def resize_allocation(
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
     if allocation.key in application.allocations:
-        headroom.add(application.queue, "allocated", delta)
+        add_to_total(application.queue, "allocated", delta)
         if allocation.preempted:
-            headroom.add(application.queue, "preempting", delta)
+            add_to_total(application.queue, "preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
     allocation.resize(dict(resources))
@@ -246,9 +248,9 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     allocating = discount_allocating(before, name)
     state.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
-    headroom.subtract(before, "preempting", preempting)
-    headroom.subtract(before, "allocated", application.charged)
-    headroom.subtract(before, "pending", application.pending)
+    subtract_from_total(before, "preempting", preempting)
+    subtract_from_total(before, "allocated", application.charged)
+    subtract_from_total(before, "pending", application.pending)
     exchange_priority(before, priority, None)
     state.usage.decrease(application, dict(application.charged))
     lifecycle.drop_account(state, application)
@@ -266,9 +268,9 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
         if not counted:
             state.usage.discount(application)
     exchange_priority(leaf, None, priority)
-    headroom.add(leaf, "pending", application.pending)
-    headroom.add(leaf, "allocated", application.charged)
-    headroom.add(leaf, "preempting", preempting)
+    add_to_total(leaf, "pending", application.pending)
+    add_to_total(leaf, "allocated", application.charged)
+    add_to_total(leaf, "preempting", preempting)
     if allocating:
         count_allocating(leaf, name)
     state.readiness.touch(before)
@@ -287,7 +289,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
     before = application.asks.priority
     application.add_ask(ask)
     state.allocations[ask.key] = ask
-    headroom.add(application.queue, "pending", ask.resources)
+    add_to_total(application.queue, "pending", ask.resources)
     _update_order(state, application, before)
     if ask.held:
         offer_swap(state, application, ask)
@@ -308,9 +310,9 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
         _unbind(state, application, node, allocation)
-    headroom.subtract(application.queue, "allocated", allocation.resources)
+    subtract_from_total(application.queue, "allocated", allocation.resources)
     if allocation.preempted:
-        headroom.subtract(application.queue, "preempting", allocation.resources)
+        subtract_from_total(application.queue, "preempting", allocation.resources)
     application.remove_allocation(allocation)
     application.record_usage(allocation, instance_type, int(state.now * 1e9))
     state.usage.decrease(application, allocation.resources)

@@ -23,8 +23,7 @@ from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.preemption import attempts
-from partition_worker.engine.queues.headroom import has_room
-from partition_worker.engine.queues.queue import Queue, may_start
+from partition_worker.engine.queues.queue import Queue, has_room, may_start
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Reserve
 from partition_worker.engine.unschedulable_asks import Wait
 from partition_worker.engine.user_limits import UsageAccount

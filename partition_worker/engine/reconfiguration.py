@@ -25,7 +25,7 @@ from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain, RuleError
-from partition_worker.engine.queues.headroom import QuotaTerms, quota_preemption_time
+from partition_worker.engine.preemption.quota_enforcement import QuotaTerms, quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
 from partition_worker.engine.queues.tree import (
     Heritage,

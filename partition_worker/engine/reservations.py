@@ -11,7 +11,7 @@ from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node, Reservation
-from partition_worker.engine.queues import headroom
+from partition_worker.engine.queues.queue import add_kept, subtract_kept
 from partition_worker.engine.state import PartitionState
 
 
@@ -47,7 +47,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     events.record_on_node(state, node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.remove(reservation)
     if reservation.keeps:
-        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
+        subtract_kept(reservation.leaf, reservation.keeps)
         reservation.keeps = {}
         for application_id in state.preemptions.end_pause(ask):
             if application_id in state.applications:
@@ -80,8 +80,8 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
         cancel(state, reservation)
         return
     if reservation.keeps:
-        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
-        headroom.keep(reservation.leaf, ask.resources)
+        subtract_kept(reservation.leaf, reservation.keeps)
+        add_kept(reservation.leaf, ask.resources)
     state.reservation_index.update(reservation, ask.shape, ask.resources if reservation.keeps else {})
     state.readiness.retry_parked()  # other nodes may have room for it now
 
@@ -98,4 +98,4 @@ def keep_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
     state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
-    headroom.keep(reservation.leaf, reservation.keeps)
+    add_kept(reservation.leaf, reservation.keeps)

@@ -22,8 +22,7 @@ from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.queues.headroom import has_room
-from partition_worker.engine.queues.queue import count_allocating, may_start
+from partition_worker.engine.queues.queue import count_allocating, has_room, may_start
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
 
 SINGLE_DECISIONS: Final = 4

@@ -20,8 +20,7 @@ from typing import NamedTuple
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Key, Order, Ranks
-from partition_worker.engine.queues.headroom import allows
-from partition_worker.engine.queues.queue import Queue, is_limited
+from partition_worker.engine.queues.queue import Queue, is_limited, is_within_maximum
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool]
@@ -61,7 +60,7 @@ class ParkedQueues:
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
         self.checked_rounds[child.rank] = retry_round
-        if any(allows(child, shape.amounts) for shape, _ in self.waits.get(child.rank, ())):
+        if any(is_within_maximum(child, shape.amounts) for shape, _ in self.waits.get(child.rank, ())):
             ready.hand_over(child, self.children[child.parent.rank])
         else:
             ready.drop(child)

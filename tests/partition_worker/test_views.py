@@ -28,8 +28,7 @@ from partition_worker.engine import ledger
 from partition_worker.engine.application import TaskGroup
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.headroom import headroom
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, compute_headroom
 from partition_worker.views import Shown
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
@@ -40,7 +39,7 @@ START_NS = int(START_S) * 10**9
 
 
 def queue_view(one: Queue, *, subtree: bool, partition: str) -> QueueView:
-    return views.build_queue_view(one, headroom(one), subtree=subtree, partition=partition)
+    return views.build_queue_view(one, compute_headroom(one), subtree=subtree, partition=partition)
 
 
 def trial(queues: str = "root.a max=memory:8 guaranteed=memory:2") -> Trial:

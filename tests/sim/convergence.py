@@ -16,7 +16,7 @@ from common.wire import decode_body
 from partition_worker.engine.application import ACTIVE, Application, AppState
 from partition_worker.engine.auditor import find_violations
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.headroom import has_room
+from partition_worker.engine.queues.queue import has_room
 from partition_worker.worker import Worker
 from tests.sim.auditor import Violation
 from tests.sim.rm import ResourceManager

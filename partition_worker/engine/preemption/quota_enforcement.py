@@ -7,22 +7,21 @@ A queue never gives up more than its excess, and never falls below a guarantee o
 a best effort: allocations are taken whole, and an allocation that would take too much is skipped. Priorities, fences
 and `preemption.policy` do not count, and allocations that did not agree to be preempted are taken too.
 
-`queues/headroom.py` decides when a queue is due.
+A lowered maximum, or a charge without a check, starts the delay of a queue; the end of this file has these rules.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import NOTHING, describe_amount, less, minus, permits, total_of
+from common.resources import NOTHING, Limit, describe_amount, equal, less, minus, permits, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.queues.fair_share import descending_shares
-from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, exceeds_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
@@ -174,3 +173,61 @@ def _surplus(child: Queue) -> Resources:
     if permits(child.guaranteed, child.allocated):
         return NOTHING
     return {kind: abs(amount) for kind, amount in less(child.guaranteed, child.allocated).items()}
+
+
+# Times of quota preemption --------------------------------------------------------------------------------------------
+
+NO_QUOTA_PREEMPTION = 0.0
+"""No quota preemption is due."""
+
+
+class QuotaTerms(NamedTuple):
+    """The settings of a queue that decide about quota preemption."""
+
+    maximum: Limit | None
+    delay_s: float
+    """0 disables it."""
+
+
+def quota_preemption_time(
+    before: QuotaTerms, after: QuotaTerms, *, allocated: Resources, at: float, now: float
+) -> float:
+    """When quota preemption of a reconfigured queue starts, in Unix seconds, if it was to start `at` before;
+    NO_QUOTA_PREEMPTION if never.
+
+    As in YuniKorn, a new maximum counts as raised, and a change that raises some types and lowers others changes
+    nothing.
+    """
+    if not after.delay_s or not after.maximum or permits(after.maximum, allocated):
+        return NO_QUOTA_PREEMPTION
+    old, new = before.maximum or {}, after.maximum
+    same = before.maximum is not None and equal(old, new)
+    if not same and not _at_least(old, new) and not _at_least(new, old):
+        return at
+    if at:
+        return at + after.delay_s - before.delay_s
+    lowered = not same and _at_least(old, new)
+    return now + after.delay_s if lowered or (same and not before.delay_s) else NO_QUOTA_PREEMPTION
+
+
+def exceeds_maximum(queue: Queue) -> bool:
+    """Whether the queue uses more than its maximum."""
+    return queue.maximum is not None and not permits(queue.maximum, queue.allocated)
+
+
+def start_quota_timers(leaf: Queue, now: float) -> bool:
+    """After a charge without a check: start the delay of each queue on the path that exceeds its maximum. Returns
+    whether there is one.
+    """
+    found = False
+    for level in leaf.ancestry():
+        delay_s = level.policies.quota_preemption_delay_s
+        if level.managed and delay_s and not level.quota_preemption_at and exceeds_maximum(level):
+            level.quota_preemption_at = now + delay_s
+            found = True
+    return found
+
+
+def _at_least(left: Limit, right: Limit) -> bool:
+    """Whether every type is at least as large; a missing one is 0."""
+    return all(left.get(kind, 0) >= right.get(kind, 0) for kind in {**left, **right})

@@ -1,7 +1,8 @@
-"""A queue: its settings, its sums, the priority it exports, and its count of running applications.
+"""A queue: its settings, the priority it exports, its count of running applications, its sums and its headroom.
 
-One class serves parents and leaves, because a configuration may turn one into the other. Resource accounting is in
-`headroom.py`, the order of queues in `fair_share.py`, configuration, edges and lookup in `tree.py`. A property that
+One class serves parents and leaves, because a configuration may turn one into the other. The functions below it charge
+or check a leaf and every queue above it; they cost the depth of the tree. Limits of users and room on nodes are
+separate. The order of queues is in `fair_share.py`, configuration, edges and lookup in `tree.py`. A property that
 cannot be parsed means the default; `common/config` reports it.
 """
 
@@ -16,8 +17,8 @@ from common.config.properties import parse_allocation_batch, parse_backoff_attem
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
-from common.resources import Limit
-from partition_worker.engine.ask_shapes import AskShape
+from common.resources import NOTHING, Limit, add_to, drop_zeros, is_positive, is_zero, less, take_from, tighten
+from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.order import Order
 from partition_worker.engine.user_resolution import User
 
@@ -368,3 +369,101 @@ def discount_running(leaf: Queue) -> None:
     for level in leaf.ancestry():
         level.running -= 1
         assert level.running >= 0, level.path
+
+
+# Resources ------------------------------------------------------------------------------------------------------------
+
+Total = Literal["allocated", "pending", "preempting"]
+"""The sum of native allocations, of asks without a node, or of preempted allocations."""
+
+
+def has_room(leaf: Queue, amounts: Amounts, kept: Resources = NOTHING) -> bool:
+    """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
+
+    A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
+    available; `kept` is the room kept for this ask.
+    """
+    queue: Queue | None = leaf
+    while queue is not None:
+        maximum = queue.maximum
+        if maximum is not None:
+            allocated = queue.allocated
+            for kind, value in amounts:
+                if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
+                    return False
+            if queue.kept and not _leaves_kept(queue, amounts, kept):
+                return False
+        queue = queue.parent
+    return True
+
+
+def is_within_maximum(queue: Queue, amounts: Amounts) -> bool:
+    """Whether this very queue would stay within its maximum, ignoring kept room."""
+    maximum, allocated = queue.maximum or {}, queue.allocated
+    return not any(
+        value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in amounts
+    )
+
+
+def _leaves_kept(queue: Queue, amounts: Amounts, own: Resources) -> bool:
+    """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room of
+    victims that are still leaving counts as free, or each such ask would wait for the victims of all.
+    """
+    maximum, allocated, leaving = queue.maximum, queue.allocated, queue.preempting if own else NOTHING
+    assert maximum is not None, queue.path
+    for kind, value in amounts:
+        others = queue.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
+        if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
+            return False
+    return True
+
+
+def add_kept(leaf: Queue, amount: Resources) -> None:
+    """Keep room for one ask, below all queues of the path. The root keeps none: there the node is reserved."""
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            add_to(level.kept, amount)
+
+
+def subtract_kept(leaf: Queue, amount: Resources) -> None:
+    """Undo `add_kept`."""
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            take_from(level.kept, amount)
+            level.kept = drop_zeros(level.kept)
+            assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
+
+
+def compute_headroom(queue: Queue) -> Limit | None:
+    """The headroom of the queue, per type; None is unlimited."""
+    room: Limit | None = None
+    for level in queue.ancestry():
+        if level.maximum is not None:
+            room = tighten(room, less(level.maximum, level.allocated))
+    return room
+
+
+def add_to_total(leaf: Queue, total: Total, amount: Resources) -> None:
+    """Add an amount to a sum of every queue of the path, whether or not there is room."""
+    for level in leaf.ancestry():
+        add_to(getattr(level, total), amount)
+
+
+def subtract_from_total(leaf: Queue, total: Total, amount: Resources) -> None:
+    """Subtract an amount from a sum of every queue of the path; no sum may become negative."""
+    for level in leaf.ancestry():
+        amounts = getattr(level, total)
+        for kind, value in amount.items():
+            left = amounts[kind] = amounts.get(kind, 0) - value
+            assert left >= 0, (level.path, total, amounts, amount)
+
+
+def settle_pending(leaf: Queue, amount: Resources) -> None:
+    """Turn a pending amount into an allocated one: in one walk."""
+    amounts = tuple(amount.items())
+    for level in leaf.ancestry():
+        pending, allocated = level.pending, level.allocated
+        for kind, value in amounts:
+            left = pending[kind] = pending.get(kind, 0) - value
+            assert left >= 0, (level.path, pending, amount)
+            allocated[kind] = allocated.get(kind, 0) + value

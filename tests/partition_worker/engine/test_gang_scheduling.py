@@ -6,7 +6,7 @@ from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from partition_worker.engine import scheduling_cycle
 from partition_worker.engine.application import AppState, TaskGroup
-from partition_worker.engine.gang_scheduling import placeholder_timeout_s
+from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.state import Event, LogLine, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
@@ -839,3 +839,41 @@ def test_a_resized_ask_is_compared_with_placeholders_anew() -> None:
     two = trial().does(asks("app-1 p1 memory=500 placeholder group=g", "app-1 r1 memory=6 group=g"))
     two.does(asks("app-1 r1 memory=4 group=g"), asks("app-1 p2 memory=5 placeholder group=g"))
     assert two.told()[-1] == "p2 released (PLACEHOLDER_REPLACED: replacing allocationKey: r1)"
+
+
+# Queues of gangs ------------------------------------------------------------------------------------------------------
+
+
+def objections(queues: str, **gang: int) -> str:
+    return gang_objection(Trial(queues).queue("root.a.b"), "app-1", gang)
+
+
+def test_without_placeholders_any_leaf_will_do() -> None:
+    fair = "root.a.b application.sort.policy=fair max=memory:1"
+    assert objections(fair) == ""
+    assert objections(fair, memory=0) == ""
+    assert objections(fair, memory=10, vcore=-1) == ""
+
+
+def test_the_leaf_is_sorted_first_in_first_out() -> None:
+    assert objections("root.a.b", memory=10) == ""
+    assert objections("root.a.b application.sort.policy=stateaware", memory=10) == ""
+    assert objections("root.a.b application.sort.policy=fair", memory=10) == (
+        "queue root.a.b cannot run application app-1 with task group request: unsupported sort type"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queues", "most"),
+    [
+        ("root.a.b max=memory:9", "map[memory:9]"),
+        ("root.a max=memory:9; root.a.b", "map[memory:9]"),
+        ("root.a max=memory:9,gpu:4; root.a.b max=memory:20,gpu:5", "map[gpu:4 memory:9]"),
+    ],
+)
+def test_it_fits_what_the_queues_of_the_path_may_ever_have(queues: str, most: str) -> None:
+    assert objections(queues, memory=9, vcore=100) == ""
+    assert objections(queues, memory=10, vcore=100) == (
+        "queue root.a.b cannot fit application app-1: "
+        f"task group request map[memory:10 vcore:100] larger than max queue allocation {most}"
+    )
