@@ -1,6 +1,6 @@
 """Drives a session with the core in an asyncio event loop: the socket, the timers, and requests for a state dump.
 
-Not here: what to send and what a message means (`session.py`), when to reconnect (`liveness.py`).
+Not here: what to send, what a message means, and when to reconnect (`session.py`).
 """
 
 import asyncio
@@ -18,9 +18,8 @@ from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDum
 from common.session import EncodedMessage
 from common.wire import BODY_BYTES_MAX, NEVER, encode_frames
 from yunishard.exceptions import ConnectFailed, KeyRefused
-from yunishard.liveness import Liveness
 from yunishard.results import Result
-from yunishard.session import READ_AHEAD_MESSAGES, ClientSession
+from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Liveness
 
 StateDump = Callable[[], str | Awaitable[str]]
 """Returns the state of the RM as the text of a JSON object. It is called in a thread of its own, one call at a time. It

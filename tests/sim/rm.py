@@ -43,7 +43,7 @@ from common.session import EncodedMessage, Session, SessionState
 from common.wire import NEVER, Incoming, Outgoing, WireError
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
-from yunishard.liveness import Liveness
+from yunishard.session import Liveness
 
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor
