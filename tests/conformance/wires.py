@@ -9,9 +9,10 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
+from msgspec.structs import force_setattr
 
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from rmproxy import grpc_conversion
@@ -19,6 +20,8 @@ from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from yunishard.client import ResourceManager
 from yunishard.exceptions import RegistrationRefused
+
+_News = TypeVar("_News", NodeResponse, ApplicationResponse, AllocationResponse)
 
 REGISTER_S: Final = 30.0
 UNANSWERED: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
@@ -167,7 +170,7 @@ class NativeWire:
         with contextlib.suppress(asyncio.CancelledError):
             async for _, news in self._rm.results():
                 if isinstance(news, NodeResponse | ApplicationResponse | AllocationResponse):
-                    self._hear(grpc_conversion.write_response(news))
+                    self._hear(grpc_conversion.write_response(_as_sent(news)))
             return
         self.failed = [True] * len(STREAMS)
 
@@ -175,3 +178,17 @@ class NativeWire:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _as_sent(news: _News) -> _News:
+    """The response as the core sent it: the SDK sets the partition's name in items that have none on the wire."""
+    match news:
+        case NodeResponse():
+            items = [*news.accepted, *news.rejected]
+        case ApplicationResponse():
+            items = [*news.accepted, *news.rejected, *news.updated]
+        case AllocationResponse():
+            items = [*news.new, *news.rejected_allocations]
+    for item in items:
+        force_setattr(item, "partition_name", "")
+    return news
