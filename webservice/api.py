@@ -247,7 +247,8 @@ async def _serve(request: Request, root: Path) -> Response:
     found = await asyncio.to_thread(serve_file, root, request.scope["path"], _join_headers(request))
     if found is None:
         return _refuse_path()
-    headers = dict(found.headers)
+    assert isinstance(found.body, bytes), "files are read as a whole"
+    headers = {"Content-Type": found.content_type, **found.headers}
     if request.method == "HEAD":
         return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
     return await _respond_whole(request, found.body, found.status, headers)

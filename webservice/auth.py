@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -224,29 +224,22 @@ def _refuse_caller(reason: str) -> RequestError:
     return RequestError(403, f"The caller is unknown: {reason}")
 
 
+@dataclass(slots=True)
 class LoopbackUsers:
-    """Identifies callers on this machine by the owner of their socket. Nothing that the request claims counts.
+    """Identifies callers on this machine by the owner of their socket. Nothing that the request claims counts."""
 
-    Args:
-        scheduler_admins: The scheduler administrators, besides `own_uid`.
-        own_uid: The user that this process runs as.
-        tables: Returns the kernel's tables.
-        account: Looks a user ID up.
-    """
-
-    def __init__(
-        self,
-        scheduler_admins: Acl = NOBODY,
-        *,
-        own_uid: int | None = None,
-        tables: Callable[[], list[str]] = read_socket_tables,
-        account: Callable[[int], Identity] = look_up_account,
-    ) -> None:
-        self._admins = scheduler_admins
-        self._own_uid = os.getuid() if own_uid is None else own_uid
-        self._tables = tables
-        self._account = account
-        self._threads = ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="accounts")
+    admins: Acl = NOBODY
+    """The scheduler administrators, besides `own_uid`."""
+    _: KW_ONLY
+    own_uid: int = field(default_factory=os.getuid)
+    """The user that this process runs as."""
+    tables: Callable[[], list[str]] = read_socket_tables
+    """Returns the kernel's tables."""
+    account: Callable[[int], Identity] = look_up_account
+    """Looks a user ID up."""
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="accounts"), init=False
+    )
 
     async def find_owner(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
         """The user who owns the client end of a connection.
@@ -269,10 +262,10 @@ class LoopbackUsers:
     def _look_up(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
         uid = self._find_uid(client, server)
         try:
-            known = self._account(uid)
+            known = self.account(uid)
         except OSError as error:
             raise _refuse_caller(f"the account of user {uid} cannot be looked up: {error}; try again") from None
-        is_admin = uid == self._own_uid or self._admins.allows(known.user, known.groups)
+        is_admin = uid == self.own_uid or self.admins.allows(known.user, known.groups)
         return Actor(user=known.user, groups=list(known.groups), scheduler_admin=is_admin)
 
     def _find_uid(self, client: tuple[str, int], server: tuple[str, int]) -> int:
@@ -283,7 +276,7 @@ class LoopbackUsers:
         if not remote.address.is_loopback:
             raise _refuse_caller(f"the request came from {remote.address}; {_NEXT}")
         try:
-            tables = self._tables()
+            tables = self.tables()
         except OSError as error:
             raise _refuse_caller(f"the owner of the connection cannot be looked up: {error}") from None
         found = [uid for table in tables for uid in credentials.socket_owners(table, local=remote, remote=local)]
@@ -297,8 +290,6 @@ class LoopbackUsers:
 
 # Authorization --------------------------------------------------------------------------------------------------------
 
-AUTHENTICATION_OFF: Final = Authenticator()
-
 LOGGED_A_MINUTE_MAX: Final = 10
 """Log lines about refused requests; further ones are counted."""
 
@@ -306,40 +297,33 @@ HOST_LENGTH_MAX: Final = 255
 """Characters of a header `Host` that an error repeats; a valid name is not longer."""
 
 
+@dataclass(slots=True)
 class Authorizer:
-    """Identifies and authorizes callers.
+    """Identifies and authorizes callers."""
 
-    Args:
-        users: Identifies users of this machine, while authentication is off.
-        authenticator: The methods of authentication.
-        admins: The scheduler administrators, while authentication is on.
-        origins: Origins of other sites whose pages may use the API.
-        hosts: Names of this server, in lower case.
-    """
-
-    def __init__(
-        self,
-        users: LoopbackUsers,
-        authenticator: Authenticator = AUTHENTICATION_OFF,
-        *,
-        admins: Acl = NOBODY,
-        origins: tuple[str, ...] = (),
-        hosts: tuple[str, ...] = (),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._users = users
-        self._authenticator = authenticator
-        self._admins = admins
-        self._origins = origins
-        self._hosts = hosts
-        self._clock = clock
-        self._minute, self._logged, self._unlogged = 0, 0, 0
-        """The minute of the latest refusal, and how many refusals of that minute are in the log, and are not."""
+    users: LoopbackUsers
+    """Identifies users of this machine, while authentication is off."""
+    authenticator: Authenticator = field(default_factory=Authenticator)
+    """The methods of authentication."""
+    _: KW_ONLY
+    admins: Acl = NOBODY
+    """The scheduler administrators, while authentication is on."""
+    origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may use the API."""
+    hosts: tuple[str, ...] = ()
+    """Names of this server, in lower case."""
+    clock: Callable[[], float] = time.monotonic
+    _minute: int = field(default=0, init=False)
+    """The minute of the latest refusal."""
+    _logged: int = field(default=0, init=False)
+    """How many refusals of that minute are in the log."""
+    _unlogged: int = field(default=0, init=False)
+    """How many are not."""
 
     @property
     def is_off(self) -> bool:
         """Whether every caller may read without authentication."""
-        return self._authenticator.is_off
+        return self.authenticator.is_off
 
     async def identify(self, request: Request, headers: Mapping[str, str], route: Route) -> Caller | None:
         """The caller; None if the route does not need one. Header names are in lower case.
@@ -347,7 +331,7 @@ class Authorizer:
         Raises:
             RequestError: the caller is unknown.
         """
-        if self._authenticator.is_off:
+        if self.authenticator.is_off:
             return await self._find_connection_owner(request, headers) if route.changes else None
         return None if route.access is Access.ANYBODY else self._authenticate(request)
 
@@ -383,7 +367,7 @@ class Authorizer:
             RequestError: 403, it names another host.
         """
         host = headers.get("host", "")
-        if not self.is_off or request.scope["scheme"] != "http" or is_known_host(host, self._hosts):
+        if not self.is_off or request.scope["scheme"] != "http" or is_known_host(host, self.hosts):
             return
         shown = escape_for_log(host, length_max=HOST_LENGTH_MAX)
         self._log_refusal(request, f"Host {shown} is not a known name of this server")
@@ -399,20 +383,20 @@ class Authorizer:
         certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
         assert certificate is None or isinstance(certificate, Identity)
         try:
-            identity, method = self._authenticator.authenticate(request.scope["headers"], address, certificate)
+            identity, method = self.authenticator.authenticate(request.scope["headers"], address, certificate)
         except Unauthenticated as error:
             self._log_refusal(request, error.reason)
             raise RequestError(401, str(error)) from None
         except UntrustedHeaders as reason:
             self._log_refusal(request, str(reason))
             raise RequestError(403, f"Refused: {reason}") from None
-        is_admin = self._admins.allows(identity.user, identity.groups)
+        is_admin = self.admins.allows(identity.user, identity.groups)
         actor = Actor(user=identity.user, groups=list(identity.groups), scheduler_admin=is_admin)
         return Caller(actor, method, identity.read_only)
 
     def _log_refusal(self, request: Request, reason: str) -> None:
         """Log a refusal, up to the bound of this minute."""
-        minute = int(self._clock() // 60)
+        minute = int(self.clock() // 60)
         if minute != self._minute:
             if self._unlogged:
                 _log.info("requests refused in that minute besides those logged: %d", self._unlogged)
@@ -431,7 +415,7 @@ class Authorizer:
         if caller.method == PROXY:
             scheme = headers.get("x-forwarded-proto", scheme)
             host = headers.get("x-forwarded-host", host)
-        return (f"{scheme}://{host}".lower(), *self._origins)
+        return (f"{scheme}://{host}".lower(), *self.origins)
 
     async def _find_connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
         client, server = request.scope.get("client"), request.scope.get("server")
@@ -440,7 +424,7 @@ class Authorizer:
         reason = explain_not_local(headers, scheme=request.scope["scheme"], server=server[0])
         if reason:
             raise RequestError(403, f"Refused: {reason}")
-        return Caller(await self._users.find_owner((client[0], client[1]), (server[0], server[1])), LOOPBACK)
+        return Caller(await self.users.find_owner((client[0], client[1]), (server[0], server[1])), LOOPBACK)
 
 
 def find_viewer(caller: Caller | None) -> Actor | None:

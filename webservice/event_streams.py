@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -80,67 +80,63 @@ Clock = Callable[[], float]
 """Monotonic time in seconds."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class EventStream:
     """One client of the event stream, as an asynchronous iterator of pieces: first the instance of the partition, then
-    the events line by line. `position` is the number of its next event. A client that does not read is disconnected:
-    the rest is dropped, and its last line is an error.
+    the events line by line. A client that does not read is disconnected: the rest is dropped, and its last line is an
+    error.
     """
 
-    def __init__(
-        self, follower: "EventFollower", *, first_line: bytes, position: int, host: str, began: datetime, clock: Clock
-    ):
-        self.position = position
-        self.host = host
-        """The header `Host` of the request."""
-        self.began = began.astimezone(UTC)
-        self.begun = False
-        """Whether it received an event."""
-        self.writing_since: float | None = None
-        """When the connection received the piece that it is writing; None while it waits for one."""
-        self._follower = follower
-        self._first_line = first_line
-        self._clock = clock
-        self._closing_line = CLOSED_LINE
-        self._over = False
-        self._wakeup = asyncio.Event()
+    follower: "EventFollower"
+    first_line: bytes
+    """Sent before the events; empty once it was sent."""
+    position: int
+    """The number of its next event."""
+    host: str
+    """The header `Host` of the request."""
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    begun: bool = False
+    """Whether it received an event."""
+    writing_since: float | None = None
+    """When the connection received the piece that it is writing; None while it waits for one."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there are new events, or the stream ends."""
+    _closing_line: bytes = CLOSED_LINE
+    _over: bool = False
 
     def __aiter__(self) -> "EventStream":
         return self
 
     async def __anext__(self) -> bytes:
         self.writing_since = None
-        piece, self._first_line = self._first_line or await self._piece(), b""
+        piece, self.first_line = self.first_line or await self._piece(), b""
         if not piece:
             raise StopAsyncIteration
-        self.writing_since = self._clock()
+        self.writing_since = self.follower.clock()
         return piece
 
     async def _piece(self) -> bytes:
         """The next piece; after the end the closing line once, then nothing."""
         while not self._over:
-            self._wakeup.clear()
-            piece = await self._follower.piece(self)
+            self.wakeup.clear()
+            piece = await self.follower.piece(self)
             if piece and not self._over:
                 self.begun = True
                 return piece
             if not self._over:
-                await self._wakeup.wait()
+                await self.wakeup.wait()
         line, self._closing_line = self._closing_line, b""
         return line
-
-    def wake(self) -> None:
-        """Continue: there are new events."""
-        self._wakeup.set()
 
     def cut(self) -> None:
         """Disconnect the client: it receives only the closing line."""
         self._over = True
-        self._wakeup.set()
-        self._follower.remove(self)
+        self.wakeup.set()
+        self.follower.remove(self)
 
     async def aclose(self) -> None:
         """End the stream: the connection is closed, or everything was sent."""
-        self._follower.remove(self)
+        self.follower.remove(self)
 
 
 BEHIND_MAX: Final = 2000
@@ -193,21 +189,16 @@ class EventFollower:
         self._buffer = EventBuffer(begin.end, bytes_max=pace.buffer_bytes_max)
         self._ask = ask
         self._pace = pace
-        self._clock = clock
+        self.clock = clock
         self._past = asyncio.Semaphore(1)
         self._last: list[msgspec.Raw] = []
         """The latest event. It is queried once more each time, to detect that the worker lost its latest events."""
 
     def join(self, now: Lines, *, host: str, count: int) -> EventStream:
         """Open a stream that begins `count` events in the past, or at the oldest event."""
-        stream = EventStream(
-            self,
-            first_line=msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n",
-            position=max(now.lowest, now.end - count),
-            host=host,
-            began=datetime.now(UTC),
-            clock=self._clock,
-        )
+        first_line = msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n"
+        position = max(now.lowest, now.end - count)
+        stream = EventStream(follower=self, first_line=first_line, position=position, host=host)
         self.streams.append(stream)
         return stream
 
@@ -223,7 +214,7 @@ class EventFollower:
 
     async def run(self) -> None:
         """Read events until no stream is left, or the events do not continue."""
-        pause_s, answered_at = self._pace.interval_min_s, self._clock()
+        pause_s, answered_at = self._pace.interval_min_s, self.clock()
         try:
             while self.streams:
                 seen = len(self._last)
@@ -233,10 +224,10 @@ class EventFollower:
                     overlap = self._buffer.end - found.first
                     if self._is_other(found) or overlap < 0 or found.records[:overlap] != self._last[:overlap]:
                         return
-                    answered_at = self._clock()
+                    answered_at = self.clock()
                     fresh = found.records[overlap:]
                     self._add(fresh)
-                elif self._clock() - answered_at > SILENT_MAX_S:
+                elif self.clock() - answered_at > SILENT_MAX_S:
                     return
                 self._cut_stalled()
                 pause_s = self._pace.interval_min_s if fresh else min(2 * pause_s, self._pace.interval_max_s)
@@ -262,11 +253,11 @@ class EventFollower:
             self._buffer.append([bytes(one) + b"\n" for one in records])
             self._last = records[-1:]
             for stream in self.streams:
-                stream.wake()
+                stream.wakeup.set()
 
     def _cut_stalled(self) -> None:
         """Disconnect the clients that do not read."""
-        now = self._clock()
+        now = self.clock()
         for stream in tuple(self.streams):
             behind = self._buffer.end - stream.position > BEHIND_MAX
             most_s = self._pace.behind_stalled_max_s if behind else self._pace.stalled_max_s

@@ -17,7 +17,7 @@ from webservice.broker_client import Change, read_document
 from webservice.calls import Call, NamedPartition, Reply, ask_partition, find_partition
 from webservice.parameters import RM, Parameter, Schema
 from webservice.router import ANY_OBJECT, Access, Route, RouteGroup
-from webservice.views import NoEventsView, RequestError, encode
+from webservice.views import RequestError, encode
 
 PARTITION: Final = RouteGroup("partition", "One partition: its queues, applications, nodes, users and groups.")
 EVENTS: Final = RouteGroup("events", "Events. Each partition has its own sequence.")
@@ -254,7 +254,7 @@ async def event_batch(call: Call) -> Reply:
     if found is None:
         _check_range(args["count"], args["start"])
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
-        return Reply(encode(NoEventsView(InstanceUUID=str(instance))))
+        return Reply(encode(BatchView(InstanceUUID=str(instance), LowestID=0, HighestID=0, EventRecords=None)))
     query = Query(what="events", name=found.shown, args=args)
     return Reply(read_document(await call.services.cache.answer_now(found.entry.full_name, query)))
 

@@ -29,15 +29,6 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     """When that resource manager disconnected, in Unix nanoseconds; 0 while it is connected."""
 
 
-class NoEventsView(Struct, frozen=True, kw_only=True):
-    """The answer about events while there is no partition."""
-
-    InstanceUUID: str
-    LowestID: int = 0
-    HighestID: int = 0
-    EventRecords: None = None
-
-
 class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a configuration is valid, and if not, its first problem."""
 

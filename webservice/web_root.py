@@ -10,11 +10,11 @@ import hashlib
 import posixpath
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from webservice.calls import Reply
 from webservice.parameters import entity_tag, is_known
 
 FILE_BYTES_MAX: Final = 32 << 20
@@ -72,15 +72,6 @@ _SAFETY: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFile:
-    """The response with a file, or 304 if the client has it."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-
-
 def is_api(path: str) -> bool:
     """Whether a path, in any spelling, belongs to the API, even if there is no such route.
 
@@ -91,9 +82,9 @@ def is_api(path: str) -> bool:
     return first in ("ws", "debug")
 
 
-def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> ServedFile | None:
-    """The file at a decoded path, which begins with a slash, or the index for a page of the application; None without a
-    file. Reads files, so call it in a thread. Header names are in lower case.
+def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Reply | None:
+    """The file at a decoded path, which begins with a slash, or the index for a page of the application; 304 if the
+    client has it, None without a file. Reads files, so call it in a thread. Header names are in lower case.
     """
     found = _find_file(root, path)
     if found is None and _is_page(path, headers.get("accept", "")):
@@ -106,13 +97,9 @@ def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> ServedFile 
     except OSError:  # it was removed, or must not be read
         return None
     tag = hashlib.sha256(body).hexdigest()[:32]
-    answer = {
-        **_SAFETY,
-        "Content-Type": _TYPES.get(found.suffix.lower(), "application/octet-stream"),
-        "ETag": entity_tag(tag),
-        "Last-Modified": formatdate(changed, usegmt=True),
-    }
-    return ServedFile(304, b"", answer) if _is_current(headers, tag, changed) else ServedFile(200, body, answer)
+    kind = _TYPES.get(found.suffix.lower(), "application/octet-stream")
+    answer = {**_SAFETY, "ETag": entity_tag(tag), "Last-Modified": formatdate(changed, usegmt=True)}
+    return Reply(b"", 304, kind, answer) if _is_current(headers, tag, changed) else Reply(body, 200, kind, answer)
 
 
 def _find_file(root: Path, path: str) -> Path | None:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -38,32 +38,23 @@ _log = logging.getLogger("core.history")
 _account: Final = msgspec.json.Decoder(Account)
 
 
+@dataclass(slots=True)
 class HistoryRecorder:
-    """Records the history of all partitions in one file while `run` runs. `problem` is the reason why nothing is
-    recorded at present; empty if it is.
-    """
+    """Records the history of all partitions in one file while `run` runs."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        bytes_max: int,
-        age_max_s: float,
-        clock_ns: Callable[[], int] = time.time_ns,
-        round_s: float = ROUND_S,
-        retry_s: float = RETRY_S,
-    ) -> None:
-        self.path = path
-        self.problem = "it is being opened"
-        self._bytes_max = bytes_max
-        self._age_max_ns = int(age_max_s * _NS)
-        self._clock_ns = clock_ns
-        self._round_s = round_s
-        self._retry_s = retry_s
-        self.failure = ""
-        """The last problem, which is in the log, until recording works again."""
-        self._round_at = time.monotonic()
-        """When the latest round ended, or recording started."""
+    path: Path
+    _: KW_ONLY
+    bytes_max: int
+    age_max_s: float
+    clock_ns: Callable[[], int] = time.time_ns
+    round_s: float = ROUND_S
+    retry_s: float = RETRY_S
+    problem: str = field(default="it is being opened", init=False)
+    """Why nothing is recorded at present; empty if the history is recorded."""
+    failure: str = field(default="", init=False)
+    """The last problem, which is in the log, until recording works again."""
+    _round_at: float = field(default_factory=time.monotonic, init=False)
+    """When the latest round ended, or recording started."""
 
     def families(self) -> Iterator[Family]:
         """The metrics of the history."""
@@ -85,23 +76,23 @@ class HistoryRecorder:
                         await self._record(broker, writer)
                     except HistoryDamaged as damage:
                         self._rename_damaged(damage)
-                        await asyncio.sleep(self._round_s)  # limits the log of a disk that damages every new file
+                        await asyncio.sleep(self.round_s)  # limits the log of a disk that damages every new file
                 except OSError as error:
                     self._fail(error)
-                    await asyncio.sleep(self._retry_s)
+                    await asyncio.sleep(self.retry_s)
 
     async def _record(self, broker: BrokerClient, writer: ThreadPoolExecutor) -> None:
         """Open the file and record round by round, until an error."""
         loop = asyncio.get_running_loop()
         store = await loop.run_in_executor(writer, Store, self.path)
         try:
-            open_collector = partial(_open_collector, store, self._clock_ns())
-            collector = await loop.run_in_executor(writer, open_collector)
+            positions = await loop.run_in_executor(writer, store.positions)
+            collector = Collector(positions, await loop.run_in_executor(writer, store.latest), self.clock_ns())
             self.problem = ""
             rounds = 0
             while True:
                 began = loop.time()
-                now_ns = self._clock_ns()
+                now_ns = self.clock_ns()
                 batches = await _query_partitions(broker, collector, now_ns)
                 if batches or collector.sampling:
                     await loop.run_in_executor(writer, self._write, store, batches, now_ns)
@@ -109,13 +100,13 @@ class HistoryRecorder:
                 if batches or collector.sampling or rounds == IDLE_ROUNDS:  # then every partition was queried
                     self._recover()
                 self._round_at = time.monotonic()
-                await asyncio.sleep(max(0.0, began + self._round_s - loop.time()))
+                await asyncio.sleep(max(0.0, began + self.round_s - loop.time()))
         finally:
             await loop.run_in_executor(writer, store.close)
 
     def _write(self, store: Store, batches: list[RowBatch], now_ns: int) -> None:
         store.write(batches)
-        delete_expired(store, bytes_max=self._bytes_max, age_max_ns=self._age_max_ns, now_ns=now_ns)
+        delete_expired(store, bytes_max=self.bytes_max, age_max_ns=int(self.age_max_s * _NS), now_ns=now_ns)
 
     def _rename_damaged(self, damage: HistoryDamaged) -> None:
         """Rename a damaged file, for a later analysis."""
@@ -131,7 +122,7 @@ class HistoryRecorder:
         if self.problem != self.failure:
             self.failure = self.problem
             text = "no history is recorded, everything else continues: %s; it is tried again every %g s"
-            _log.error(text, self.problem, self._retry_s)
+            _log.error(text, self.problem, self.retry_s)
 
     def _recover(self) -> None:
         if self.failure:
@@ -144,10 +135,6 @@ def _measure(path: Path) -> int:
         return path.stat().st_size
     except OSError:  # SQLite deletes its log when the file is closed
         return 0
-
-
-def _open_collector(store: Store, now_ns: int) -> Collector:
-    return Collector(store.positions(), store.latest(), now_ns)
 
 
 async def _query_partitions(broker: BrokerClient, collector: Collector, now_ns: int) -> list[RowBatch]:
