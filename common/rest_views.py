@@ -77,6 +77,11 @@ class PartitionView(View, frozen=True, kw_only=True):
 class SilentPartitionView(PartitionView, frozen=True, kw_only=True, omit_defaults=False):
     """The entry of a partition that does not answer, with every key of the web UI."""
 
+    capacity: CapacityView = CapacityView()
+    node_sorting_policy: NodeSortingView = NodeSortingView(type="", resource_weights={})
+    preemption_enabled: bool = False
+    quota_preemption_enabled: bool = False
+    applications: dict[str, int] = field(default_factory=lambda: {"total": 0})
     state: str = "Silent"
     last_state_transition_time: int = 0
 

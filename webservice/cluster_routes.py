@@ -70,17 +70,7 @@ async def partitions(call: Call) -> Reply:
 
 def _encode_silent_partition(one: NamedPartition) -> bytes:
     """The entry of a partition that does not answer, with every key that the web UI reads."""
-    return encode(
-        rest_views.SilentPartitionView(
-            cluster_id=one.entry.rm_id,
-            name=one.shown,
-            capacity=rest_views.CapacityView(),
-            node_sorting_policy=rest_views.NodeSortingView(type="", resource_weights={}),
-            preemption_enabled=False,
-            quota_preemption_enabled=False,
-            applications={"total": 0},
-        )
-    )
+    return encode(rest_views.SilentPartitionView(cluster_id=one.entry.rm_id, name=one.shown))
 
 
 @_route("scheduler/node-utilizations", Access.KNOWN, Content(list[rest_views.UtilisationView] | None))

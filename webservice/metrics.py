@@ -67,9 +67,14 @@ EXACT_MAX: Final = 1e15
 """Below it, `number` formats whole numbers by a faster way, as most large values are bytes of memory."""
 
 PARTITION: Final = "partition"
+_NO_PARTITION: Final = (PARTITION, "")
+"""A label that is left out."""
 
-_Series = tuple[tuple[str, ...], tuple[str, ...]]
-"""Names and values of labels, in the order of the names."""
+_Labels = tuple[tuple[str, str], ...]
+"""Names and values of the labels of a series, in the order of the names."""
+
+_Value = float | tuple[tuple[float, ...], Distribution]
+"""The value of a series; of a distribution, its upper bounds and itself."""
 
 
 class _FamilySeries:
@@ -78,32 +83,18 @@ class _FamilySeries:
     def __init__(self, first: Family) -> None:
         self.kind = first.kind
         self.help = first.help
-        self.values: dict[_Series, float] = {}
-        self.distributions: dict[_Series, tuple[tuple[float, ...], Distribution]] = {}
-        """Upper bounds, and the distribution."""
+        self.series: dict[_Labels, _Value] = {}
 
     def add(self, family: Family, partition: str) -> None:
         """Add the series of one process, with the label `partition` unless it is empty."""
         if family.kind != self.kind:
             return  # a name has one type; our own families never differ
-        more = (partition,) if partition else ()
-        given = (*family.labels, PARTITION) if partition else family.labels
-        order = sorted(range(len(given)), key=given.__getitem__)
-        names = tuple(given[place] for place in order)
-        for values, value in family.samples:
-            every = (*values, *more)
-            self.values[_make_series(names, tuple([every[place] for place in order]))] = value
-        for one in family.distributions:
-            every = (*one[0], *more)
-            self.distributions[_make_series(names, tuple([every[place] for place in order]))] = family.bounds, one
-
-
-def _make_series(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
-    """The labels of a series, without an empty label `partition`."""
-    if PARTITION not in names or values[names.index(PARTITION)]:
-        return names, values
-    place = names.index(PARTITION)
-    return (*names[:place], *names[place + 1 :]), (*values[:place], *values[place + 1 :])
+        own = [(PARTITION, partition)] if partition else []
+        found: list[tuple[Sequence[str], _Value]] = [*family.samples]
+        found += [(one[0], (family.bounds, one)) for one in family.distributions]
+        for values, value in found:
+            labels = sorted([*zip(family.labels, values, strict=True), *own])
+            self.series[tuple([label for label in labels if label != _NO_PARTITION])] = value
 
 
 def render(
@@ -124,28 +115,34 @@ def render(
             shown[family.name].add(family, partition if several and PARTITION not in family.labels else "")
     lines: list[str] = []
     for name, one in sorted(shown.items()):
-        if not one.values and not one.distributions:
+        if not one.series:
             continue
         lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {one.kind}")
-        lines += [f"{name}{_format_labels(*labels)} {number(value)}" for labels, value in sorted(one.values.items())]
-        for (names, values), (bounds, observed) in sorted(one.distributions.items()):
-            lines += _format_histogram(name, names, values, bounds, observed)
+        for labels in sorted(one.series, key=_rank):
+            value = one.series[labels]
+            if isinstance(value, tuple):
+                lines += _format_histogram(name, labels, *value)
+            else:
+                lines.append(f"{name}{_format_labels(labels)} {number(value)}")
     lines.append("")
     return "\n".join(lines).encode()
 
 
-def _format_histogram(
-    name: str, names: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...], observed: Distribution
-) -> Iterator[str]:
+def _rank(labels: _Labels) -> tuple[list[str], list[str]]:
+    """The order of series: by the names of their labels, then by the values."""
+    return [name for name, _ in labels], [value for _, value in labels]
+
+
+def _format_histogram(name: str, labels: _Labels, bounds: tuple[float, ...], observed: Distribution) -> Iterator[str]:
     """Buckets are cumulative; the bound is the last label."""
     _, counts, total = observed
     count = 0
     for bound, here in zip((*bounds, math.inf), counts, strict=True):
         count += here
-        yield f"{name}_bucket{_format_labels((*names, 'le'), (*values, number(bound)))} {number(count)}"
-    yield f"{name}_sum{_format_labels(names, values)} {number(total)}"
-    yield f"{name}_count{_format_labels(names, values)} {number(count)}"
+        yield f"{name}_bucket{_format_labels((*labels, ('le', number(bound))))} {number(count)}"
+    yield f"{name}_sum{_format_labels(labels)} {number(total)}"
+    yield f"{name}_count{_format_labels(labels)} {number(count)}"
 
 
 def number(value: float) -> str:
@@ -168,10 +165,8 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(exponent):+03d}"
 
 
-def _format_labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    return "{" + ",".join([f'{name}="{_escape_label(value)}"' for name, value in zip(names, values, strict=True)]) + "}"
+def _format_labels(labels: _Labels) -> str:
+    return "{" + ",".join([f'{name}="{_escape_label(value)}"' for name, value in labels]) + "}" if labels else ""
 
 
 def _escape_label(value: str) -> str:

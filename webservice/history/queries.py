@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -84,9 +84,9 @@ class PastList(NamedTuple):
     """A list, which has the name of its table."""
 
     summary: str
-    view: type[PastRow]
     page: type[object]
-    """A page of such rows."""
+    """A page of its rows."""
+    view: type[PastRow]
     states: tuple[str, ...]
     """Possible values of the filter `state`; empty if the list has no such filter."""
     columns: Mapping[str, str]
@@ -108,18 +108,16 @@ class PastList(NamedTuple):
         return msgspec.convert(shown, self.view)
 
 
-def _list(
-    summary: str, view: type[PastRow], page: type[object], *, states: tuple[str, ...] = (), **own_columns: str
-) -> PastList:
+def _list(summary: str, page: type[object], *, states: tuple[str, ...] = (), **own_columns: str) -> PastList:
+    view: type[PastRow] = get_args(page)[0]
     columns = {key: {**_COLUMNS, **own_columns}.get(key, key) for key in view.__struct_encode_fields__}
     filters = {word: columns[key] for key, word in _FILTERS.items() if key in columns}
-    return PastList(summary, view, page, states, columns, filters)
+    return PastList(summary, page, view, states, columns, filters)
 
 
 LISTS: Final[Mapping[ListName, PastList]] = {
     "applications": _list(
         "Applications that have ended",
-        rest_records.PastApplicationView,
         PastPageView[rest_records.PastApplicationView],
         states=("completed", "failed", "removed", "rejected"),
         startTime="started",
@@ -127,25 +125,15 @@ LISTS: Final[Mapping[ListName, PastList]] = {
     ),
     "allocations": _list(
         "Allocations that ended or still run",
-        rest_records.PastAllocationView,
         PastPageView[rest_records.PastAllocationView],
         states=("running", "ended"),
         startTime="began",
         finishedTime="ended",
     ),
-    "queues": _list(
-        "The usage of queues over time",
-        rest_records.PastQueueView,
-        PastPageView[rest_records.PastQueueView],
-        queueName="entry.name",
-    ),
-    "users": _list("The usage of users over time", rest_records.PastUserView, PastPageView[rest_records.PastUserView]),
-    "groups": _list(
-        "The usage of groups over time", rest_records.PastGroupView, PastPageView[rest_records.PastGroupView]
-    ),
-    "gaps": _list(
-        "Periods for which the history is incomplete", rest_records.GapView, PastPageView[rest_records.GapView]
-    ),
+    "queues": _list("The usage of queues over time", PastPageView[rest_records.PastQueueView], queueName="entry.name"),
+    "users": _list("The usage of users over time", PastPageView[rest_records.PastUserView]),
+    "groups": _list("The usage of groups over time", PastPageView[rest_records.PastGroupView]),
+    "gaps": _list("Periods for which the history is incomplete", PastPageView[rest_records.GapView]),
 }
 
 
