@@ -1,7 +1,9 @@
-"""The REST API as an ASGI application: finds the route of a request, calls its handler, adds headers and compresses.
+"""The REST API as an ASGI application: finds the route of a request, calls its handler, audits changes, adds headers
+and compresses.
 
 The router's own answers (unknown path, other method, redirect) are plain text without the API's headers. Routes are in
-`routes.py`, the listening port in `service.py`, authorization in `auth.py`, CORS in `cross_site.py`.
+`*_routes.py`, the audit log in `audit.py`, the listening port in `service.py`, authorization in `auth.py`, CORS in
+`cross_site.py`.
 """
 
 import asyncio
@@ -11,28 +13,30 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from common.settings import Settings
 from webservice.api_document import routes
-from webservice.auth import AccessControl, Authorizer, LoopbackUsers, find_viewer
+from webservice.audit import FAILED_A_MINUTE_MAX, Entry
+from webservice.auth import PROXY, AccessControl, Authorizer, LoopbackUsers, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
-from webservice.changes import ChangeHandler
 from webservice.config_routes import YAML
 from webservice.cross_site import Cors
 from webservice.http1 import HEAD_BYTES_MAX
 from webservice.parameters import escape_for_log, has_bad_escape, parse_query
 from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
-from webservice.router import Elsewhere, Match, OtherMethods, find
+from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 from webservice.views import RequestError
 from webservice.web_root import is_api, serve_file
 
@@ -50,11 +54,31 @@ REQUESTS_OF_ONE_MAX: Final = 250
 this bound.
 """
 
+_NO_SNIFF: Final = {"X-Content-Type-Options": "nosniff"}
+
 OWN_CACHE_ONLY: Final = "private, no-cache"
 """The answer is for its caller only: a proxy must not share it, and a browser must revalidate it."""
 
-_TEXT: Final = "text/plain; charset=utf-8"
+OUTCOME_LENGTH_MAX: Final = 200
+"""Characters of the reason in a log line about a refused change."""
+
+ADDRESS_LENGTH_MAX: Final = 2_000
+"""Bytes of the path and query of a change: the audit log has them whole, so that no change can be hidden."""
+
+_WRITTEN_LENGTH_MAX: Final = 2 * ADDRESS_LENGTH_MAX
+"""Characters of them in the audit log, with escapes."""
+
+FORWARDED_LENGTH_MAX: Final = 120
+"""Characters of `X-Forwarded-For` in the audit log, the last ones: the proxy appends its own entry."""
+
 _log = logging.getLogger("core.rest")
+
+
+class _NewConfig(msgspec.Struct, frozen=True):
+    """The configuration in force after a change, if the answer has it."""
+
+    checksum: str = ""
+    version: int = 0
 
 
 class Api:
@@ -68,7 +92,7 @@ class Api:
         control = control or AccessControl(Authorizer(users), Cors(settings.cors))
         self.services = Services(broker, settings, control.audit)
         self._authorizer = control.authorizer
-        self._changes = ChangeHandler(control.authorizer, control.audit)
+        self._audit = control.audit
         self._cors = control.cors
         self._routes = routes(debug=settings.debug)
         self._running: Counter[str] = Counter()
@@ -102,19 +126,19 @@ class Api:
         """The answer to a request that is refused before it is routed; None if it is not refused."""
         if _LENGTHS.issubset(request.headers.keys()):
             text = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
-            return _make_text(400, text, {"Connection": "close"})
+            return PlainTextResponse(text, 400, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
-            return _make_text(431, f"More than {HEADERS_MAX} headers\n")
+            return PlainTextResponse(f"More than {HEADERS_MAX} headers\n", 431)
         if _measure_head(request) > HEAD_BYTES_MAX:
-            return _make_text(431, "The head of the request is too long\n")
+            return PlainTextResponse("The head of the request is too long\n", 431)
         if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
-            headers = {"Retry-After": "1"}
-            return _make_text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
+            text = f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n"
+            return PlainTextResponse(text, 429, {"Retry-After": "1"})
         return None
 
     async def _respond(self, request: Request) -> Response:
         if has_bad_escape(request.scope["raw_path"].decode("latin-1")):
-            return _make_text(400, "400 Bad Request")
+            return PlainTextResponse("400 Bad Request", 400)
         path: str = request.scope["path"]
         if path == "*" and request.method == "OPTIONS":  # about the server itself
             return Response(b"")
@@ -131,7 +155,7 @@ class Api:
                 preflight = self._cors.preflight(request.headers.get("Origin"), allowed.split(", "))
                 return Response(b"", headers={"Allow": allowed, **preflight})
             case OtherMethods(allowed=allowed):
-                return _make_text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
+                return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": allowed, **_NO_SNIFF})
             case None:
                 root = self.services.settings.web_root
                 return await _serve(request, root) if root is not None and not is_api(path) else _refuse_path()
@@ -141,7 +165,7 @@ class Api:
         call = Call(
             self.services,
             match.segments,
-            _parse_query(request),
+            parse_query(request.scope["query_string"].decode(errors="replace")),  # `request.url` fails for invalid text
             lambda: _read_body(request),
             request.scope["raw_path"].decode("latin-1"),
             request.scope["query_string"].decode("latin-1"),
@@ -153,7 +177,7 @@ class Api:
         try:
             if route.changes:
                 own["X-Request-Id"] = secrets.token_hex(8)
-                reply = await self._changes.make_change(request, call, route, own["X-Request-Id"])
+                reply = await self._make_change(request, call, route, own["X-Request-Id"])
             else:
                 if is_private:  # it must name a known host while authentication is off
                     self._authorizer.check_host(request, call.headers)
@@ -174,6 +198,83 @@ class Api:
         if not isinstance(content, bytes | CachedBody):
             return StreamResponse(content, reply.status, headers)
         return await _respond_whole(request, content, reply.status, headers)
+
+    async def _make_change(self, request: Request, call: Call, route: Route, request_id: str) -> Reply:
+        """Identify and authorize the caller, audit the request, and make the change. The outcome is a line in the log
+        and in the audit log, if there is one. Nothing is changed before the audit log has it.
+
+        Raises:
+            RequestError: it was refused, or failed.
+            ClientDisconnect: the client disconnected before the change began.
+        """
+        path, query = request.scope["raw_path"], request.scope["query_string"]
+        entry = Entry(
+            id=request_id,
+            address=request.client.host if request.client else "",
+            method=request.method,
+            path=escape_for_log(path, length_max=_WRITTEN_LENGTH_MAX),
+            query=escape_for_log(query, length_max=_WRITTEN_LENGTH_MAX),
+        )
+        try:
+            caller = await self._authorizer.identify(request, call.headers, route)
+            assert caller is not None, f"{route.path} changes something and needs no caller"
+            entry.user, entry.by = caller.actor.user, caller.method
+            if caller.method == PROXY:
+                entry.forwarded_for = escape_for_log(call.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:])
+            self._authorizer.authorize(request, call.headers, route, caller)
+            if self._audit is not None and not caller.actor.scheduler_admin and self._audit.is_over_limit(entry.user):
+                text = f"{FAILED_A_MINUTE_MAX} of your changes failed in this minute: try again later"
+                raise RequestError(429, text)  # failed changes could otherwise fill the audit log
+            if len(path) + len(query) > ADDRESS_LENGTH_MAX:
+                raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
+            content = await call.body()
+            if await request.is_disconnected():  # its port may belong to another process by now
+                raise ClientDisconnect
+
+            async def body() -> bytes:
+                return content
+
+            await self._begin_change(entry)
+            reply = await route.respond(replace(call, body=body, viewer=find_viewer(caller), requester=caller.actor))
+            entry.status = reply.status
+            with suppress(msgspec.MsgspecError):  # the answer to another change
+                changed = msgspec.json.decode(reply.body if isinstance(reply.body, bytes) else b"", type=_NewConfig)
+                entry.checksum, entry.version = changed.checksum, changed.version
+        except RequestError as error:
+            entry.status = error.status
+            entry.reason = escape_for_log(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX]
+            raise
+        finally:
+            await self._end_change(entry, request)
+        return reply
+
+    async def _begin_change(self, entry: Entry) -> None:
+        entry.outcome = "begun"
+        if self._audit is not None:
+            entry.time = self._audit.stamp()
+            try:
+                await self._audit.write(entry)
+            except OSError as error:
+                entry.outcome = ""
+                _log.error("no change is made: %s", error)
+                text = f"Nothing was changed, for the audit log cannot be written: {error}; make room, then try again"
+                raise RequestError(503, text) from None
+
+    async def _end_change(self, entry: Entry, request: Request) -> None:
+        if entry.by or self._authorizer.is_off:  # else the authorizer logs it, with a rate limit
+            address = escape_for_log(request.scope["raw_path"], request.scope["query_string"])
+            client = f"{request.client.host} port {request.client.port}" if request.client else "an unknown address"
+            outcome = f"{entry.status} {entry.reason}".rstrip() if entry.status else "given up"
+            user = entry.user or "an unknown user"
+            _log.info("%s %s by %s from %s: %s", request.method, address, user, client, outcome)
+        if self._audit is None or not (entry.outcome or entry.status):
+            return
+        if entry.outcome == "begun":
+            entry.outcome = "unknown" if not entry.status else "failed" if entry.reason else "done"
+        else:
+            entry.outcome = "refused"
+        entry.time = self._audit.stamp()
+        await self._audit.record_outcome(entry)
 
 
 class StreamResponse(StreamingResponse):
@@ -214,12 +315,6 @@ def _join_headers(request: Request) -> dict[str, str]:
     return headers
 
 
-def _parse_query(request: Request) -> dict[str, str]:
-    """The query by name. Not from `request.url`, which fails for a query that is not valid text."""
-    query: bytes = request.scope["query_string"]
-    return parse_query(query.decode(errors="replace"))
-
-
 def _add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
     """Add headers; the values of `Vary` are joined."""
     varies = [named for named in (headers.get("Vary"), more.get("Vary")) if named]
@@ -243,7 +338,7 @@ async def _respond_whole(
 async def _serve(request: Request, root: Path) -> Response:
     """A file of the web UI."""
     if request.method not in ("GET", "HEAD"):
-        return _make_text(405, "Method Not Allowed\n", {"Allow": "GET, HEAD", "X-Content-Type-Options": "nosniff"})
+        return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": "GET, HEAD", **_NO_SNIFF})
     found = await asyncio.to_thread(serve_file, root, request.scope["path"], _join_headers(request))
     if found is None:
         return _refuse_path()
@@ -255,7 +350,7 @@ async def _serve(request: Request, root: Path) -> Response:
 
 
 def _refuse_path() -> Response:
-    return _make_text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
+    return PlainTextResponse("404 page not found\n", 404, _NO_SNIFF)
 
 
 async def _read_body(request: Request) -> bytes:
@@ -276,7 +371,3 @@ def _make_redirect(request: Request, path: str) -> Response:
         return Response(b"", 307, {"Location": location})
     body = f'<a href="{html.escape(location)}">{HTTPStatus(301).phrase}</a>.\n\n'
     return Response(body, 301, {"Location": location, "Content-Type": "text/html; charset=utf-8"})
-
-
-def _make_text(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(text, status, {"Content-Type": _TEXT, **(headers or {})})

@@ -224,7 +224,7 @@ def _refuse_caller(reason: str) -> RequestError:
     return RequestError(403, f"The caller is unknown: {reason}")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LoopbackUsers:
     """Identifies callers on this machine by the owner of their socket. Nothing that the request claims counts."""
 
@@ -297,7 +297,7 @@ HOST_LENGTH_MAX: Final = 255
 """Characters of a header `Host` that an error repeats; a valid name is not longer."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Authorizer:
     """Identifies and authorizes callers."""
 

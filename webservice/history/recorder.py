@@ -38,7 +38,7 @@ _log = logging.getLogger("core.history")
 _account: Final = msgspec.json.Decoder(Account)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HistoryRecorder:
     """Records the history of all partitions in one file while `run` runs."""
 
