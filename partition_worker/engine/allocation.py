@@ -1,25 +1,77 @@
 """Asks and allocations: one object from the request to the release, and the order of the pending asks of an
 application.
 
-Pending asks with the same shape, priority and standing form a group: what happens to one of them would happen to each,
-so an attempt only looks at the first of each group. `application.py` has the owner, `ledger.py` the accounting.
+An ask shape is what an ask requires of queues and nodes, as a value; the predicates (`predicates/`) define the meaning
+of the demands in a constraint. Pending asks with the same shape, priority and standing form a group: what happens to
+one of them would happen to each, so an attempt only looks at the first of each group. `application.py` has the owner,
+`ledger.py` the accounting.
 """
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from common import rm_messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.ask_shapes import AskShape, AskShapes, amounts_of
 from partition_worker.engine.order import Order
 
-if TYPE_CHECKING:
-    from partition_worker.engine.ask_shapes import Constraint
+# Ask shapes -----------------------------------------------------------------------------------------------------------
+
+KNOWN_MAX: Final = 4096
+"""Different amounts that are shared between asks; beyond it all are dropped."""
+
+Amounts = tuple[tuple[str, int], ...]
+"""Amounts by type, sorted by type."""
+
+Demands = tuple[Hashable | None, ...]
+"""The result of each predicate for the tags of an ask, in the order of the predicates."""
+
+
+class Constraint(NamedTuple):
+    """The constraint of an ask. An ask without demands has none, if the RM evaluates no predicates."""
+
+    demands: Demands
+    asked: str = ""
+    """The key of the ask, by which the RM is asked about nodes; empty if the RM evaluates no predicates."""
+
+
+class AskShape(NamedTuple):
+    """The requirements of an ask."""
+
+    amounts: Amounts
+    required_node: str = ""
+    """The only node that it may run on; empty if it may run on any."""
+    constraint: Constraint | None = None
+    """Further demands on a node; None if there are none."""
+
+
+def amounts_of(resources: Resources) -> Amounts:
+    """Return the amounts as a value."""
+    return tuple(sorted(resources.items()))
+
+
+class AskShapes:
+    """The amounts of asks, and the shapes of asks without other requirements: each is stored once for all asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, AskShape]] = {}
+
+    def of(self, resources: Resources) -> tuple[Resources, AskShape]:
+        """Return equal amounts and their shape, both shared; neither may be changed."""
+        items = tuple(resources.items())
+        known = self._known.get(items)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[items] = dict(resources), AskShape(amounts_of(resources))
+        return known
+
+
+# Asks and allocations -------------------------------------------------------------------------------------------------
 
 CREATION_TIME: Final = "creationTime"
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
@@ -50,7 +102,7 @@ class Allocation:
     """Order among asks of equal priority and creation time; set by the pending asks of the application."""
     shape: AskShape = field(init=False)
     """The ask shape: amounts, required node, and constraint."""
-    constraint: "Constraint | None" = None
+    constraint: Constraint | None = None
     """Node constraint from its tags."""
     known_shape: InitVar[AskShape | None] = None
     """The shape, if the caller has it already."""
@@ -144,7 +196,7 @@ def from_message(
     *,
     stamp_ns: int,
     needs: AskShapes,
-    constraint: "Constraint | None" = None,
+    constraint: Constraint | None = None,
 ) -> Allocation:
     """Create an allocation from a message; `stamp_ns` is its creation time unless a tag sets one."""
     tags = message.allocation_tags or NO_TAGS
@@ -167,6 +219,8 @@ def from_message(
         known_shape=None if special else shape,
     )
 
+
+# Pending asks ---------------------------------------------------------------------------------------------------------
 
 BLOCK_MAX: Final = 512
 """Asks in a block; a larger one is split in half."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from common.resources import is_positive, is_zero
+from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum

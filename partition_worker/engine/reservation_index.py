@@ -13,7 +13,7 @@ from typing import Final
 
 from common.messages import Resources
 from common.wire import NEVER
-from partition_worker.engine.ask_shapes import Amounts, AskShape
+from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order
 

@@ -22,9 +22,8 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, AskShapes
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
-from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes

@@ -17,8 +17,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Key, Order, Ranks
 from partition_worker.engine.queues.queue import Queue, is_limited, is_within_maximum
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount

@@ -25,8 +25,8 @@ from common import event_codes
 from common.config.model import PartitionConfig, QueueConfig, parse_amounts
 from common.messages import Resources
 from common.resources import NOTHING, Limit, is_zero, less, take_from, tighten
+from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Amounts, amounts_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
 

@@ -5,8 +5,7 @@ from typing import Final
 
 from common.messages import Resources
 from common.resources import add_to, drop_zeros, minus, take_from
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.ask_shapes import Amounts, AskShape
+from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.queues.queue import Queue
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"

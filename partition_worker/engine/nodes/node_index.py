@@ -27,7 +27,7 @@ from struct import Struct
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import Amounts
+from partition_worker.engine.allocation import Amounts
 from partition_worker.engine.nodes.node import Node
 
 SortKey = bytes

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import drop_zeros, minus, plus
-from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.ask_shapes import Amounts, AskShape
+from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import NodeIndex, sort_key_of
 from partition_worker.engine.nodes.secondary_indexes import (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import Amounts, AskShape, Demands
+from partition_worker.engine.allocation import Amounts, AskShape, Demands
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import NodeIndex, SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import Constraint, Demands
+from partition_worker.engine.allocation import Constraint, Demands
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, NodeView, Predicate, Tolerations
 from partition_worker.engine.predicates.rm_verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from partition_worker.engine.ask_shapes import AskShape
+    from partition_worker.engine.allocation import AskShape
     from partition_worker.engine.nodes.node import Node
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())

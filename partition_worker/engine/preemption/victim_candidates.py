@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 
 from common.messages import Resources
 from common.resources import Limit, plus, tighten
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, Amounts
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.preemption_log import remaining_guarantee
 from partition_worker.engine.queues.queue import Queue
 

@@ -25,9 +25,8 @@ from typing import Final, NamedTuple
 
 from common.messages import Resources
 from common.resources import add_to, drop_zeros, fits
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from common.rm_messages import PreemptionPolicy
-from partition_worker.engine.allocation import Allocation, Failure, PendingAsks
+from partition_worker.engine.allocation import Allocation, AskShape, Constraint, Demands, Failure, PendingAsks
 from partition_worker.engine.application import STATE_LOG_MAX, Alarm, Application, TaskGroup, Use
-from partition_worker.engine.ask_shapes import AskShape, Constraint, Demands
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import schema
 from partition_worker.engine.state import PartitionState, Timers

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from common.acl import Acl
+from partition_worker.engine.allocation import AskShape, Constraint
 from partition_worker.engine.application import AppState
-from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates

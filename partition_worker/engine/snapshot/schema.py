@@ -19,9 +19,8 @@ import msgspec
 from common import rm_messages
 from common.config.model import PartitionConfig
 from common.messages import INT64_MAX, INT64_MIN, Resources
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, AskShape, Constraint
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.order import Key
 from partition_worker.engine.preemption_log import Kind, Victim

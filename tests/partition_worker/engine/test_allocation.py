@@ -11,13 +11,15 @@ from common.messages import INT64_MAX
 from partition_worker.engine.allocation import (
     BLOCK_MAX,
     Allocation,
+    AskShape,
+    AskShapes,
     PendingAsks,
     SortedAsks,
     Standing,
+    amounts_of,
     from_message,
     place_of,
 )
-from partition_worker.engine.ask_shapes import AskShapes
 from tests.builders import apps as new_apps
 from tests.builders import ask, asks, config, nodes
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
@@ -286,3 +288,17 @@ def _shuffled(asks: list[Allocation], how: str) -> list[Allocation]:
     if how == "by chance":
         return Random(7).sample(asks, len(asks))
     return asks if how == "in order" else asks[::-1]
+
+
+# Ask shapes -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_in_which_types_were_written_makes_no_difference() -> None:
+    assert (
+        amounts_of({"vcore": 1, "memory": 2}) == amounts_of({"memory": 2, "vcore": 1}) == (("memory", 2), ("vcore", 1))
+    )
+
+
+def test_an_ask_that_must_run_on_one_node_needs_something_else() -> None:
+    amounts = amounts_of({"memory": 2})
+    assert AskShape(amounts, "n1") != AskShape(amounts)

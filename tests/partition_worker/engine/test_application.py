@@ -4,7 +4,7 @@ import pytest
 
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import ledger
-from partition_worker.engine.allocation import Allocation, from_message
+from partition_worker.engine.allocation import Allocation, AskShapes, from_message
 from partition_worker.engine.application import (
     ENDED,
     LINGER_S,
@@ -15,7 +15,6 @@ from partition_worker.engine.application import (
     Use,
     next_state,
 )
-from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from partition_worker.engine.state import LogLine
 from partition_worker.engine.user_resolution import User

@@ -2,8 +2,8 @@
 
 import pytest
 
+from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.queue_traversal import Attempt

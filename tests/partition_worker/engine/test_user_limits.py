@@ -6,7 +6,7 @@ from common.config.validation import load
 from common.messages import Resources
 from partition_worker.engine import user_limits
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.ask_shapes import amounts_of
+from partition_worker.engine.allocation import amounts_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.user_limits import Allowance, QueueUsage, Trackers, UsageAccount, group_of, limits_of
 from tests.builders import apps, asks, config, gone, nodes, released

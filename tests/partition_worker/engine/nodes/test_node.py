@@ -2,8 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, from_message
-from partition_worker.engine.ask_shapes import AskShapes
+from partition_worker.engine.allocation import Allocation, AskShapes, from_message
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from partition_worker.engine.ask_shapes import Amounts, amounts_of
+from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import (
     BEHIND_ALL,

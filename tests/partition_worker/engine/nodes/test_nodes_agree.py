@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from common.node_sort_policies import NODE_SORT_POLICIES
-from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.allocation import Allocation, AskShape, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.nodes.secondary_indexes import waste

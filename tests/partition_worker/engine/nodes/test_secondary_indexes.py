@@ -2,7 +2,7 @@
 
 import random
 
-from partition_worker.engine.ask_shapes import AskShape
+from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.nodes.secondary_indexes import CONSTRAINT_INDEXES_MAX

@@ -4,7 +4,7 @@ import pytest
 
 from common.messages import Resources
 from partition_worker.engine import ledger
-from partition_worker.engine.ask_shapes import amounts_of
+from partition_worker.engine.allocation import amounts_of
 from partition_worker.engine.preemption.victim_candidates import (
     Giver,
     Guarantees,

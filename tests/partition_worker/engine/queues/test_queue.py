@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.ask_shapes import amounts_of
+from partition_worker.engine.allocation import amounts_of
 from partition_worker.engine.queues.queue import (
     NOTHING_PENDING,
     Policies,

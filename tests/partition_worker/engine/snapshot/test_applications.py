@@ -2,9 +2,8 @@ import math
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, from_message
+from partition_worker.engine.allocation import Allocation, AskShapes, Constraint, from_message
 from partition_worker.engine.application import AppState
-from partition_worker.engine.ask_shapes import AskShapes, Constraint
 from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
