@@ -5,7 +5,7 @@
     3. The most deserving other ask gets a node, a reservation or victims (`queue_traversal.py`).
 
 A decision is a value; the ledger applies it. Each decision equals the one that a cycle of its own would have made, so
-one call makes many of them, simple ones on the fast path (`fast_path.py`).
+one call makes many of them, simple ones on the fast path (`queue_traversal.run_fast_path`).
 
 Reserved asks: an ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an
 ask that fits an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without
@@ -16,7 +16,7 @@ then the oldest reservation. A draining node still takes the ask that reserved i
 from collections.abc import Iterator
 from typing import Final
 
-from partition_worker.engine import events, fast_path, gang_scheduling, ledger, queue_traversal, reservations
+from partition_worker.engine import events, gang_scheduling, ledger, queue_traversal, reservations
 from partition_worker.engine.application import AppState
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order
@@ -35,7 +35,7 @@ def run(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions; return how many were made."""
     made = 0
     while made < budget:
-        made += fast_path.run_fast_path(state, budget - made)
+        made += queue_traversal.run_fast_path(state, budget - made)
         singles = sum(1 for _ in make_decisions(state, budget - made, turns=SINGLE_DECISIONS))
         if not singles:
             break
@@ -52,9 +52,9 @@ def make_decisions(state: PartitionState, budget: int, *, turns: int | None = No
         apply_decision(state, decision)
         made += 1
         yield decision
-        size = fast_path.batch_size(decision.application)
+        size = queue_traversal.batch_size(decision.application)
         if size > 1 and isinstance(decision, Allocate) and group is not None:
-            for further in fast_path.plan_batch(state, decision.application, group, min(size - 1, budget - made)):
+            for further in queue_traversal.plan_batch(state, decision.application, group, min(size - 1, budget - made)):
                 apply_decision(state, further)
                 made += 1
                 yield further

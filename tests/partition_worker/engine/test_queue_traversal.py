@@ -1,7 +1,21 @@
-"""An application of which too many asks fit no node is left alone for a while."""
+"""Queue traversal: back-off, and the fast path, whose decisions are those that would be made one at a time."""
 
-from tests.builders import apps, asks, nodes, released
-from tests.trial import Trial
+import re
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from common.messages import Command
+from partition_worker.engine import queue_traversal
+from partition_worker.engine.auditor import check
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
+from tests.builders import PARTITION, apps, asks, config, nodes, released
+from tests.likeness import differences
+from tests.trial import START_S, Trial
+
+# Back-off -------------------------------------------------------------------------------------------------------------
 
 OFF_AFTER_2 = "root.a application.unschedasks.backoff=2 application.unschedasks.backoff.delay=60s"
 
@@ -76,3 +90,170 @@ def test_releasing_what_does_not_fit_ends_nothing_before_its_time() -> None:
     one.placed()
     assert one.does(released("app-1 a"), released("app-1 b")).placed() == []
     assert one.waits(61).placed() == ["small on n2"]
+
+
+# Fast path ------------------------------------------------------------------------------------------------------------
+
+QUEUES = """
+root.a application.sort.policy=fair guaranteed=memory:40;
+root.b guaranteed=memory:10,vcore:10 priority.offset=2;
+root.c.d max=memory:60;
+root.c.e node.sort.policy=binpacking;
+root.c.f allocation.batch=3 limit.user.ann=memory:30;
+root.s application.sort.policy=stateaware
+"""
+LOOKED = re.compile(
+    r"partition\.(step_number|readiness\.(asides\.\d+\.searched_at|resting\.searched)|swappable\.seen)\b"
+)
+"""How many steps there were, and when somebody looked in vain for the last time: no decision depends on it."""
+
+LEAVES = ("root.a", "root.b", "root.c.d", "root.c.e", "root.c.f", "root.s")
+
+
+def commands(random: Random) -> Iterator[Command]:
+    """Nodes, applications, and then asks and releases by chance."""
+    yield nodes(*(f"n{number} memory={random.randint(10, 60)} vcore={random.randint(5, 40)}" for number in range(20)))
+    names = [f"app-{number}" for number in range(12)]
+    yield apps(*(f"{name} {random.choice(LEAVES)} user={random.choice(['ann', 'bob'])}" for name in names))
+    asked: list[str] = []
+    for number in range(18):
+        news = [f"{random.choice(names)} k{number}-{one}" for one in range(random.randint(1, 30))]
+        asked += news
+        yield asks(
+            *(
+                f"{new} memory={random.randint(1, 4)} vcore={random.randint(1, 3)}"
+                f" priority={random.choice([0, 0, 0, 5])}{random.choice([' required=n3', *[''] * 20])}"
+                for new in news
+            )
+        )
+        yield released(*(asked.pop(random.randrange(len(asked))) for _ in range(random.randint(0, len(asked) // 3))))
+
+
+def told(effects: list[Effect]) -> list[object]:
+    return [effect.part for effect in effects]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_is_decided_and_told_as_one_at_a_time(seed: int) -> None:
+    fast = Partition(config(QUEUES), name=PARTITION, now=START_S)
+    slow = Partition(config(QUEUES), name=PARTITION, now=START_S)
+    random, now = Random(seed), START_S
+    for command in commands(Random(seed)):
+        now += random.choice([0.0, 0.5, 3.0])
+        for one in (fast, slow):
+            one.apply(command, now)
+            one.step(now, 0)
+        while not (fast.idle and slow.idle):
+            budget = random.randint(1, 40)
+            quick = told(fast.step(now, budget))
+            plodding = [part for _, effects in slow.schedule_each(now, budget) for part in told(effects)]
+            assert quick == plodding
+            assert fast.drain_events() == slow.drain_events()
+        check(fast)
+        unlike = [one for one in differences(fast, slow) if not LOOKED.match(one)]
+        assert not unlike, unlike
+    assert fast.decided == slow.decided > 50
+
+
+def test_a_stretch_goes_on_as_long_as_everything_is_plain() -> None:
+    one = Trial("root.a; root.b").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.b"))
+    one.does(asks("app-1 a0 memory=1", "app-2 b0 memory=1"))
+    one.takes(asks(*(f"app-{1 + number % 2} k{number} memory=1" for number in range(20))))
+    assert queue_traversal.run_fast_path(one.partition, 12) == 12
+    assert queue_traversal.run_fast_path(one.partition, 12) == 8
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "app-1 a1 memory=1 required=n1",
+        "app-1 a1 memory=1 placeholder group=g",
+        "app-1 a1 memory=1000",
+        "app-2 a1 memory=1",
+    ],
+)
+def test_what_is_not_plain_is_left_to_others(ask: str) -> None:
+    one = Trial("root.a").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.a"))
+    one.does(asks("app-1 a0 memory=1")).takes(asks(ask))
+    assert queue_traversal.run_fast_path(one.partition, 10) == 0
+
+
+def test_whoever_has_a_limit_is_looked_at_one_by_one() -> None:
+    one = Trial("root.a limit.user.ann=memory:5").takes(nodes("n1 memory=100"), apps("app-1 root.a user=ann"))
+    one.does(asks("app-1 a0 memory=1")).takes(asks("app-1 a1 memory=1"))
+    assert queue_traversal.run_fast_path(one.partition, 10) == 0
+
+
+def trial(queues: str = "root.a", *applications: str, on: str = "n1 memory=100") -> Trial:
+    """Applications that would get a node in turn: the queue is fair."""
+    one = Trial(queues).takes(nodes(on, "n2 memory=3"), apps(*(applications or ("app-1 root.a", "app-2 root.a"))))
+    one.takes(asks(*(f"app-{app} {key}{number} memory=1" for number in range(4) for app, key in ((1, "a"), (2, "b")))))
+    one.told()
+    return one
+
+
+def order(one: Trial) -> str:
+    """Whose asks got a node, one after the other."""
+    one.settles()
+    return "".join(line[0] for line in one.placed())
+
+
+FAIR = "root.a application.sort.policy=fair"
+
+
+@pytest.mark.parametrize(
+    ("queue", "tag", "expected"),
+    [
+        ("", "", "abababab"),
+        ("allocation.batch=2", "", "aabbaabb"),
+        ("allocation.batch=9", "", "aaaabbbb"),
+        ("allocation.batch=0", "", "abababab"),
+        ("", "tag.allocation.batch=3", "aaabbbab"),
+        ("allocation.batch=3", "tag.allocation.batch=1", "abbbaaab"),
+        ("allocation.batch=2", "tag.allocation.batch=many", "aabbaabb"),
+    ],
+)
+def test_an_application_gets_as_many_in_one_go_as_its_tag_says_else_its_queue(
+    queue: str, tag: str, expected: str
+) -> None:
+    one = trial(f"{FAIR} {queue} guaranteed=memory:100", f"app-1 root.a {tag}", "app-2 root.a")
+    assert order(one) == expected
+
+
+def test_only_asks_of_one_kind_go_along() -> None:
+    one = trial(f"{FAIR} allocation.batch=9")
+    one.takes(asks("app-1 a8 memory=2", "app-1 a9 memory=1 priority=-1"))
+    assert order(one) == "aaaabbbbaa"
+
+
+def test_they_go_to_the_next_nodes_with_room_in_the_order_of_the_application() -> None:
+    one = trial("root.a allocation.batch=4 node.sort.policy=binpacking", on="n1 memory=2")
+    one.settles()
+    assert one.placed()[:5] == ["a0 on n1", "a1 on n1", "a2 on n2", "a3 on n2", "b0 on n2"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("max=memory:3", "aaa"),
+        ("limit.user.bob=memory:3", "aaa"),
+        ("limit.user.bob=memory:9", "aaaabbbb"),
+    ],
+)
+def test_no_more_go_along_than_there_is_room_for(limit: str, expected: str) -> None:
+    assert order(trial(f"root.a allocation.batch=9 {limit}")) == expected
+
+
+def test_each_counts_as_a_decision() -> None:
+    one = trial(f"{FAIR} allocation.batch=9")
+    assert one.decides() == ["a0 on n1"]
+    one._step(one.partition.step(one.now, 3))
+    assert [line[0] for line in one.placed()] == ["b", "b", "b"]
+
+
+def test_asks_for_one_node_only_go_one_at_a_time() -> None:
+    one = Trial(f"{FAIR} allocation.batch=9").takes(nodes("n1 memory=9"), apps("app-1 root.a", "app-2 root.a"))
+    one.takes(
+        asks(*(f"app-{app} {key} memory=1 required=n1" for key, app in (("a1", 1), ("b1", 2), ("a2", 1), ("b2", 2))))
+    )
+    assert order(one) == "abab"
