@@ -24,7 +24,7 @@ from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, make_worker, recover_or_start_empty
 from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal import files as journal_files
-from partition_worker.journal.files import AttemptsFile, Files, identify_parent_process
+from partition_worker.journal.files import Files, identify_parent_process, open_attempts
 from partition_worker.journal.writer import Journal
 from partition_worker.partition_host import GROUPS
 from partition_worker.worker import Worker
@@ -109,7 +109,7 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
         return StartedWorker(new_worker(), None)
     files = _create_folder(settings.journals, lease.partition)
     try:
-        attempts = AttemptsFile(files, identify_parent_process())
+        attempts = open_attempts(files, identify_parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
 

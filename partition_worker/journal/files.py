@@ -26,13 +26,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from common.journal_messages import Step
 from common.text_formats import format_count
-from partition_worker.poison_messages import Attempts, Poison
+from partition_worker.poison_messages import PAGE_BYTES, Attempts, Deaths, Poison, read_page
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
 """Characters of a partition's full name: none has a meaning in a path."""
@@ -215,77 +215,54 @@ def read_poisons(files: Files) -> Iterator[tuple[Path, QuarantinedMessage]]:
             raise JournalDamaged(f"{path.name} cannot be decoded: {error}") from None
 
 
-MAGIC: Final = b"YSHATT01"
-ENTRIES_MAX: Final = 16
-"""Messages in the attempts file; the one that ended a worker longest ago is dropped first."""
-
 REMEMBERED_S: Final = 86_400.0
 """Seconds after which a worker that starts drops an entry, so that the message is tried again."""
-
-SIZE: Final = 4096
-"""Bytes of the attempts file."""
-
-_IDENTITY: Final = 16
-_BUSY: Final = len(MAGIC)
-_CURRENT: Final = slice(16, 16 + _IDENTITY)
-_SUPERVISOR: Final = slice(32, 48)
-_ENTRIES: Final = 64
-_ENTRY: Final = struct.Struct(f"<{_IDENTITY}sIId")
-"""The identity and the fields of `_Deaths`."""
 
 _log = logging.getLogger("core.scheduler.journal")
 
 
-class _Deaths(NamedTuple):
-    """How often a message ended a worker."""
+def open_attempts(files: Files, supervisor: bytes = b"") -> Attempts:
+    """Read the attempts file of the former worker, and replace it by one of this worker, mapped into memory.
 
-    alone: int = 0
-    together: int = 0
-    """Together with the supervisor."""
-    at: float = 0.0
-    """Unix seconds of the last time."""
-
-
-class AttemptsFile(Attempts):
-    """The attempts file of a worker. `supervisor` identifies the process that started the worker, in 16 bytes.
+    `supervisor` identifies the process that started the worker, in up to 16 bytes.
 
     Raises:
         OSError: it cannot be written.
     """
+    now = time.time()
+    deaths = {key: one for key, one in _read_deaths(files, supervisor, now).items() if one.at > now - REMEMBERED_S}
+    attempts = Attempts(deaths, supervisor)
+    temporary = files.attempts.with_suffix(".attempts-new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+    try:
+        os.write(descriptor, attempts.page)  # allocates the blocks: a mapped page without one raises SIGBUS
+        attempts.page = mmap.mmap(descriptor, PAGE_BYTES)
+    finally:
+        os.close(descriptor)
+    temporary.replace(files.attempts)
+    return attempts
 
-    def __init__(self, files: Files, supervisor: bytes = b"") -> None:
-        now = time.time()
-        self._supervisor = supervisor.ljust(_IDENTITY, b"\0")
-        deaths = {key: one for key, one in _read(files, self._supervisor).items() if one.at > now - REMEMBERED_S}
-        self._deaths = dict(sorted(deaths.items(), key=lambda item: -item[1].at)[:ENTRIES_MAX])
-        self._current = b""
-        temporary = files.attempts.with_suffix(".attempts-new")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
-        try:
-            os.write(descriptor, self._content())  # allocates the blocks: a mapped page without one raises SIGBUS
-            self._map = mmap.mmap(descriptor, SIZE)
-        finally:
-            os.close(descriptor)
-        temporary.replace(files.attempts)
 
-    def begin_attempt(self, identity: bytes) -> None:
-        self._map[_CURRENT] = self._current = identity
-        self._map[_BUSY] = 1
-
-    def end_attempt(self) -> None:
-        self._map[_BUSY] = 0
-        if self._deaths and self._deaths.pop(self._current, None) is not None:
-            self._map[:] = self._content()  # this time the worker survived it
-
-    def count_deaths(self, identity: bytes) -> int:
-        ended = self._deaths.get(identity)
-        return 0 if ended is None else ended.alone + ended.together // 2
-
-    def _content(self) -> bytes:
-        header = MAGIC.ljust(_SUPERVISOR.start, b"\0") + self._supervisor
-        entries = b"".join(_ENTRY.pack(identity, *ended) for identity, ended in self._deaths.items())
-        return (header.ljust(_ENTRIES, b"\0") + entries).ljust(SIZE, b"\0")
+def _read_deaths(files: Files, supervisor: bytes, now: float) -> dict[bytes, Deaths]:
+    """Read the messages that ended workers, and count the one in progress. An invalid file counts as empty."""
+    try:
+        deaths, ended = read_page(files.attempts.read_bytes(), supervisor, now)
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
+        return {}
+    if ended:
+        _log.warning(
+            "%s: the last worker ended while it handled message %s; so far this ended %s, and %s together with the "
+            "supervisor",
+            files.partition,
+            ended.hex(),
+            format_count(deaths[ended].alone, "worker"),
+            format_count(deaths[ended].together, "worker"),
+        )
+    return deaths
 
 
 def identify_parent_process() -> bytes:
@@ -296,37 +273,3 @@ def identify_parent_process() -> bytes:
     except OSError:  # not Linux, or the parent has just ended
         started = 0
     return struct.pack("<QQ", number, started)
-
-
-def _read(files: Files, supervisor: bytes) -> dict[bytes, _Deaths]:
-    """Read the messages that ended workers, and count the one in progress. An invalid file counts as empty."""
-    try:
-        content = files.attempts.read_bytes()
-    except FileNotFoundError:
-        return {}
-    if len(content) != SIZE or not content.startswith(MAGIC):
-        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
-        return {}
-    found: dict[bytes, _Deaths] = {}
-    for number in range(ENTRIES_MAX):
-        identity, *entry = _ENTRY.unpack_from(content, _ENTRIES + number * _ENTRY.size)
-        ended = _Deaths(*entry)
-        if ended.alone or ended.together:
-            found[identity] = ended
-    if content[_BUSY]:
-        identity = content[_CURRENT]
-        ended = found.get(identity, _Deaths())
-        if content[_SUPERVISOR] == supervisor:
-            ended = ended._replace(alone=ended.alone + 1, at=time.time())
-        else:
-            ended = ended._replace(together=ended.together + 1, at=time.time())
-        found[identity] = ended
-        _log.warning(
-            "%s: the last worker ended while it handled message %s; so far this ended %s, and %s together with the "
-            "supervisor",
-            files.partition,
-            identity.hex(),
-            format_count(ended.alone, "worker"),
-            format_count(ended.together, "worker"),
-        )
-    return found

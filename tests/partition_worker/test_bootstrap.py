@@ -23,7 +23,7 @@ from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, 
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
 from partition_worker.journal.database import Database, make_row, open_recovery
-from partition_worker.journal.files import AttemptsFile, Fenced
+from partition_worker.journal.files import Fenced, open_attempts
 from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
 from tests.partition_worker.start import CONFIGURE, Start, closed
@@ -166,11 +166,11 @@ def test_a_step_that_ends_the_worker_again_and_again_while_it_is_played_costs_th
         monkeypatch.setattr(Partition, "apply", deadly)
         for epoch in range(2, 2 + REPLAYS_MAX):
             dies = Start(tmp_path, epoch)
-            dies.attempts = AttemptsFile(dies.files)
+            dies.attempts = open_attempts(dies.files)
             with pytest.raises(WorkerKilled):
                 await dies.begins()
         last = Start(tmp_path, 9)
-        last.attempts = AttemptsFile(last.files)
+        last.attempts = open_attempts(last.files)
         start = await last.begins()
         assert hello_of(start).problem == ("its journal cannot be used: the replay of step 4 ended the worker 4 times")
         assert (last.files.damaged / last.files.database.name).exists()

@@ -12,8 +12,8 @@ import pytest
 from common.messages import Header
 from common.wire import Incoming
 from partition_worker.journal import files as journal_files
-from partition_worker.journal.files import AttemptsFile, Files
-from partition_worker.poison_messages import Poison
+from partition_worker.journal.files import Files, open_attempts
+from partition_worker.poison_messages import ENTRIES_MAX, PAGE_BYTES, Poison
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 
@@ -24,39 +24,39 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_a_message_that_was_begun_and_not_ended_counts(files: Files) -> None:
-    AttemptsFile(files).begin_attempt(ONE)
-    second = AttemptsFile(files)
+    open_attempts(files).begin_attempt(ONE)
+    second = open_attempts(files)
     assert (second.count_deaths(ONE), second.count_deaths(OTHER)) == (1, 0)
     second.begin_attempt(ONE)
-    third = AttemptsFile(files)
+    third = open_attempts(files)
     assert third.count_deaths(ONE) == 2
-    assert AttemptsFile(files).count_deaths(ONE) == 2
+    assert open_attempts(files).count_deaths(ONE) == 2
 
 
 def test_a_message_that_was_handled_does_not_count(files: Files) -> None:
-    first = AttemptsFile(files)
+    first = open_attempts(files)
     first.begin_attempt(ONE)
     first.end_attempt()
-    assert AttemptsFile(files).count_deaths(ONE) == 0
+    assert open_attempts(files).count_deaths(ONE) == 0
 
 
 def test_a_message_that_is_handled_after_all_is_forgotten(files: Files) -> None:
-    AttemptsFile(files).begin_attempt(ONE)
-    AttemptsFile(files).begin_attempt(OTHER)
-    third = AttemptsFile(files)
+    open_attempts(files).begin_attempt(ONE)
+    open_attempts(files).begin_attempt(OTHER)
+    third = open_attempts(files)
     third.begin_attempt(ONE)
     third.end_attempt()
-    fourth = AttemptsFile(files)
+    fourth = open_attempts(files)
     assert (fourth.count_deaths(ONE), fourth.count_deaths(OTHER)) == (0, 1)
 
 
 def test_two_ends_together_with_the_supervisor_count_as_one_death(files: Files) -> None:
     """An operator has killed everything while a large update was handled."""
     for number in range(4):
-        AttemptsFile(files, f"supervisor {number}".encode()).begin_attempt(ONE)
-    assert AttemptsFile(files, b"supervisor 4").count_deaths(ONE) == 2
-    AttemptsFile(files, b"supervisor 5").begin_attempt(ONE)
-    assert AttemptsFile(files, b"supervisor 5").count_deaths(ONE) == 3
+        open_attempts(files, f"supervisor {number}".encode()).begin_attempt(ONE)
+    assert open_attempts(files, b"supervisor 4").count_deaths(ONE) == 2
+    open_attempts(files, b"supervisor 5").begin_attempt(ONE)
+    assert open_attempts(files, b"supervisor 5").count_deaths(ONE) == 3
 
 
 def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> None:
@@ -70,23 +70,23 @@ def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> 
 def test_a_process_that_is_killed_leaves_what_it_was_doing(files: Files) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path; "
-        "from partition_worker.journal.files import AttemptsFile; "
+        "from partition_worker.journal.files import open_attempts; "
         "from partition_worker.journal.files import Files; "
-        f"AttemptsFile(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin_attempt({ONE!r}); "
+        f"open_attempts(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin_attempt({ONE!r}); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert AttemptsFile(files).count_deaths(ONE) == 1
+    assert open_attempts(files).count_deaths(ONE) == 1
 
 
 def test_a_predecessor_that_still_runs_cannot_touch_the_file_of_its_successor(files: Files) -> None:
-    before = AttemptsFile(files)
+    before = open_attempts(files)
     before.begin_attempt(ONE)
-    successor = AttemptsFile(files)
+    successor = open_attempts(files)
     successor.begin_attempt(OTHER)
     before.end_attempt()
-    third = AttemptsFile(files)
+    third = open_attempts(files)
     assert (third.count_deaths(ONE), third.count_deaths(OTHER)) == (1, 1)
 
 
@@ -95,27 +95,27 @@ def test_the_oldest_of_too_many_is_forgotten_and_so_is_what_is_old(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(journal_files.time, "time", lambda: now)
-    names = [bytes([number]) * 16 for number in range(1, journal_files.ENTRIES_MAX + 2)]
+    names = [bytes([number]) * 16 for number in range(1, ENTRIES_MAX + 2)]
     for name in names:
         now += 1
-        AttemptsFile(files).begin_attempt(name)
+        open_attempts(files).begin_attempt(name)
     now += 1
-    last = AttemptsFile(files)
-    assert [last.count_deaths(name) for name in names] == [0] + [1] * journal_files.ENTRIES_MAX
+    last = open_attempts(files)
+    assert [last.count_deaths(name) for name in names] == [0] + [1] * ENTRIES_MAX
     now += journal_files.REMEMBERED_S + 1
-    assert AttemptsFile(files).count_deaths(names[-1]) == 0
+    assert open_attempts(files).count_deaths(names[-1]) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * journal_files.SIZE])
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * PAGE_BYTES])
 def test_a_file_that_is_none_counts_nothing(files: Files, content: bytes) -> None:
     files.attempts.write_bytes(content)
-    first = AttemptsFile(files)
+    first = open_attempts(files)
     first.begin_attempt(ONE)
-    assert AttemptsFile(files).count_deaths(ONE) == 1
+    assert open_attempts(files).count_deaths(ONE) == 1
 
 
 def test_only_its_owner_may_read_it(files: Files) -> None:
-    AttemptsFile(files)
+    open_attempts(files)
     assert stat.S_IMODE(files.attempts.stat().st_mode) == 0o600
 
 
