@@ -14,9 +14,6 @@ from common.names import WHITE_SPACE
 # Narrower than the names in limits and filters, as in YuniKorn.
 _USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_.@-]*[$]?")
 _GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_-]*")
-_ALL_VALID: Final = re.compile(  # the usual text, without ignored entries: one match, as there are thousands
-    rf"{_USER.pattern}(?:,{_USER.pattern})*(?: {_GROUP.pattern}(?:,{_GROUP.pattern})*)?"
-)
 _WORD: Final = re.compile(f"[^{WHITE_SPACE}]+")
 _FIELDS_MAX: Final = 2  # users, then groups
 
@@ -63,7 +60,7 @@ def parse_acl(text: str) -> Acl:
 
 def find_ignored_entries(text: str) -> tuple[str, ...]:
     """Return the entries that `parse_acl` ignores, in their order, each once, without empty ones. Raises AclError."""
-    if _ALL_VALID.fullmatch(text) or parse_acl(text).everybody:
+    if parse_acl(text).everybody:
         return ()
     users, *groups = [field.split(",") for field in text.split(" ")]
     names = [name for name in users if name and not _USER.fullmatch(name)]

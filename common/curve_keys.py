@@ -28,8 +28,6 @@ SERVER: Final = "server"
 
 PUBLIC_SUFFIX: Final = ".key"
 SECRET_SUFFIX: Final = ".key_secret"  # noqa: S105 - the end of a file's name
-PUBLIC_MODE: Final = 0o644
-SECRET_MODE: Final = 0o600
 
 FILE_BYTES_MAX: Final = 4096
 """A key file has some hundred bytes; the rest of a larger file is not read."""
@@ -107,9 +105,9 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
     public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
     if public.exists():
         raise FileExistsError(f"{public}: there is one already")
-    _write_new(secret, SECRET_MODE, _certificate(f"Keep this file to yourself: secret key of {name}.", pair))
+    write_new(secret, 0o600, _certificate(f"Keep this file to yourself: secret key of {name}.", pair))
     try:
-        _write_new(public, PUBLIC_MODE, _certificate(f"Public key of {name}.", KeyPair(pair.public, "")))
+        write_new(public, 0o644, _certificate(f"Public key of {name}.", KeyPair(pair.public, "")))
     except OSError:
         secret.unlink()
         raise
@@ -121,7 +119,13 @@ def _certificate(about: str, pair: KeyPair) -> str:
     return f'#   {about}\n\nmetadata\ncurve\n    public-key = "{pair.public}"\n{secret}'
 
 
-def _write_new(file: Path, mode: int, text: str) -> None:
+def write_new(file: Path, mode: int, text: str) -> None:
+    """Write a new file with this mode, durably.
+
+    Raises:
+        FileExistsError: the file exists; it has not changed.
+        OSError: it cannot be written.
+    """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

@@ -37,6 +37,7 @@ from common.settings import (
     Settings,
     SettingsError,
     add_options,
+    given_options,
     parse_setting,
     read_settings,
     replace_settings,
@@ -177,9 +178,8 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
     """
     settings = read_settings(args.settings) if args.settings else Settings()
     values = {
-        setting.attribute: parse_setting(name, text, setting.flag)
-        for name, setting in SETTINGS.items()
-        if (text := getattr(args, name)) is not None
+        SETTINGS[name].attribute: parse_setting(name, text, SETTINGS[name].flag)
+        for name, text in given_options(args).items()
     }
     partition = getattr(args, "partition", None)
     assignment = Assignment(partition, args.epoch) if partition is not None else None

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from common.curve_keys import write_new
+
 if TYPE_CHECKING:
     import jwt
 
@@ -187,9 +189,5 @@ def write_secret(file: Path) -> str:
     key_id = secrets.token_hex(4)
     secret = base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).rstrip(b"=").decode()
     entry = {"kty": SECRET, "kid": key_id, "alg": ALGORITHMS[SECRET, ""], "use": "sig", "k": secret}
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(msgspec.json.encode({"keys": [entry]}) + b"\n")
-        opened.flush()
-        os.fsync(descriptor)
+    write_new(file, 0o600, msgspec.json.encode({"keys": [entry]}).decode() + "\n")
     return key_id

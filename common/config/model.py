@@ -230,16 +230,10 @@ def root_place(partition: PartitionConfig, path: str) -> QueuePlace:
 
 
 def _place(queue: QueueConfig, full_path: str, path: str, limits_path: str, *, level: int) -> QueuePlace:
-    prefix = under(path, "queues[")
+    paths = (under(path, f"queues[{index}]") for index in range(len(queue.queues)))
     children = tuple(
-        _place(
-            child,
-            f"{full_path}.{child.name.lower()}",
-            f"{prefix}{index}]",
-            f"{prefix}{index}].limits",
-            level=level + 1,
-        )
-        for index, child in enumerate(queue.queues)
+        _place(child, f"{full_path}.{child.name.lower()}", at, f"{at}.limits", level=level + 1)
+        for child, at in zip(queue.queues, paths, strict=True)
     )
     return QueuePlace(
         queue=queue, full_path=full_path, path=path, limits_path=limits_path, level=level, children=children

@@ -12,6 +12,7 @@ constructors do not share (`1e3`, `0o17`, a quoted "on").
 
 import base64
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Final, NoReturn
 
@@ -135,16 +136,13 @@ def _refuse(message: str, *, line: int = UNKNOWN_LINE, hint: str = "") -> NoRetu
     raise ConfigError([Problem(line=line, message=message, kind="parse", hint=hint)])
 
 
-class _Open:
+class _Open(msgspec.Struct):
     """A list or mapping whose end has not been read."""
 
-    __slots__ = ("anchor", "height", "key", "node")
-
-    def __init__(self, node: Sequence | Mapping, anchor: str | None) -> None:
-        self.node = node
-        self.anchor = anchor
-        self.height = 1  # levels at and below it
-        self.key: Node | None = None  # of a mapping: the key of its next value
+    node: Sequence | Mapping
+    anchor: str | None
+    height: int = 1  # levels at and below it
+    key: Node | None = None  # of a mapping: the key of its next value
 
 
 class _Composer:
@@ -304,40 +302,21 @@ class _Parser:
 
     def read(self, node: Node, kind: Type, path: str) -> object:
         """The plain value of a node that is not null, or None after a problem was reported."""
-        match kind:
-            case StrType() if isinstance(node, Scalar) and not node.tag:
-                return node.text
-            case StructType() if isinstance(node, Mapping):
-                return self._mapping(node, kind, path)
-            case VarTupleType() if isinstance(node, Sequence):
-                return self._list(node, kind.item_type, path)
-            case DictType() if isinstance(node, Mapping):
-                return self._free_mapping(node, kind.value_type, path)
-        return self._single_value(node, kind, path)
-
-    def _single_value(self, node: Node, kind: Type, path: str) -> object:
-        """The value of a scalar. A node of another type is reported as wrong, too."""
         value: object = None
-        scalar = node if isinstance(node, Scalar) else None
-        match kind:
-            case StructType() | DictType():
-                expected = "is not a mapping"
-            case VarTupleType():
-                expected = "is not a list"
-            case StrType():
-                value = scalar and as_text(scalar)
-                expected = f"is not a {scalar.tag.rpartition(':')[2] if scalar else 'text'}"
-            case BoolType():
-                value, expected = scalar and as_bool(scalar), "is neither true nor false"
-            case IntType():
-                value, expected = scalar and as_unsigned(scalar), f"is not a whole number from 0 to {UINT64_MAX}"
-            case FloatType():
-                value, expected = scalar and as_float(scalar), "is not a number"
-            case _:
-                raise TypeError(f"{path}: a configuration has no values of the type {kind}")
+        match node, kind:
+            case Mapping(), StructType():
+                return self._mapping(node, kind, path)
+            case Sequence(), VarTupleType():
+                return self._list(node, kind.item_type, path)
+            case Mapping(), DictType():
+                return self._free_mapping(node, kind.value_type, path)
+            case Scalar(), _ if type(kind) in _CONVERTERS:
+                value = _CONVERTERS[type(kind)](node)
         if value is None:
-            is_quoted = scalar is not None and not scalar.plain and scalar.text.isdigit()
+            is_quoted = isinstance(node, Scalar) and not node.plain and node.text.isdigit()
             hint = "a number stands without quotes" if is_quoted and isinstance(kind, IntType | FloatType) else ""
+            type_name = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
+            expected = f"is not a {type_name}" if isinstance(kind, StrType) else _EXPECTED[type(kind)]
             self._wrong(node, path, expected, hint=hint)
         return value
 
@@ -475,6 +454,8 @@ def is_null(node: Node) -> bool:
 
 def as_text(scalar: Scalar) -> str | None:
     """Return the text as it was written, or decoded if it is binary. None if it contradicts its tag."""
+    if not scalar.tag:
+        return scalar.text
     kind = scalar.tag.removeprefix(_TAG)
     number = msgspec.structs.replace(scalar, plain=True, tag="")
     if kind == "binary":
@@ -538,3 +519,20 @@ def _digits(scalar: Scalar) -> str:
 def _is_bare(scalar: Scalar, *kinds: str) -> bool:
     """Whether the value was written without quotes, or with a tag that names one of the kinds."""
     return scalar.plain or any(scalar.tag == _TAG + kind for kind in kinds)
+
+
+_CONVERTERS: Final[dict[type[Type], Callable[[Scalar], object]]] = {
+    StrType: as_text,
+    BoolType: as_bool,
+    IntType: as_unsigned,
+    FloatType: as_float,
+}
+_EXPECTED: Final[dict[type[Type], str]] = {
+    StructType: "is not a mapping",
+    DictType: "is not a mapping",
+    VarTupleType: "is not a list",
+    BoolType: "is neither true nor false",
+    IntType: f"is not a whole number from 0 to {UINT64_MAX}",
+    FloatType: "is not a number",
+}
+"""What a message says about a node that has no value of a type."""

@@ -4,9 +4,7 @@ The order of the checks decides which problem is reported first. Not here: wheth
 (`placement_rules.py`), settings that are valid but probably unintended (`warnings.py`).
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -166,8 +164,6 @@ def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> N
 
 # Queues ---------------------------------------------------------------------------------------------------------------
 
-_QUANTITY: Final = "a whole number, perhaps with k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
-
 
 def _check_acls(place: QueuePlace, report: Report) -> None:
     """An access control list has at most two words: users and groups."""
@@ -244,9 +240,8 @@ def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *,
         try:
             read[resource_type] = parse_quantity(quantity, resource_type=resource_type)
         except QuantityError as error:
-            hint = (
-                f"'{quantity}' should be a whole number, perhaps with k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
-            )
+            suffixes = "k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
+            hint = f"'{quantity}' should be a whole number, perhaps with {suffixes}"
             report.add(kind, f"{path}.{resource_type}", str(error), hint=hint)
     return read
 
@@ -260,15 +255,16 @@ _Value = TypeVar("_Value")
 
 def _check_limits(place: QueuePlace, report: Report) -> None:
     """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
-    users, groups = _Names("user", USER, ", already exists"), _Names("group", GROUP)
+    users: set[str] = set()
+    groups: set[str] = set()
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         if not entry.users and not entry.groups:
             name = f"'{entry.limit}' " if entry.limit else ""
             report.add("limit-entry", path, f"the limit {name}names neither users nor groups")
-        users.check(entry.users, f"{path}.users", report)
-        groups.check(entry.groups, f"{path}.groups", report)
-        if groups.seen == {ANYONE}:
+        _check_names("user", entry.users, users, f"{path}.users", report)
+        _check_names("group", entry.groups, groups, f"{path}.groups", report)
+        if groups == {ANYONE}:
             message = (
                 "should not specify only one group limit that is using the wildcard. "
                 "There must be at least one limit with a group name defined "
@@ -277,28 +273,20 @@ def _check_limits(place: QueuePlace, report: Report) -> None:
         _check_values(entry, place, path, report)
 
 
-@dataclass(slots=True)
-class _Names:
-    """The users or groups that the limits of one queue have named so far. None may follow `*`."""
-
-    noun: str
-    pattern: re.Pattern[str]
-    after_twice: str = ""
-    """End of the message about a name that occurs twice."""
-    seen: set[str] = field(default_factory=set)
-
-    def check(self, names: Iterable[str], path: str, report: Report) -> None:
-        for index, name in enumerate(names):
-            place = f"{path}[{index}]"
-            if name != ANYONE and not self.pattern.fullmatch(name):
-                report.add("limit-entry", place, f"invalid limit {self.noun} name '{name}' in limit definition")
-                continue
-            if name in self.seen:
-                report.add("limit-entry", place, f"duplicated {self.noun} name '{name}'{self.after_twice}")
-            elif ANYONE in self.seen:
-                message = f"should not set no wildcard {self.noun} {name} after wildcard {self.noun} limit"
-                report.add("limit-entry", place, message)
-            self.seen.add(name)
+def _check_names(noun: str, names: Iterable[str], seen: set[str], path: str, report: Report) -> None:
+    """The users or groups of an entry are new at this queue, and none follows `*`. Adds them to the `seen` ones."""
+    for index, name in enumerate(names):
+        place = f"{path}[{index}]"
+        if name != ANYONE and not (USER if noun == "user" else GROUP).fullmatch(name):
+            report.add("limit-entry", place, f"invalid limit {noun} name '{name}' in limit definition")
+            continue
+        if name in seen:
+            end = ", already exists" if noun == "user" else ""
+            report.add("limit-entry", place, f"duplicated {noun} name '{name}'{end}")
+        elif ANYONE in seen:
+            message = f"should not set no wildcard {noun} {name} after wildcard {noun} limit"
+            report.add("limit-entry", place, message)
+        seen.add(name)
 
 
 def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Report) -> None:
@@ -342,11 +330,10 @@ def _check_limit_resources(root: QueuePlace, report: Report) -> None:
 
 def _check_limit_applications(root: QueuePlace, report: Report) -> None:
     """No user or group may run more applications at a queue than at the queues above; 0 is unlimited."""
-
-    def read(entry: LimitConfig, _path: str) -> int:
-        return entry.max_applications
-
-    for found, value, above in _compare_limits(root, {}, read, inherit=lambda _above, own: own):
+    found_limits = _compare_limits(
+        root, {}, lambda entry, _path: entry.max_applications, inherit=lambda _above, own: own
+    )
+    for found, value, above in found_limits:
         if above and not 0 < value <= above:
             message = (
                 f"{found.holder} max applications {value} of queue {found.queue} is greater than "
