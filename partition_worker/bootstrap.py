@@ -22,9 +22,9 @@ from common.process import Assignment, Life
 from common.settings import Settings
 from common.text_formats import format_count
 from partition_worker import poison_messages
-from partition_worker.engine.bounds import RESERVATION_DELAY_S, Tuning
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
 from partition_worker.journal.database import open_recovery
 from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.writer import Journal

@@ -23,10 +23,9 @@ from common.query_messages import Answer, KillApplication, MoveApplication, Sche
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import admin_actions
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
+from partition_worker.engine.state import DEFAULT, Effect, IgnoredRelease, LogLine, Part, Tuning
 from partition_worker.events import EventRingBuffer
 from partition_worker.rm_channel import RMChannel, build_messages, collect_ignored_releases, select_parts
 

@@ -20,9 +20,9 @@ from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from partition_worker import metrics, poison_messages, queries
-from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.state import DEFAULT, Tuning
 from partition_worker.events import EventPush
 from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import GROUPS, PartitionHost

@@ -11,12 +11,11 @@ from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
-from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
-from partition_worker.engine.state import IgnoredRelease, PartitionState
+from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import HELD_MAX, HeldUpdate
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
@@ -139,9 +138,12 @@ def _add_new(
 
 
 def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> str:
-    """Why the partition has no room for one more ask or allocation; empty if it has."""
-    known = len(state.allocations) + len(state.foreign)
-    return ask_objection(message, count=known, asks_max=state.tuning.asks_max)
+    """Why the partition refuses one more ask or allocation; empty if it does not."""
+    most = state.tuning.asks_max
+    if len(state.allocations) + len(state.foreign) >= most:
+        return f"the partition has {most} asks and allocations, the setting asks-max allows no more"
+    names = (message.allocation_key, message.application_id, message.task_group_name, *message.resource_per_alloc)
+    return find_text_objection(names, message.allocation_tags)
 
 
 def _start_quota_timers(state: PartitionState, application: Application) -> None:

@@ -4,27 +4,30 @@ A submission whose user needs a group lookup waits (`user_resolution.py`), toget
 the groups are known; a removal drops it. `placement.py` chooses the queue.
 """
 
+from typing import Final
+
 from common import event_codes, rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
-from partition_worker.engine.bounds import Work, application_objection
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from partition_worker.engine.placement import PlacementRejected
+from partition_worker.engine.placement import PlacementRejected, Submission, Work
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota, read_namespace_quota
-from partition_worker.engine.state import PartitionState, Rejection
+from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
     WAITING_MAX,
     GroupsUnknown,
-    Submission,
     User,
     UserError,
     is_forced,
 )
+
+APPLICATIONS_MAX: Final = 200_000
+"""Applications of a partition that have not ended, a few kilobytes each."""
 
 
 class _Refusal(Exception):
@@ -134,12 +137,15 @@ def _resolve_user(state: PartitionState, new: rm_messages.AddApplicationRequest,
 
 
 def _check_id(state: PartitionState, new: rm_messages.AddApplicationRequest) -> None:
-    """Refuse a duplicate id; a waiting submission counts."""
+    """Refuse a duplicate id, and what exceeds a bound; waiting submissions count."""
     if new.application_id in state.applications or new.application_id in state.pending_submissions:
         raise _Refusal(
             f"adding application {new.application_id} to partition {state.name}, but application already existed"
         )
-    if objection := application_objection(new, count=len(state.applications) + len(state.pending_submissions)):
+    if len(state.applications) + len(state.pending_submissions) >= APPLICATIONS_MAX:
+        raise _Refusal(f"the partition has {APPLICATIONS_MAX} applications, it takes no more")
+    names = (new.application_id, new.queue_name, new.ugi.user, *new.ugi.groups, *new.placeholder_ask)
+    if objection := find_text_objection(names, new.tags):
         raise _Refusal(objection)
 
 

@@ -1,5 +1,7 @@
 """Node updates of the RM: create, resize, drain and decommission nodes."""
 
+from typing import Final
+
 from common import event_codes, rm_messages
 from common.messages import Resources
 from common.names import NODE_PARTITION
@@ -7,10 +9,12 @@ from common.resources import equal
 from partition_worker.engine import events, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import end_allocation
-from partition_worker.engine.bounds import node_objection
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import PartitionState, find_text_objection
+
+NODES_MAX: Final = 100_000
+"""Nodes of a partition."""
 
 
 def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
@@ -69,7 +73,9 @@ def _find_objection(state: PartitionState, info: rm_messages.NodeInfo) -> str:
             f"failed to add node {info.node_id} to partition {state.name}, error: "
             f"partition {state.name} has an existing node {info.node_id}, node name must be unique"
         )
-    return node_objection(info, count=len(state.nodes))
+    if len(state.nodes) >= NODES_MAX:
+        return f"the partition has {NODES_MAX} nodes, it takes no more"
+    return find_text_objection((info.node_id, *(info.schedulable_resource or {})), info.attributes)
 
 
 def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> None:

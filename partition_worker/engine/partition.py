@@ -32,13 +32,12 @@ from partition_worker.engine import (
 )
 from partition_worker.engine.application import AppEvent
 from partition_worker.engine.auditor import Auditor
-from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs, remove_empty_queues
-from partition_worker.engine.state import Effect, PartitionState
+from partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
 
 
 class Partition(PartitionState):

@@ -7,16 +7,99 @@ registry. The queue tree creates the queue of a path that does not exist yet.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from common.config import placement_rules
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
-from partition_worker.engine.bounds import TooMuchWorkError, Work
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import Submission, User, tag_value
+from partition_worker.engine.user_resolution import User, tag_value
+
+# Placement work -------------------------------------------------------------------------------------------------------
+
+UPDATE_WORK_MAX: Final = 100_000_000
+"""Units for all applications of one update, two to three seconds at worst; further applications are rejected."""
+
+APPLICATION_WORK_MAX: Final = 30_000_000
+"""Units for one application, which is rejected beyond it. 1,000 groups of 30 characters and ten rules with usual
+expressions take 5,000,000.
+"""
+
+_LOOKUP: Final = 3
+"""Units for a name already matched in the same update."""
+
+_MATCH: Final = 120
+"""Units for a call of RE2, in addition to those for the name."""
+
+
+class TooMuchWorkError(Exception):
+    """A submission exceeds the placement work; the text is the reason for the RM."""
+
+
+class Work:
+    """The remaining work of one update, and the matches found in it.
+
+    An RM chooses the number and length of group names, and a configuration the number and kind of rules. Rules count
+    their work in units of about 25 ns, equal on all machines, as journals must replay exactly.
+    """
+
+    def __init__(self, most: int = UPDATE_WORK_MAX) -> None:
+        self._left = most
+        self._left_for_one = APPLICATION_WORK_MAX
+        self._found: dict[placement_rules.Expression, dict[str, bool]] = {}
+
+    def begin_application(self) -> None:
+        """Start the share of the next application."""
+        self._left_for_one = APPLICATION_WORK_MAX
+
+    def spend(self, units: int) -> None:
+        """Count work before it is done. Raises TooMuchWorkError."""
+        if units > self._left_for_one:
+            raise TooMuchWorkError(
+                f"its groups take the placement rules more than {APPLICATION_WORK_MAX} units of work: "
+                "submit it with fewer or shorter groups"
+            )
+        if units > self._left:
+            self._left = 0
+            raise TooMuchWorkError(
+                f"the applications of this update take the placement rules more than {UPDATE_WORK_MAX} units of work: "
+                "submit fewer applications in one update, or with fewer groups"
+            )
+        self._left -= units
+        self._left_for_one -= units
+
+    def any_matches(self, expression: placement_rules.Expression, names: Iterable[str]) -> bool:
+        """Whether the expression matches any of the names. Raises TooMuchWorkError, NameTooLongError."""
+        found = self._found.setdefault(expression, {})
+        for name in names:
+            matches = found.get(name)
+            if matches is None:
+                # RE2 takes at most one step for each instruction and byte, 10 ns each where it cannot cache its states
+                self.spend(_MATCH + len(name.encode(errors="replace")) * expression.size // 2)
+                matches = found[name] = expression.found_in(name)
+            else:
+                self.spend(_LOOKUP)
+            if matches:
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The properties of a new application that placement depends on."""
+
+    application_id: str
+    user: User
+    queue_name: str = ""
+    tags: Mapping[str, str]
+    forced: bool = False
+    """Whether the application probably runs already and must get a queue: `is_forced(tags)`."""
+    work: Work = field(default_factory=Work)
+    """The work that placement may still do for the update with this submission."""
+
 
 ROOT_PREFIX: Final = f"{ROOT}."
 DEFAULT_QUEUE: Final = "root.default"

@@ -6,6 +6,10 @@ application states, the `*_updates.py` modules for updates of the RM, `schedulin
 An effect is something for the RM or the log; the worker turns effects into messages and log lines
 (`rm_channel.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
 that all output can be traced to its input.
+
+An RM chooses how much a partition stores. An object that exceeds a bound is refused with a reason that names the bound;
+existing objects are never affected. Queues created for applications, task groups, users and groups are bounded with the
+objects that refer to them.
 """
 
 import heapq
@@ -24,7 +28,6 @@ from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation, AskShapes
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
-from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement import PlacementChain, RuleError
@@ -36,6 +39,48 @@ from partition_worker.engine.readiness import Readiness, SwapCandidates
 from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
+
+# Options and bounds ---------------------------------------------------------------------------------------------------
+
+RESERVATION_DELAY_S: Final = 2.0
+"""Seconds before an unschedulable ask may reserve a node."""
+
+PREEMPTION_PAUSE_S: Final = 15.0
+"""Seconds before an ask searches for victims again after a search without result."""
+
+ASKS_MAX: Final = 2_000_000
+"""Default for the asks and allocations of a partition: about 2 GiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Options of the engine."""
+
+    reservation_delay_s: float = RESERVATION_DELAY_S
+    """Infinite if reservations are disabled, except those for required nodes and after preemption."""
+    preemption_pause_s: float = PREEMPTION_PAUSE_S
+    preemption_threshold: float = 0.0
+    """Fraction of the cluster, 0.0 to 1.0 of the most used resource type, that must be used before asks preempt. Asks
+    with a required node and quota preemption ignore it.
+    """
+    asks_max: int = ASKS_MAX
+    """Asks and allocations of a partition, including foreign ones; further ones are refused."""
+
+
+DEFAULT: Final = Tuning()
+"""The defaults of YuniKorn."""
+
+TEXT_MAX: Final = 512 << 10
+"""Characters in the names, tags, attributes and groups of one ask, application or node: twice the limit of Kubernetes
+for the annotations of a pod.
+"""
+
+
+def find_text_objection(names: Iterable[str], tags: Mapping[str, str]) -> str:
+    """Why an object with these names and tags is refused; empty if it is not."""
+    size = sum(map(len, names)) + sum(map(len, tags)) + sum(map(len, tags.values()))
+    return f"its texts have {size} characters, at most {TEXT_MAX} are allowed" if size > TEXT_MAX else ""
+
 
 # Decisions: checked before they are made, carried out by `scheduling_cycle.py` ----------------------------------------
 

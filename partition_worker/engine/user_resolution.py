@@ -5,14 +5,13 @@ the submission is held until the result arrives (`partition_worker/group_lookup.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from typing import Final
 
 from common.names import USER
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
-from partition_worker.engine.bounds import Work
 
 FORCED_TAG: Final = "application.create.force"
 TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
@@ -53,20 +52,6 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """The properties of a new application that placement depends on."""
-
-    application_id: str
-    user: User
-    queue_name: str = ""
-    tags: Mapping[str, str]
-    forced: bool = False
-    """Whether the application probably runs already and must get a queue: `is_forced(tags)`."""
-    work: Work = field(default_factory=Work)
-    """The work that placement may still do for the update with this submission."""
 
 
 def tag_value(tags: Mapping[str, str], name: str) -> str:

@@ -9,7 +9,7 @@ from common.query_messages import TOO_LONG, Answer
 from common.rm_messages import Allocation as Ask
 from common.rm_messages import AllocationRequest, Refused
 from partition_worker import queries
-from partition_worker.engine import bounds
+from partition_worker.engine import application_updates, node_updates, state
 from partition_worker.engine.queues import tree
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import Bench
@@ -55,7 +55,7 @@ def test_what_runs_already_and_what_is_foreign_count_too(trial: Trial) -> None:
 
 
 def test_what_says_too_much_of_itself_is_rejected(trial: Trial) -> None:
-    tags = {"note": "x" * bounds.TEXT_MAX}
+    tags = {"note": "x" * state.TEXT_MAX}
     need = {"memory": 1}
     trial.told()
     trial.does(
@@ -63,14 +63,14 @@ def test_what_says_too_much_of_itself_is_rejected(trial: Trial) -> None:
             allocations=[Ask("a1", application_id="app-1", resource_per_alloc=need, allocation_tags=tags)]
         )
     )
-    size = bounds.TEXT_MAX + len("a1" + "app-1" + "note" + "memory")
-    told = f"its texts have {size} characters, at most {bounds.TEXT_MAX} are allowed"
+    size = state.TEXT_MAX + len("a1" + "app-1" + "note" + "memory")
+    told = f"its texts have {size} characters, at most {state.TEXT_MAX} are allowed"
     assert trial.told() == [f"a1 rejected: {told}"]
 
 
 def test_applications_nodes_and_queues_of_placement_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered(monkeypatch, bounds, "APPLICATIONS_MAX", 1)
-    lowered(monkeypatch, bounds, "NODES_MAX", 1)
+    lowered(monkeypatch, application_updates, "APPLICATIONS_MAX", 1)
+    lowered(monkeypatch, node_updates, "NODES_MAX", 1)
     one = Trial("root.a").does(nodes("n1 memory=1", "n2 memory=1"), apps("app-1 root.a", "app-2 root.a"))
     assert [line for line in one.told() if "rejected" in line] == [
         "node n2 rejected: the partition has 1 nodes, it takes no more",

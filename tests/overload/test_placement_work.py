@@ -11,7 +11,7 @@ from common.rm_messages import (
     ApplicationResponse,
     UserGroupInformation,
 )
-from partition_worker.engine import bounds
+from partition_worker.engine import placement
 from tests.machines import said
 from tests.partition_worker.bench import Bench
 
@@ -79,7 +79,7 @@ def test_an_update_with_many_or_long_groups_is_handled_in_time(rules: list[str],
 def test_an_application_that_takes_too_much_work_is_rejected_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounds, "APPLICATION_WORK_MAX", 100_000)
+    monkeypatch.setattr(placement, "APPLICATION_WORK_MAX", 100_000)
     one = bench(FILTER.format(LISTED), "- {name: fixed, value: batch}")
     assert outcome(one, submissions(1, ["dev"] * 10)) == (1, [])
     accepted, reasons = outcome(one, submissions(1, long_names(20, "a"), first=1))
@@ -106,7 +106,7 @@ def test_what_is_beyond_the_work_for_one_update_is_rejected_and_the_next_update_
     assert len(reasons) == 15
     assert reasons[-1] == (
         f"failed to place application a19: the applications of this update take the placement rules more than "
-        f"{bounds.UPDATE_WORK_MAX} units of work: submit fewer applications in one update, or with fewer groups"
+        f"{placement.UPDATE_WORK_MAX} units of work: submit fewer applications in one update, or with fewer groups"
     )
     assert outcome(one, submissions(1, long_names(10, "99"), first=50)) == (1, [])
 
@@ -125,14 +125,14 @@ def test_ordinary_clusters_stay_far_below_the_bounds() -> None:
         ]
     )
     spent = 0
-    spend = bounds.Work.spend
+    spend = placement.Work.spend
 
-    def counted(self: bounds.Work, units: int) -> None:
+    def counted(self: placement.Work, units: int) -> None:
         nonlocal spent
         spent += units
         spend(self, units)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds.Work, "spend", counted)
+        patch.setattr(placement.Work, "spend", counted)
         assert outcome(one, command) == (5000, [])
-    assert spent < bounds.UPDATE_WORK_MAX // 10
+    assert spent < placement.UPDATE_WORK_MAX // 10

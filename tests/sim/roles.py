@@ -19,7 +19,7 @@ from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, wor
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
-from partition_worker.engine.bounds import Tuning
+from partition_worker.engine.state import Tuning
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import GROUPS
 from partition_worker.snapshot import SnapshotInvalid

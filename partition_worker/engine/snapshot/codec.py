@@ -25,12 +25,11 @@ from msgspec.structs import astuple
 
 from common import garbage
 from common.rm_messages import AllocationRelease, SyncEnd
-from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Preemptions, Win
 from partition_worker.engine.snapshot import applications, queues_and_nodes, scheduling_state, schema
-from partition_worker.engine.state import Counters, Rejection, Report
+from partition_worker.engine.state import Counters, Rejection, Report, Tuning
 from partition_worker.engine.user_limits import Trackers, Usage, UsageAccount
 from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
 

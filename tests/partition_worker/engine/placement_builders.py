@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.config.model import FilterConfig, PlacementRuleConfig
-from partition_worker.engine.user_resolution import Submission, User
+from partition_worker.engine.placement import Submission
+from partition_worker.engine.user_resolution import User
 
 BOB = User("bob", ("dev",))
 

@@ -7,7 +7,6 @@ from common.config.model import FilterConfig
 from common.config.placement_rules import ExpressionError
 from common.config.validation import load
 from common.names import ILLEGAL_QUEUE
-from partition_worker.engine.bounds import Work
 from partition_worker.engine.placement import (
     ApplicationType,
     Filter,
@@ -21,11 +20,13 @@ from partition_worker.engine.placement import (
     Rule,
     RuleError,
     SecondaryGroup,
+    Submission,
     Tag,
     UserName,
+    Work,
 )
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import Submission, User
+from partition_worker.engine.user_resolution import User
 from tests.partition_worker.engine.placement_builders import NOWHERE, FakeTree, leaf, parent, rule, submission
 
 BOB = User("bob", ("dev", "qa"))

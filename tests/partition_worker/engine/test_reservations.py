@@ -11,9 +11,9 @@ from common.rm_messages import (
     AllocationRequest,
 )
 from partition_worker.engine import scheduling_cycle
-from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.queues.queue import has_room
 from partition_worker.engine.reservation_index import RESERVATION_MAX_S
+from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 

@@ -4,7 +4,6 @@ import pytest
 
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
 from partition_worker.engine import ledger
-from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.attempts import (
     EXHAUSTED,
@@ -14,6 +13,7 @@ from partition_worker.engine.preemption.attempts import (
 )
 from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP
 from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA
+from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial

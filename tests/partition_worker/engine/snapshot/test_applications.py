@@ -4,12 +4,11 @@ import pytest
 
 from partition_worker.engine.allocation import Allocation, AskShapes, Constraint, from_message
 from partition_worker.engine.application import AppState
-from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.snapshot.schema import ReferenceDecoder, ReferenceEncoder
-from partition_worker.engine.state import LogLine
+from partition_worker.engine.state import DEFAULT, LogLine
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin

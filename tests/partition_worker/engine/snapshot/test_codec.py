@@ -6,10 +6,10 @@ import pytest
 
 from common.rm_messages import SyncBegin, SyncEnd
 from partition_worker.engine.application import AppState
-from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.schema import FORMAT, PartitionSnapshot
+from partition_worker.engine.state import DEFAULT
 from tests.builders import PARTITION, apps, asks, config, foreign, gone, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin
