@@ -95,14 +95,12 @@ them takes a tenth of a second, during which the worker does not schedule.
 """
 
 
-class ListTooLong(Exception):
-    """A list that the caller has to request page by page."""
+class QueryFailed(Exception):
+    """A query without an answer: HTTP status and text."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"the list has more than {WEIGHT_MAX} entries, asks and allocations, so many are listed at once at most: "
-            "ask for pages of it with limit"
-        )
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def select_page(
@@ -118,12 +116,15 @@ def select_page(
     page before). `weigh` counts the objects in an entry. No more entries are read than the page needs.
 
     Raises:
-        ListTooLong: all entries are wanted, and these are too many.
+        QueryFailed: all entries are wanted, and these are too many.
     """
     if "limit" not in args:
         everything = {key: entry for key, entry in entries.items() if shows(entry)}
         if len(everything) > 1 and sum(map(weigh, everything.values())) > WEIGHT_MAX:
-            raise ListTooLong
+            text = (
+                f"the list has more than {WEIGHT_MAX} entries, asks and allocations, so many are listed at once at most"
+            )
+            raise QueryFailed(TOO_LONG, f"{text}: ask for pages of it with limit")
         return [everything[key] for key in sorted(everything)], ""
     limit, after = int(args["limit"]), args.get("after", "")
     found: list[_T] = []
@@ -146,14 +147,6 @@ LISTED_MAX: Final = 200_000
 """Upper limit of asks and allocations of one application in an answer. Encoding them takes a second, during which the
 worker does not schedule; the caller is referred to the sums of the queue.
 """
-
-
-class _QueryFailed(Exception):
-    """A query without an answer: HTTP status and text."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +175,8 @@ def answer_partition_query(
     visible = Visibility(partition, query.viewer)
     try:
         return answer(_Request(partition, views.Shown(rm=rm, name=query.name), query.args, visible))
-    except _QueryFailed as error:
+    except QueryFailed as error:
         return Answer(status=error.status, body=str(error).encode())
-    except ListTooLong as error:
-        return Answer(status=TOO_LONG, body=str(error).encode())
 
 
 def _encode(view: View | Sequence[View], more: str = "") -> Answer:
@@ -231,7 +222,7 @@ def _answer_queue(request: _Request) -> Answer:
 def _find_queue(request: _Request) -> Queue:
     found = request.partition.tree.find(request.args.get("queue", ""))
     if found is None or not request.visible.shows_queue(found):
-        raise _QueryFailed(404, "Queue not found")
+        raise QueryFailed(404, "Queue not found")
     return found
 
 
@@ -253,7 +244,7 @@ def _answer_applications(request: _Request) -> Answer:
             request.visible.shows_rejection,
         )
     if state != "active":
-        raise _QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
+        raise QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
     among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
     return _list_applications(request, among, request.args.get("status", ""))
 
@@ -274,7 +265,7 @@ def _application_view(one: Application, shown: views.Shown) -> View:
     found = _count(one)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
-        raise _QueryFailed(503, f"{text}, which has the sums")
+        raise QueryFailed(503, f"{text}, which has the sums")
     return views.build_application_view(one, shown)
 
 
@@ -286,7 +277,7 @@ def _answer_application(request: _Request) -> Answer:
     among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
     found = among.get(request.args.get("application", ""))
     if found is None or not request.visible.shows_application(found):
-        raise _QueryFailed(404, "Application not found")
+        raise QueryFailed(404, "Application not found")
     return _encode(_application_view(found, request.shown))
 
 
@@ -305,7 +296,7 @@ def _answer_nodes(request: _Request) -> Answer:
 def _answer_node(request: _Request) -> Answer:
     found = request.partition.nodes.get(request.args.get("node", ""))
     if found is None:
-        raise _QueryFailed(404, "Node not found")
+        raise QueryFailed(404, "Node not found")
     return _encode(redaction.redact_node(found, request.visible))
 
 
@@ -329,7 +320,7 @@ def _find_tracker(request: _Request, what: Literal["user", "group"], trackers: T
     found = trackers.find(request.args.get(what, ""))
     shows = request.visible.shows_user if what == "user" else request.visible.shows_group
     if found is None or not shows(found.name):
-        raise _QueryFailed(404, f"{what.capitalize()} not found")
+        raise QueryFailed(404, f"{what.capitalize()} not found")
     return found
 
 

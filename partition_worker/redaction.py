@@ -40,14 +40,13 @@ class Right(IntEnum):
 class Visibility:
     """The visible parts of a partition for one viewer; everything without a viewer."""
 
-    def __init__(self, books: PartitionState, viewer: Actor | None) -> None:
-        self._books: Final = books
+    def __init__(self, state: PartitionState, viewer: Actor | None) -> None:
+        self._state: Final = state
         viewer = viewer or Actor(user="", scheduler_admin=True)
         self._user: Final = User(viewer.user, tuple(viewer.groups))
         self._rights: dict[Queue, Right] = {}
-        self._rights_at: dict[str, Right] = {}
         self._shown: dict[Queue, bool] = {}
-        self.everything: Final = viewer.scheduler_admin or books.tree.root.admits_administration(self._user)
+        self.everything: Final = viewer.scheduler_admin or state.tree.root.admits_administration(self._user)
 
     # Queues ---------------------------------------------------------------------------------------------------------
 
@@ -73,16 +72,13 @@ class Visibility:
 
     def find_right_at(self, path: str) -> Right:
         """The viewer's right at a path, where a queue may be missing."""
-        found = self._rights_at.get(path)
-        if found is None:
-            queue = self._nearest(path)
-            found = self._rights_at[path] = Right.NOTHING if queue is None else self.find_right(queue)
-        return found
+        queue = self._nearest(path)
+        return Right.NOTHING if queue is None else self.find_right(queue)
 
     def _nearest(self, path: str) -> Queue | None:
         """The lowest existing queue on the path; None if the path does not start at the root."""
         first, *names = path.lower().split(".")
-        queue = self._books.tree.root
+        queue = self._state.tree.root
         if first != queue.path:
             return None
         for name in names:
@@ -103,7 +99,7 @@ class Visibility:
 
     def find_highest(self, wanted: Right) -> Iterator[str]:
         """The paths of the highest queues with this right; it holds for all queues below them."""
-        waiting = [self._books.tree.root]
+        waiting = [self._state.tree.root]
         while waiting:
             queue = waiting.pop()
             if self.find_right(queue) >= wanted:
@@ -123,7 +119,7 @@ class Visibility:
 
     def shows_application_id(self, application_id: str) -> bool:
         """Whether the running application of this ID is visible."""
-        found = self._books.applications.get(application_id)
+        found = self._state.applications.get(application_id)
         return self.everything or (found is not None and self.shows_application(found))
 
     def _shows_of(self, user: str, path: str) -> bool:
@@ -150,17 +146,19 @@ def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: s
 
 def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     right = visible.find_right(one)
-    if right is Right.ADMINISTER:
-        return views.build_queue_view(one, room, subtree=subtree, partition=partition)
-    children = views.sort_by_path([child for child in one.children.values() if visible.shows_queue(child)])
+    children = sorted(
+        (child for child in one.children.values() if visible.shows_queue(child)), key=lambda one: one.path
+    )
     below = [
         _redact_queue(child, views.child_headroom(child, room), visible, subtree=True, partition="")
         for child in (children if subtree else ())
     ]
     if right is Right.NOTHING:
         return _name_only(one, children, below, partition)
-    allocating = [name for name in sorted(one.allocating) if visible.shows_application_id(name)]
-    return views.build_queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
+    allocating = [
+        name for name in sorted(one.allocating) if right is Right.ADMINISTER or visible.shows_application_id(name)
+    ]
+    return views.build_queue_view(one, room, children, below, allocating=allocating, partition=partition)
 
 
 def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:

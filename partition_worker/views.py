@@ -4,11 +4,8 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
-from operator import attrgetter
 from typing import Final
 
 from common import rest_views
@@ -33,13 +30,6 @@ class Shown:
     name: str
 
 
-DELAYS_MAX: Final = 256
-"""Cached texts of delays: most queues have the same."""
-
-_state: Callable[[Application], AppState] = attrgetter("state")
-_path: Callable[[Queue], str] = attrgetter("path")
-
-
 def _nonzero(amounts: Resources) -> Resources:
     if not any(amounts.values()):  # what is pending mostly is
         return {}
@@ -49,7 +39,7 @@ def _nonzero(amounts: Resources) -> Resources:
 def build_partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionView:
     """An entry of the list of partitions."""
     root, fleet = partition.tree.root, partition.nodes
-    states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
+    states = Counter([one.state for one in (*partition.applications.values(), *partition.ended.values())])
     states[AppState.REJECTED] += len(partition.rejections)
     counts = {str(state): number for state, number in sorted(states.items()) if number}
     return rest_views.PartitionView(
@@ -74,30 +64,13 @@ def build_partition_view(partition: Partition, shown: Shown) -> rest_views.Parti
     )
 
 
-def build_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> rest_views.QueueView:
-    """A queue with this headroom, with everything below it if `subtree`; `partition` is shown on this queue only."""
-    children = sort_by_path(one.children.values())
-    below = (
-        [build_queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
-        if subtree
-        else []
-    )
-    allocating = sorted(one.allocating) if one.allocating else []
-    return build_queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
-
-
 def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
     """The headroom of a queue whose parent has the headroom `above`."""
     maximum = child.maximum
     return above if maximum is None else tighten(less(maximum, child.allocated), above)
 
 
-def sort_by_path(children: Collection[Queue]) -> list[Queue]:
-    """Sort queues as they are listed."""
-    return sorted(children, key=_path) if children else []
-
-
-def build_queue_view_with_children(
+def build_queue_view(
     one: Queue,
     room: Limit | None,
     children: list[Queue],
@@ -145,7 +118,6 @@ def build_queue_view_with_children(
     )
 
 
-@lru_cache(DELAYS_MAX)
 def _delay(seconds: float) -> str:
     return rest_views.format_duration(round(seconds * 1e9))
 

@@ -11,7 +11,7 @@ from common.rm_messages import NodeInfo, NodeRequest
 from common.wire import decode_body
 from partition_worker import queries
 from partition_worker.partition_host import PartitionHost
-from partition_worker.queries import ListTooLong, select_page
+from partition_worker.queries import QueryFailed, select_page
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import NOW, Bench, ask
 from tests.trial import Trial
@@ -343,7 +343,7 @@ def test_a_whole_list_that_would_take_long_is_not_made(monkeypatch: pytest.Monke
     monkeypatch.setattr(queries, "WEIGHT_MAX", 5)
     assert select_page(ENTRIES, {}) == (["A", "B", "C", "D"], "")
     assert select_page({"a": 9}, {}, weigh=lambda one: one) == ([9], ""), "one entry has no pages"
-    with pytest.raises(ListTooLong, match="ask for pages of it with limit"):
+    with pytest.raises(QueryFailed, match="ask for pages of it with limit"):
         select_page(ENTRIES, {}, weigh=lambda _: 2)
 
 

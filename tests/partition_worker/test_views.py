@@ -23,12 +23,11 @@ from common.rest_views import (
     encode_view,
 )
 from common.rm_messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker import queries, views
+from partition_worker import queries, redaction, views
 from partition_worker.engine import ledger
 from partition_worker.engine.application import TaskGroup
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue, compute_headroom
 from partition_worker.views import Shown
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
@@ -38,8 +37,9 @@ SHOWN = Shown(rm="rm-1", name="default")
 START_NS = int(START_S) * 10**9
 
 
-def queue_view(one: Queue, *, subtree: bool, partition: str) -> QueueView:
-    return views.build_queue_view(one, compute_headroom(one), subtree=subtree, partition=partition)
+def queue_view(one: Trial, path: str, *, subtree: bool, partition: str) -> QueueView:
+    visible = redaction.Visibility(one.partition, None)
+    return redaction.redact_queue(one.queue(path), visible, subtree=subtree, partition=partition)
 
 
 def trial(queues: str = "root.a max=memory:8 guaranteed=memory:2") -> Trial:
@@ -83,7 +83,7 @@ def test_a_partition_shows_how_it_sorts_nodes() -> None:
 
 
 def test_a_queue_shows_limits_use_and_what_is_left() -> None:
-    view = queue_view(trial().queue("root.a"), subtree=False, partition="")
+    view = queue_view(trial(), "root.a", subtree=False, partition="")
     assert (view.max_resource, view.guaranteed_resource) == ({"memory": 8}, {"memory": 2})
     assert (view.allocated_resource, view.pending_resource) == ({"memory": 4}, {"memory": 5})
     assert (view.headroom, view.abs_used_capacity) == ({"memory": 4}, {"memory": 50})
@@ -92,20 +92,20 @@ def test_a_queue_shows_limits_use_and_what_is_left() -> None:
 
 def test_a_draining_queue_shows_since_when_and_how_many_applications_are_left() -> None:
     one = trial("root.p.a; root.p.b; root.a").does(apps("app-2 root.p.b")).reconfigures("root.a")
-    view = queue_view(one.queue("root.p"), subtree=False, partition="")
+    view = queue_view(one, "root.p", subtree=False, partition="")
     assert (view.status, view.draining_applications) == ("Draining", 1)
     assert view.draining_since == one.queue("root.p").draining_since_ns >= START_NS
-    shown = json.loads(encode_view(queue_view(one.queue("root.p.a"), subtree=False, partition="")))
+    shown = json.loads(encode_view(queue_view(one, "root.p.a", subtree=False, partition="")))
     assert shown["drainingApplications"] == 0
     assert (
         not {"drainingSince", "drainingApplications"}
-        & json.loads(encode_view(queue_view(one.queue("root.a"), subtree=False, partition=""))).keys()
+        & json.loads(encode_view(queue_view(one, "root.a", subtree=False, partition=""))).keys()
     )
 
 
 def test_a_queue_shows_what_its_properties_mean() -> None:
     properties = "application.sort.policy=fair priority.offset=2 preemption.policy=fence preemption.delay=1m"
-    view = queue_view(trial(f"root.a {properties}").queue("root.a"), subtree=False, partition="")
+    view = queue_view(trial(f"root.a {properties}"), "root.a", subtree=False, partition="")
     assert (view.sorting_policy, view.priority_sorting, view.priority_offset) == ("fair", True, 2)
     assert (view.preemption_enabled, view.is_preemption_fence, view.preemption_delay) == (True, True, "1m0s")
     assert (view.is_leaf, view.is_managed, view.status) == (True, True, "Active")
@@ -114,14 +114,14 @@ def test_a_queue_shows_what_its_properties_mean() -> None:
 
 def test_a_parent_sorts_fairly_and_shows_its_template() -> None:
     one = Trial("root.p parent application.sort.policy=fifo template.max=memory:3 template.maxapps=2")
-    view = queue_view(one.queue("root.p"), subtree=False, partition="")
+    view = queue_view(one, "root.p", subtree=False, partition="")
     assert view.sorting_policy == "fair"
     assert view.template is not None
     assert (view.template.max_resource, view.template.max_applications) == ({"memory": 3}, 2)
 
 
 def test_children_are_shown_by_path_and_the_partition_at_the_top_only() -> None:
-    view = queue_view(Trial("root.b; root.a.c").queue("root"), subtree=True, partition="default")
+    view = queue_view(Trial("root.b; root.a.c"), "root", subtree=True, partition="default")
     assert view.child_names == ["root.a", "root.b"]
     assert [(child.queuename, child.partition) for child in view.children] == [("root.a", ""), ("root.b", "")]
     assert [child.queuename for child in view.children[0].children] == ["root.a.c"]
@@ -131,12 +131,12 @@ def test_a_queue_shows_what_is_asked_back_of_it_and_who_counts_although_it_does_
     one = trial()
     ledger.mark_preempted(one.partition, one.app("app-1"), one.partition.allocations["a1"])
     one.queue("root").allocating.update({"app-9": None, "app-2": None})
-    view = queue_view(one.queue("root"), subtree=False, partition="")
+    view = queue_view(one, "root", subtree=False, partition="")
     assert (view.preempting_resource, view.allocating_accepted_apps) == ({"memory": 4}, ["app-2", "app-9"])
 
 
 def test_a_queue_in_which_nothing_waits_shows_no_priority() -> None:
-    assert queue_view(Trial().queue("root.a"), subtree=False, partition="").current_priority == PRIORITY_NONE
+    assert queue_view(Trial(), "root.a", subtree=False, partition="").current_priority == PRIORITY_NONE
 
 
 # Applications ---------------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_what_was_shown_does_not_change_afterwards() -> None:
     one = trial()
     shown = [
         views.build_partition_view(one.partition, SHOWN),
-        queue_view(one.queue("root"), subtree=True, partition="default"),
+        queue_view(one, "root", subtree=True, partition="default"),
         views.build_application_view(one.app("app-1"), SHOWN),
         views.build_node_view(one.node("n1")),
         user(one, "bob"),
@@ -386,7 +386,7 @@ def test_amounts_are_cut_to_what_the_api_can_carry() -> None:
     most = 2**63 - 1
     one = Trial().does(nodes(f"n1 memory={most}", f"n2 memory={most}"), apps("app-1 root.a"))
     one.does(asks(*(f"app-1 a{number} memory={most}" for number in range(4))))
-    view = queue_view(one.queue("root"), subtree=True, partition="default")
+    view = queue_view(one, "root", subtree=True, partition="default")
     assert (view.max_resource, view.pending_resource, view.allocated_resource) == ({"memory": most},) * 3
     assert json.loads(encode_view(views.build_partition_view(one.partition, SHOWN)))["capacity"]["capacity"] == {
         "memory": most
