@@ -23,12 +23,11 @@ from common.metrics import (
     Family,
     Histogram,
     Sample,
-    distribution,
     encode_samples,
     join_samples,
     report_journal_stuck,
 )
-from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.partition import Partition
@@ -38,16 +37,8 @@ from partition_worker.partition_host import PartitionHost
 
 # Cached samples -------------------------------------------------------------------------------------------------------
 
-_LIVE: Final = (
-    AppState.NEW,
-    AppState.ACCEPTED,
-    AppState.STARTING,
-    AppState.RUNNING,
-    AppState.RESUMING,
-    AppState.FAILING,
-    AppState.COMPLETING,
-)
-ENDED: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
+_LIVE: Final = [state for state in AppState if state not in ENDED]
+_COUNTED_ENDS: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
 
 RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
 
@@ -137,7 +128,7 @@ def _application_samples(queue: Queue, alive: Mapping[str, Application]) -> Iter
     for state in _LIVE:
         if reached[state] or now[state]:
             yield (queue.path, state.lower()), now[state]
-    for state in ENDED:
+    for state in _COUNTED_ENDS:
         if reached[state]:
             yield (queue.path, state.lower()), reached[state]
 
@@ -322,7 +313,7 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "counter",
         "Applications that ended in the queue or were rejected there, also in an earlier queue of the same path.",
         ("queue", "state"),
-        [((path, state.lower()), count) for (path, state), count in reached.items() if state in ENDED],
+        [((path, state.lower()), count) for (path, state), count in reached.items() if state in _COUNTED_ENDS],
     )
     yield EncodedFamily(
         "yunikorn_queue_resource",
@@ -386,7 +377,8 @@ _HELP: Final[Mapping[str, str]] = {
 """Help texts of the metrics with one sample, by name without `yunishard_`."""
 
 
-def _single(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
+def build_single_families(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
+    """Build families with one sample from values by name without `yunishard_`."""
     for name, value in values.items():
         kind: _Kind = "counter" if name.endswith("_total") else "gauge"
         yield Family(f"yunishard_{name}", kind, _HELP[name], ("partition",), [((partition,), value)])
@@ -397,7 +389,7 @@ def collect_worker_families(
 ) -> Iterator[Family]:
     """Return the families of the worker; `now` is in Unix seconds."""
     outbox, preemptions, verdicts = host.channel.outbox, partition.preemptions, partition.nodes.predicates.verdicts
-    yield from _single(
+    yield from build_single_families(
         host.name,
         {
             "decisions_total": partition.decided,
@@ -448,32 +440,4 @@ def collect_worker_families(
             "journal_unkept_bytes": barrier.pending_bytes,
             "journal_held_messages": barrier.held_messages,
         }
-        yield from _single(host.name, steps)
-
-
-def collect_journal_families(
-    partition: str,
-    *,
-    size_bytes: int,
-    commits: Histogram,
-    snapshot_age_s: float,
-    snapshot_s: float,
-    replayed_steps: int,
-    recovery_s: float,
-) -> Iterator[Family]:
-    """Return the families of the partition's journal."""
-    values = {
-        "journal_size_bytes": size_bytes,
-        "journal_snapshot_age_seconds": round(snapshot_age_s, 3),
-        "journal_snapshot_seconds": round(snapshot_s, 6),
-        "recovery_steps": replayed_steps,
-        "recovery_seconds": round(recovery_s, 6),
-    }
-    yield from _single(partition, values)
-    yield distribution(
-        "yunishard_journal_commit_seconds",
-        "Seconds until a transaction was durable; messages that depend on it are sent then. Investigate if most take "
-        "more than 0.05: the disk is slow, and so is every message.",
-        ("partition",),
-        [((partition,), commits)],
-    )
+        yield from build_single_families(host.name, steps)

@@ -4,15 +4,14 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
 from common.messages import Header
-from common.metrics import Family
+from common.metrics import Family, distribution
 from common.names import BROKER, JOURNAL, WORKER, worker_name
 from common.process import Arguments, Assignment, Life
 from common.process_metrics import ProcessMetrics
@@ -60,7 +59,7 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
-    worker.process_families = lambda: [*process.collect(), *_journal_families(start)]
+    worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
 
     levels = LogLevels()
@@ -107,7 +106,8 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
 
     if settings.journals is None:
         return StartedWorker(new_worker(), None)
-    files = _create_folder(settings.journals, lease.partition)
+    settings.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = Files(settings.journals, lease.partition)
     try:
         attempts = open_attempts(files, identify_parent_process())
     except OSError as error:
@@ -120,24 +120,26 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
     return await recover_or_start_empty(new_worker, new_journal, files, attempts)
 
 
-def _create_folder(folder: Path, partition: str) -> Files:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Files(folder, partition)
-
-
-def _journal_families(start: StartedWorker) -> Iterable[Family]:
-    journal = start.journal
+def collect_journal_families(start: StartedWorker) -> list[Family]:
+    """Return the metric families of the partition's journal; none if the system keeps no journal."""
+    journal, partition = start.journal, start.worker.name
     if journal is None:
-        return ()
-    return metrics.collect_journal_families(
-        start.worker.name,
-        size_bytes=journal.files.size_bytes(),
-        commits=journal.commits,
-        snapshot_age_s=time.monotonic() - journal.snapshot_at,
-        snapshot_s=journal.snapshot_took_s,
-        replayed_steps=start.replayed,
-        recovery_s=start.took_s,
+        return []
+    values = {
+        "journal_size_bytes": journal.files.size_bytes(),
+        "journal_snapshot_age_seconds": round(time.monotonic() - journal.snapshot_at, 3),
+        "journal_snapshot_seconds": round(journal.snapshot_took_s, 6),
+        "recovery_steps": start.replayed,
+        "recovery_seconds": round(start.took_s, 6),
+    }
+    commits = distribution(
+        "yunishard_journal_commit_seconds",
+        "Seconds until a transaction was durable; messages that depend on it are sent then. Investigate if most take "
+        "more than 0.05: the disk is slow, and so is every message.",
+        ("partition",),
+        [((partition,), journal.commits)],
     )
+    return [*metrics.build_single_families(partition, values), commits]
 
 
 def _write_poisons(worker: Worker, journal: Journal | None) -> None:

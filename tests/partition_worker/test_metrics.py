@@ -3,7 +3,6 @@
 import doctest
 import json
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,15 @@ from common.rm_messages import (
 )
 from common.wire import decode_body, make_outgoing
 from partition_worker import metrics
+from partition_worker.bootstrap import StartedWorker
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
-from partition_worker.metrics import SampleCache, collect_journal_families
+from partition_worker.metrics import SampleCache
 from partition_worker.outbox_barrier import UNKEPT_BYTES_MAX, OutboxBarrier
 from partition_worker.partition_host import PartitionHost
+from partition_worker.service import collect_journal_families
+from partition_worker.worker import Worker
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import NOW, Bench, ask
@@ -555,16 +557,8 @@ NAME = "rm-1_default"
 
 
 def journal_told(hand: Hand) -> dict[str, Family]:
-    journal = hand.journal
-    found = collect_journal_families(
-        NAME,
-        size_bytes=journal.files.size_bytes(),
-        commits=journal.commits,
-        snapshot_age_s=time.monotonic() - journal.snapshot_at,
-        snapshot_s=journal.snapshot_took_s,
-        replayed_steps=7,
-        recovery_s=0.25,
-    )
+    worker = Worker(partition=NAME, epoch=1)
+    found = collect_journal_families(StartedWorker(worker, hand.journal, replayed=7, took_s=0.25))
     return {family.name.removeprefix("yunishard_"): family for family in found}
 
 
