@@ -14,6 +14,7 @@ import pwd
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Final
 
 from common.control_messages import GroupsFound, GroupsWanted
@@ -96,21 +97,18 @@ class GroupLookup:
         self._running: dict[str, asyncio.TimerHandle] = {}
         """The users whose lookup is not answered yet, with the timer of its time limit."""
         self._threads = 0
-        self._changed = threading.Condition()
-        self._waiting: dict[str, None] = {}
-        """Those whose lookup no thread has started yet; shared with the threads, protected by `_changed`."""
+        self._waiting = SimpleQueue[tuple[str, asyncio.TimerHandle]]()
+        """Lookups that no thread has started yet. A thread skips those that have expired."""
 
     def send(self, message: Outgoing) -> None:
         user = decode_body(GroupsWanted, message.body).user
         if user in self._running:
             return  # one answer is enough
-        if len(self._running) >= WANTED_MAX:
+        if max(len(self._running), self._waiting.qsize()) >= WANTED_MAX:
             self._answer(_problem(user, f"looking up the groups of user {user}: {WANTED_MAX} lookups wait already"))
             return
-        self._running[user] = self._loop.call_later(self._limit_s, self._expire, user)
-        with self._changed:
-            self._waiting[user] = None
-            self._changed.notify()
+        self._running[user] = timer = self._loop.call_later(self._limit_s, self._expire, user)
+        self._waiting.put((user, timer))
         if self._threads < THREADS:
             self._start()
 
@@ -127,18 +125,15 @@ class GroupLookup:
         return self._answers.popleft() if self._answers else None
 
     def _expire(self, user: str) -> None:
-        with self._changed:
-            self._waiting.pop(user, None)
         problem = f"looking up the groups of user {user} took longer than {self._limit_s:g} s"
-        self._finish(user, self._running.get(user), _problem(user, problem))
+        self._finish(user, self._running[user], _problem(user, problem))
 
-    def _finish(self, user: str, timer: asyncio.TimerHandle | None, body: bytes) -> None:
+    def _finish(self, user: str, timer: asyncio.TimerHandle, body: bytes) -> None:
         """Answer, unless this lookup is answered already: the user may have been requested again since."""
-        if timer is None or self._running.get(user) is not timer:
-            return
-        del self._running[user]
-        timer.cancel()
-        self._answer(body)
+        if self._running.get(user) is timer:
+            del self._running[user]
+            timer.cancel()
+            self._answer(body)
 
     def _answer(self, body: bytes) -> None:
         self._answers.append(Incoming(GROUPS, Header(kind="GroupsFound"), body))
@@ -148,12 +143,9 @@ class GroupLookup:
 
     def _run_lookups(self) -> None:
         while True:
-            with self._changed:
-                while not self._waiting:
-                    self._changed.wait()
-                user = next(iter(self._waiting))
-                del self._waiting[user]
-            timer = self._running.get(user)
+            user, timer = self._waiting.get()
+            if self._running.get(user) is not timer:
+                continue
             body = self._look_up_encoded(user)
             try:
                 self._loop.call_soon_threadsafe(self._finish, user, timer, body)
