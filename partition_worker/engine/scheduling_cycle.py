@@ -2,28 +2,71 @@
 
     1. An ask with a reservation gets its reserved node, or another one.
     2. A real ask replaces a placeholder of its gang (`gang_scheduling.py`).
-    3. The most deserving other ask gets a node, a reservation or victims (`queue_traversal.py`).
+    3. The most deserving other ask gets a node, a reservation or victims.
 
 A decision is a value; the ledger applies it. Each decision equals the one that a cycle of its own would have made, so
-one call makes many of them, simple ones on the fast path (`queue_traversal.run_fast_path`).
+one call makes many of them, simple ones on the fast path.
 
 Reserved asks: an ask that fits its reserved node gets it, if its queues, its user and its group have room. Otherwise an
 ask that fits an unreserved node gets that, unless it requires its reserved node. An ask that requires a node without
 room preempts less important allocations there. Of several such asks, the one of the most deserving queue comes first,
 then the oldest reservation. A draining node still takes the ask that reserved it.
+
+Queue traversal finds the most deserving ask that can be placed:
+
+    1. The most deserving child of each queue, from the root down (`queues/queue.py`).
+    2. In the leaf, the first application by the sort policy of the leaf, if it may run.
+    3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes. An ask
+       that no node takes and that has waited long enough reserves the node it would fill best. An ask of a queue below
+       its guarantee may preempt.
+
+An ask that cannot be placed is parked (`readiness.py`) until resources are freed or until it has waited long enough.
+So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
+
+Back-off: a queue may set after how many asks that fit no node an application is skipped for a while. Asks that have
+their node count as asks that come after the failed ones.
+
+The fast path makes many simple decisions in a row. Most decisions only pick the node for an ask of a running
+application that needs nothing but room: no ask is parked, no victim is chosen, no state changes and no user limit is
+near. The fast path makes these for a third of the cost: it updates at once what the next decision reads (node, queues,
+pending asks, orders) and adds up the rest (application, user and group usage) until the end. Events are the same as if
+each decision had been applied by itself (`ledger.place_ask`), in the same order. The fast path ends before the first
+decision that is not simple, or if no ask can be placed.
+
+Batches: an application or queue with `allocation.batch` gets up to that many nodes for equal asks before other
+applications have their turn. Each ask goes to the next node with room, within the limits of its user, group and
+queues. Asks with a reservation, a placeholder or a required node are placed one at a time.
 """
 
 from collections.abc import Iterator
+from heapq import merge
+from itertools import chain, islice
 from typing import Final
 
-from partition_worker.engine import events, gang_scheduling, ledger, queue_traversal, reservations
-from partition_worker.engine.application import AppState
-from partition_worker.engine.nodes.node import Reservation
+from common import event_codes
+from common.config.properties import parse_allocation_batch
+from common.messages import Resources
+from common.resources import add_to, take_from
+from common.wire import NEVER
+from partition_worker.engine import events, gang_scheduling, ledger, reservations
+from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
+from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
-from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.queues.queue import count_allocating, has_room, may_start
+from partition_worker.engine.queues.queue import (
+    ALLOCATION_BATCH,
+    Queue,
+    count_allocating,
+    exchange_priority,
+    has_room,
+    may_start,
+    path_key,
+    settle_pending,
+)
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
+from partition_worker.engine.unschedulable_asks import Wait
+from partition_worker.engine.user_limits import UsageAccount
 
 SINGLE_DECISIONS: Final = 4
 """Decisions made one by one after the fast path ended, before it is tried again."""
@@ -35,7 +78,7 @@ def run(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions; return how many were made."""
     made = 0
     while made < budget:
-        made += queue_traversal.run_fast_path(state, budget - made)
+        made += run_fast_path(state, budget - made)
         singles = sum(1 for _ in make_decisions(state, budget - made, turns=SINGLE_DECISIONS))
         if not singles:
             break
@@ -52,9 +95,9 @@ def make_decisions(state: PartitionState, budget: int, *, turns: int | None = No
         apply_decision(state, decision)
         made += 1
         yield decision
-        size = queue_traversal.batch_size(decision.application)
+        size = batch_size(decision.application)
         if size > 1 and isinstance(decision, Allocate) and group is not None:
-            for further in queue_traversal.plan_batch(state, decision.application, group, min(size - 1, budget - made)):
+            for further in plan_batch(state, decision.application, group, min(size - 1, budget - made)):
                 apply_decision(state, further)
                 made += 1
                 yield further
@@ -68,7 +111,7 @@ def decide(state: PartitionState) -> Decision | None:
     decision: Decision | None = decide_reserved(state)
     if decision is None and state.swap_candidates.first(state.readiness.retry_round) is not None:
         decision = gang_scheduling.decide_swap(state)
-    return decision or queue_traversal.decide(state)
+    return decision or traverse_queues(state)
 
 
 def apply_decision(state: PartitionState, decision: Decision) -> None:
@@ -168,3 +211,329 @@ def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator
         )
         if starts and account.has_room(reservation.shape.amounts):
             yield reservation
+
+
+# Queue traversal ------------------------------------------------------------------------------------------------------
+
+AskDecision = Allocate | Reserve | Preempt
+
+NO_USER_QUOTA: Final = "Not enough user quota"
+NO_QUEUE_QUOTA: Final = "Not enough queue quota"
+
+
+def traverse_queues(state: PartitionState) -> AskDecision | None:
+    """Return the next decision, or None if no ask can be placed. Changes nothing but what is parked."""
+    return _decide_in_queue(state, state.tree.root)
+
+
+def _decide_in_queue(state: PartitionState, queue: Queue) -> AskDecision | None:
+    while (child := state.readiness.next_child(queue)) is not None:
+        decision = _decide_in_queue(state, child)
+        if decision is not None:
+            return decision
+        state.readiness.park_queue(child)
+    return _decide_in_leaf(state, queue) if queue.leaf else None  # a leaf that was a parent has draining children
+
+
+def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
+    while (application := state.readiness.next_application(leaf)) is not None:
+        account = state.usage.account(application)
+        attempt = Attempt(state, leaf, application, account)
+        if application.state is AppState.ACCEPTED and not _may_run(state, leaf, application, account):
+            for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
+                if group.kind.standing is not Standing.HELD:
+                    attempt.wait_for_limits(group)
+        elif state.now < application.back_off_until:
+            attempt.retry_at = application.back_off_until
+        else:
+            decision = attempt.decide()
+            if decision is not None:
+                return decision
+        state.readiness.park_application(application, account, attempt.waits)
+        if attempt.retry_at < NEVER:
+            state.timers.start(application, "look", attempt.retry_at)
+        else:
+            state.timers.stop(application, "look")
+    return None
+
+
+def _may_run(state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> bool:
+    in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
+    events.record_may_run(state, application, in_queue=in_queue, by_quota=by_quota)
+    return in_queue and by_quota
+
+
+class Attempt:
+    """An attempt to place the asks of one application."""
+
+    __slots__ = ("account", "application", "failed", "leaf", "retry_at", "state", "waits")
+
+    def __init__(self, state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> None:
+        self.state = state
+        self.leaf = leaf
+        self.application = application
+        self.account = account
+        self.waits: list[Wait] = []
+        """The waits of the application if the attempt fails."""
+        self.retry_at = NEVER
+        """When another attempt may succeed even if nothing changes, in Unix seconds."""
+        self.failed: list[AskGroup] = []
+        """Groups that no node can take."""
+
+    def decide(self) -> AskDecision | None:
+        """Return the decision for the first ask that can be placed."""
+        enough = self.leaf.policies.back_off_after
+        for group in self.application.asks.groups:
+            if enough and is_back_off_due(self.failed, enough, group.head):
+                self._back_off()
+                return None
+            if group.kind.standing is not Standing.HELD:
+                decision = self._decide_for(group)
+                if decision is not None:
+                    return decision
+        if enough and is_back_off_due_after_all(self.application, self.failed, enough):
+            self._back_off()
+        return None
+
+    def wait_for_limits(self, group: AskGroup) -> None:
+        """Park the group until its application may start, or until its user and group have room; victims may be sought
+        then.
+        """
+        self._wait(group)
+        pause_end = self.state.now + attempts.retry_pause_s(self.state)
+        self._retry_by(max(attempts.next_attempt(self.state, self.leaf, group), pause_end))
+
+    def _back_off(self) -> None:
+        self.application.back_off_until = self.retry_at = self.state.now + self.leaf.policies.back_off_s
+        self.waits = []
+
+    def _decide_for(self, group: AskGroup) -> AskDecision | None:
+        state, amounts, ask = self.state, group.shape.amounts, group.head
+        if not self.account.has_room(amounts):
+            group.note(NO_USER_QUOTA, state.now)
+            events.record_quota_room(state, ask, self.account, found=False)
+            self.wait_for_limits(group)
+            return None
+        events.record_quota_room(state, ask, self.account, found=True)
+        if not has_room(self.leaf, amounts):
+            decision = self._preempt(group, nodes_tried=False)
+            if decision is None:
+                group.note(NO_QUEUE_QUOTA, state.now)
+                events.record_queue_room(state, ask, self.leaf, found=False)
+                group.attempted = True
+                self._wait(group)
+            return decision
+        events.record_queue_room(state, ask, self.leaf, found=True)
+        return self._on_required_node(group) if group.shape.required_node else self._on_any_node(group)
+
+    def _on_required_node(self, group: AskGroup) -> AskDecision | None:
+        """Allocate the required node, or reserve it at once if it has no room, in place of other reservations."""
+        group.attempted = True
+        if group.kind.standing is Standing.RESERVED:
+            return None
+        nodes = self.state.nodes
+        node = nodes.required_node(group.shape)
+        if node is None:
+            self._wait(group)
+            return None
+        fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
+        if fits and not any(one.for_required_node for one in node.reservations.values()):
+            return Allocate(self.application, group.head, node)
+        return Reserve(self.application, group.head, node)
+
+    def _on_any_node(self, group: AskGroup) -> AskDecision | None:
+        if group.kind.standing is Standing.OPEN:
+            nodes, shape = self.state.nodes, group.shape
+            if nodes.is_deferred(shape):
+                return None
+            node = nodes.first_fit(shape, self.application)
+            if node is not None:
+                return Allocate(self.application, group.head, node)
+            self._report_refusals(group)
+            if self._wait(group):
+                node = nodes.best_to_reserve(shape)
+                if node is not None:
+                    return Reserve(self.application, group.head, node)
+        decision = self._preempt(group, nodes_tried=True)
+        if decision is None:
+            group.attempted = True
+            self.failed.append(group)
+        return decision
+
+    def _report_refusals(self, group: AskGroup) -> None:
+        """Record from time to time which predicates are the reason that no node takes the ask."""
+        ask, state = group.head, self.state
+        if state.now >= ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
+            reasons = state.nodes.refusals(group.shape)
+            events.record_unschedulable(state, ask, reasons)
+            for reason in reasons:
+                group.note(reason, state.now)
+
+    def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
+        decision = attempts.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
+        if decision is None:
+            self._retry_by(attempts.next_attempt(self.state, self.leaf, group))
+        return decision
+
+    def _retry_by(self, at: float) -> None:
+        self.retry_at = min(self.retry_at, at)
+
+    def _wait(self, group: AskGroup) -> bool:
+        """Park the group until a node has room, or may be reserved for it; return whether it has waited long enough for
+        a reservation.
+        """
+        if group.kind.standing is not Standing.OPEN:
+            return False
+        may_at = group.head.created_ns / 1e9 + self.state.tuning.reservation_delay_s
+        may_reserve = may_at <= self.state.now
+        if not may_reserve:
+            self._retry_by(may_at)
+        self.waits.append((group.shape, may_reserve))
+        return may_reserve
+
+
+def is_back_off_due(failed: list[AskGroup], enough: int, ask: Allocation) -> bool:
+    """Whether at least `enough` asks that fit no node come before this one."""
+    return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
+
+
+def _before(place: Place, failed: list[AskGroup]) -> Iterator[Allocation]:
+    for group in failed:
+        for one in group.asks:
+            if place_of(one) < place:
+                yield one
+
+
+def is_back_off_due_after_all(application: Application, failed: list[AskGroup], enough: int) -> bool:
+    """Whether any ask comes after `enough` asks that fit no node, now that all have been tried."""
+    places = merge(*([place_of(ask) for ask in group.asks] for group in failed))
+    last = next(islice(places, enough - 1, None), None)
+    return last is not None and any(place_of(one) > last for one in _ever_pending(application))
+
+
+def _ever_pending(application: Application) -> Iterator[Allocation]:
+    """Yield all asks that were ever pending and are not released; an allocation that an RM placed never was."""
+    yield from chain(application.requests.values(), application.swapping.values())
+    for one in application.allocations.values():
+        if not one.recovered:
+            yield one
+
+
+# Fast path ------------------------------------------------------------------------------------------------------------
+
+
+def run_fast_path(state: PartitionState, budget: int) -> int:
+    """Make up to `budget` decisions, as long as they are simple; return how many were made."""
+    if state.tree.root.maximum is None:
+        return 0
+    readiness = state.readiness
+    readiness.refresh()
+    index = state.reservation_index
+    if index.by_rank and index.is_check_due(readiness.retry_round):
+        return 0
+    if state.swap_candidates.first(readiness.retry_round) is not None:
+        return 0
+    batch, made = FastPathBatch(state), 0
+    simple: dict[int, bool] = {}
+    while made < budget and (application := _next_application(state)) is not None:
+        if application.rank not in simple:
+            simple[application.rank] = _is_simple(state, application)
+        group = application.asks.first_group
+        ask, shape = group.head, group.shape
+        if not (simple[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
+            break
+        if not has_room(application.queue, shape.amounts):
+            break
+        node = state.nodes.first_fit(shape, application)
+        if node is None:
+            break
+        batch.place(application, ask, node)
+        made += 1
+    batch.settle()
+    return made
+
+
+def _next_application(state: PartitionState) -> Application | None:
+    readiness, queue = state.readiness, state.tree.root
+    while (child := readiness.next_child(queue)) is not None:
+        queue = child
+    return readiness.next_application(queue) if queue.leaf else None
+
+
+def _is_simple(state: PartitionState, application: Application) -> bool:
+    """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
+    if application.state is not AppState.RUNNING or state.now < application.back_off_until:
+        return False
+    account = state.usage.account(application)
+    return account.counted and not account.limits and batch_size(application) == 1
+
+
+class FastPathBatch:
+    """Placed asks whose usage is not yet charged to application, user and group. Nothing else may happen before
+    `settle`.
+    """
+
+    def __init__(self, state: PartitionState) -> None:
+        self._state = state
+        self._used: dict[int, tuple[Application, Resources]] = {}
+        """The uncharged amounts, by the rank of the application."""
+
+    def place(self, application: Application, ask: Allocation, node: Node) -> None:
+        """Allocate the node to an ask that needs nothing but room; its application counts as running already."""
+        state, asks, amount = self._state, application.asks, ask.resources
+        priority = asks.priority
+        del application.requests[ask.key]
+        asks.remove(ask)
+        settle_pending(application.queue, amount)
+        ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
+        state.nodes.bind(application, ask, node)
+        state.running_allocations += 1
+        application.allocations[ask.key] = ask
+        used = self._used.get(application.rank)
+        if used is None:
+            self._used[application.rank] = application, dict(amount)
+        else:
+            add_to(used[1], amount)
+        if not asks.count or application.queue.policies.application_sort != "fifo":
+            self._charge(*self._used.pop(application.rank))
+        events.record_on_node(state, node.node_id, event_codes.ADD, ask)
+        state.usage.record_increase(application, amount)
+        events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
+        state.emit(ask.make_announcement())
+        if asks.priority == priority:
+            state.readiness.update_served(application)
+        else:
+            exchange_priority(application.queue, priority, asks.priority)
+            state.readiness.touch_application(application)
+            state.readiness.refresh()
+
+    def settle(self) -> None:
+        """Charge the remaining amounts."""
+        for application, amount in self._used.values():
+            self._charge(application, amount)
+        self._used.clear()
+
+    def _charge(self, application: Application, amount: Resources) -> None:
+        take_from(application.pending, amount)
+        application.grow_allocated(amount, placeholder=False)
+        self._state.usage.charge(application, amount)
+
+
+def plan_batch(state: PartitionState, application: Application, group: AskGroup, most: int) -> Iterator[Allocate]:
+    """Yield up to `most` further allocations for the asks of a group; each has to be applied before the next."""
+    shape, account = group.shape, state.usage.account(application)
+    if group.kind.standing is not Standing.OPEN or shape.required_node:
+        return
+    for _ in range(most):
+        fits = account.has_room(shape.amounts) and has_room(application.queue, shape.amounts)
+        node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
+        if node is None:
+            return
+        yield Allocate(application, group.head, node)
+
+
+def batch_size(application: Application) -> int:
+    """Return how many asks the application gets placed in one turn: by its tag, or else by its queue."""
+    tag = application.tags.get(ALLOCATION_BATCH)
+    wanted = None if tag is None else parse_allocation_batch(tag)
+    return wanted or application.queue.policies.allocation_batch
