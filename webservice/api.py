@@ -251,7 +251,6 @@ class Api:
     async def _begin_change(self, entry: Entry) -> None:
         entry.outcome = "begun"
         if self._audit is not None:
-            entry.time = self._audit.stamp()
             try:
                 await self._audit.write(entry)
             except OSError as error:
@@ -273,7 +272,6 @@ class Api:
             entry.outcome = "unknown" if not entry.status else "failed" if entry.reason else "done"
         else:
             entry.outcome = "refused"
-        entry.time = self._audit.stamp()
         await self._audit.record_outcome(entry)
 
 

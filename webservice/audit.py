@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A line. Fields that are unknown or do not apply are omitted."""
 
     time: str = ""
-    """UTC, to the millisecond."""
+    """UTC, to the millisecond, as in `2026-03-01T12:00:00.123Z`."""
     id: str
     """Of the request, as in the header X-Request-Id of its answer."""
     outcome: str = ""
@@ -90,17 +90,14 @@ class AuditLog:
         self._tried_at = -PROBE_S
         """When the last write was tried, in monotonic seconds."""
 
-    def stamp(self) -> str:
-        """The time now, as in `2026-03-01T12:00:00.123Z`."""
-        now = self._clock()
-        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
-
     async def write(self, entry: Entry) -> None:
-        """Write a line and wait until it is on the disk.
+        """Write a line with the present time, and wait until it is on the disk.
 
         Raises:
             OSError: the line may be missing; the text is the reason, in one line.
         """
+        now = self._clock()
+        entry.time = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
         entry.unrecorded, self._unrecorded = self._unrecorded, 0
         if problem := await self._try(partial(self._append, msgspec.json.encode(entry) + b"\n")):
             self._unrecorded += entry.unrecorded

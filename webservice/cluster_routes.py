@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from common import rest_views
 from common.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
@@ -104,7 +104,7 @@ async def healthcheck(call: Call) -> Reply:
         away=[one.rm_id for one in known.managers if one.away_since_ns],
         failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
         record=known.record_problem,
-        storage=storage,
+        **asdict(storage),
     )
     view = health_view(parts.bodies, problems, whole=call.viewer is None)
     return Reply(encode(view), headers=age_header(parts.age_s))

@@ -6,8 +6,9 @@ see of the disk: free space, and whether the audit log and the history are writt
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
@@ -26,7 +27,7 @@ FILES_MIN: Final = 256
 """Free inodes below which the check fails. File systems without a bound report 0 in total."""
 
 
-class StorageProblems(NamedTuple):
+class StorageProblems(Struct, frozen=True, kw_only=True):
     """Problems of the disk, as text for operators; empty without problems."""
 
     space: tuple[str, ...] = ()
@@ -35,19 +36,19 @@ class StorageProblems(NamedTuple):
     history: str = ""
 
 
+@dataclass(slots=True)
 class StorageHealth:
-    """Checks the disk on request. An argument that is None is not in use, and is no problem."""
+    """Checks the disk on request. An attribute that is None is not in use, and is no problem."""
 
-    def __init__(self, state: Path | None = None, audit: AuditLog | None = None) -> None:
-        self._state = state
-        self._audit = audit
-        self.recorder: HistoryRecorder | None = None
+    state: Path | None = None
+    audit: AuditLog | None = None
+    recorder: HistoryRecorder | None = None
 
     async def problems(self) -> StorageProblems:
         """All problems at this moment."""
         return StorageProblems(
-            space=_find_shortages(self._state) if self._state is not None else (),
-            audit=await self._audit.problem() if self._audit is not None else "",
+            space=_find_shortages(self.state) if self.state is not None else (),
+            audit=await self.audit.problem() if self.audit is not None else "",
             history=self.recorder.failure if self.recorder is not None else "",
         )
 
@@ -91,7 +92,7 @@ class WorkerHealth(Struct, frozen=True):
     """Why a message was quarantined within the last hour; empty if none was."""
 
 
-class SystemProblems(Struct, frozen=True, kw_only=True):
+class SystemProblems(StorageProblems, frozen=True, kw_only=True):
     """Problems at this moment beyond the workers' reports."""
 
     silent: Sequence[str] = ()
@@ -104,7 +105,6 @@ class SystemProblems(Struct, frozen=True, kw_only=True):
     """By resource manager: how many nodes it registered for partitions that do not exist."""
     record: str = ""
     """Why the broker's record cannot be written; empty if it can."""
-    storage: StorageProblems = StorageProblems()
 
 
 class CheckView(Struct, frozen=True, kw_only=True):
@@ -192,12 +192,13 @@ def _hide_names(found: WorkerHealth) -> WorkerHealth:
 
 
 def _hide_paths(problems: SystemProblems) -> SystemProblems:
-    space, audit, history = problems.storage
     return replace(
         problems,
         unstartable=[(name, HIDDEN) for name, _ in problems.unstartable],
         record=problems.record and HIDDEN,
-        storage=StorageProblems((HIDDEN,) * len(space), audit and HIDDEN, history and HIDDEN),
+        space=(HIDDEN,) * len(problems.space),
+        audit=problems.audit and HIDDEN,
+        history=problems.history and HIDDEN,
     )
 
 
@@ -208,7 +209,6 @@ def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblem
     on_nodes = _collect_names(found, lambda one: one.orphans_on_nodes)
     of_applications = _collect_names(found, lambda one: one.orphans_of_applications)
     away, syncing = _quote(problems.away), _quote([name for name, one in found if one.syncing])
-    space, audit, history = problems.storage
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
         _diagnose_failed_nodes(problems.failed_nodes),
@@ -227,10 +227,10 @@ def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblem
         ),
         (f"Away: {away}, partitions that resume: {syncing}", False),
         _report("Workers that cannot start", [f"{name}: {reason}" for name, reason in problems.unstartable]),
-        _report("File systems without room", space),
+        _report("File systems without room", problems.space),
         _report("Writes of the record that failed", [problems.record]),
-        _report("Writes of the audit log that failed", [audit]),
-        _report("Problems of the history", [history]),
+        _report("Writes of the audit log that failed", [problems.audit]),
+        _report("Problems of the history", [problems.history]),
         _report("Messages that were quarantined", [f"{name}: {one.poison}" for name, one in found if one.poison]),
     ]
 

@@ -16,22 +16,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from webservice.credentials import CERTIFICATE_EXTENSION, Identity, certificate_owner
 
-HEAD_MAX_S: Final = 10.0
-BODY_MAX_S: Final = 30.0
-
-TAKEN_WITHIN_S: Final = 10.0
 TAKEN_BYTES_MIN: Final = 64 << 10
-"""Bytes that a client must accept in that time, unless fewer are left; else its connection is aborted and the rest
-dropped. The connection of an event stream's client that is disconnected remains so long, to receive the closing line.
+"""Bytes that a client must accept within `taken_within_s`, unless fewer are left; else its connection is aborted and
+the rest dropped.
 """
-
-CONNECTIONS_OF_ONE_MAX: Final = 500
-"""Connections of one address, half of all: a further one is closed at once. Twice the bound on concurrent requests of
-one address.
-"""
-
-CONNECTIONS_MAX: Final = 1000
-"""Connections; requests on a further one are answered with 503, and it is closed."""
 
 HEAD_BYTES_MAX: Final = 64 << 10
 """Bytes of the request line and headers, including the empty line. A longer head is answered with 431: here while it is
@@ -42,11 +30,16 @@ incomplete, in `api.py` once it is complete.
 class BoundedHttpProtocol(H11Protocol):
     """uvicorn's protocol with time limits for a request's head and body, and for reading the answer."""
 
-    head_max_s: ClassVar[float] = HEAD_MAX_S
-    body_max_s: ClassVar[float] = BODY_MAX_S
-    taken_within_s: ClassVar[float] = TAKEN_WITHIN_S
-    connections_max: ClassVar[int] = CONNECTIONS_MAX
-    connections_of_one_max: ClassVar[int] = CONNECTIONS_OF_ONE_MAX
+    head_max_s: ClassVar = 10.0
+    body_max_s: ClassVar = 30.0
+    taken_within_s: ClassVar = 10.0
+    """The connection of an event stream's client that is disconnected remains so long, to receive the closing line."""
+    connections_max: ClassVar = 1000
+    """Connections; requests on a further one are answered with 503, and it is closed."""
+    connections_of_one_max: ClassVar = 500
+    """Connections of one address, half of all: a further one is closed at once. Twice the bound on concurrent requests
+    of one address.
+    """
 
     _owner: Identity | None = None
     """The owner of the client certificate, which TLS has verified; None without one."""

@@ -8,7 +8,7 @@ parser reads this output (see the test). Collecting the metrics of other process
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Final
@@ -26,14 +26,12 @@ class RestMetrics:
         """Other metrics of this process."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         """By method, path of the route and status."""
-        self._durations: dict[str, Histogram] = {}
+        self._durations: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(_BOUNDS_S))
         """By path of the route."""
 
     def record(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request; for a stream, `seconds` is the time to its start."""
         self._requests[method, route, status] += 1
-        if route not in self._durations:
-            self._durations[route] = Histogram(_BOUNDS_S)
         self._durations[route].observe(seconds)
 
     def families(self) -> Iterator[Family]:

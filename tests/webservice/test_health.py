@@ -64,8 +64,13 @@ def test_names_are_hidden_from_limited_viewers() -> None:
 
 
 def test_paths_are_hidden_from_limited_viewers() -> None:
-    storage = StorageProblems(space=("/var: full",), audit="/var/audit.log: full", history="/var/history: full")
-    problems = SystemProblems(unstartable=[("rm-1_default", "/var: full")], record="/var: full", storage=storage)
+    problems = SystemProblems(
+        unstartable=[("rm-1_default", "/var: full")],
+        record="/var: full",
+        space=("/var: full",),
+        audit="/var/audit.log: full",
+        history="/var/history: full",
+    )
     shown = health_view([("rm-1_default", found())], problems, whole=False)
     assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
         'Workers that cannot start: ["rm-1_default: (hidden)"]',
@@ -85,18 +90,18 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
             'Workers that cannot start: ["rm-1_b: disk full" "rm-2_b: locked"]',
         ),
         (
-            SystemProblems(storage=StorageProblems(space=("/s: 1.0 MiB free",))),
+            SystemProblems(space=("/s: 1.0 MiB free",)),
             "Disk space",
             'File systems without room: ["/s: 1.0 MiB free"]',
         ),
         (SystemProblems(record="disk full"), "Broker record", 'Writes of the record that failed: ["disk full"]'),
         (
-            SystemProblems(storage=StorageProblems(audit="/s/audit.log: disk full")),
+            SystemProblems(audit="/s/audit.log: disk full"),
             "Audit log",
             'Writes of the audit log that failed: ["/s/audit.log: disk full"]',
         ),
         (
-            SystemProblems(storage=StorageProblems(history="disk full")),
+            SystemProblems(history="disk full"),
             "History",
             'Problems of the history: ["disk full"]',
         ),
