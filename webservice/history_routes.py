@@ -7,7 +7,6 @@ removed partition are for scheduler administrators. Recording and queries are in
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -15,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from common.query_messages import PartitionEntry, Query
-from common.rest_records import ApplicationsAtView, ContainersAtView, PastPageView
+from common.rest_records import ApplicationsAtView, ContainersAtView
 from webservice.calls import Call, PartitionNames, Reply
 from webservice.history import queries
 from webservice.history.queries import LISTS, HistoryFilter, HistoryViewer, ListName, QueueRights
@@ -125,29 +124,22 @@ def _declare_list(name: ListName) -> None:
         wanted = await _make_filter(call, name)
         limit, after = _parse_limit(call.query.get("limit", str(ROWS_DEFAULT))), call.query.get("after", "")
 
-        def read(path: Path) -> tuple[str, list[bytes]]:
+        def read(path: Path) -> tuple[str, bytes]:
             page = queries.read_page(path, name, wanted, limit=limit, after=after)
-            if is_csv:
-                return page.next, list(queries.csv_pieces(one.view, page.rows))
-            return page.next, [encode(PastPageView(rows=page.rows, next=page.next))]
+            return page.next, queries.encode_csv(one.view, page.rows) if is_csv else encode(page)
 
-        following, pieces = await history.read(read)
+        following, body = await history.read(read)
         headers = {"Vary": "Accept"}
         if following:
             headers["Link"] = f'<{path}?{urlencode({**call.query, "after": following})}>; rel="next"'
         if not is_csv:
-            return Reply(pieces[0], headers=headers)
+            return Reply(body, headers=headers)
         headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
-        return Reply(_stream(pieces), content_type=f"{CSV}; charset=utf-8; header=present", headers=headers)
+        return Reply(body, content_type=f"{CSV}; charset=utf-8; header=present", headers=headers)
 
 
 for _name in LISTS:
     _declare_list(_name)
-
-
-async def _stream(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
-    for piece in pieces:
-        yield piece
 
 
 def _is_csv(call: Call) -> bool:

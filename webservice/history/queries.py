@@ -10,11 +10,10 @@ import csv
 import io
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
@@ -177,16 +176,9 @@ class HistoryFilter:
     """None for a caller who may see everything."""
 
 
-class Page(NamedTuple):
-    """Rows, and the cursor of the next page; empty on the last one."""
-
-    rows: list[PastRow]
-    next: str
-
-
 def read_page(
     path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str, seconds_max: float = SECONDS_MAX
-) -> Page:
+) -> PastPageView[PastRow]:
     """The rows after this cursor, the oldest first.
 
     Raises:
@@ -197,9 +189,9 @@ def read_page(
         found = file.execute(sql, (*values, limit + 1)).fetchall()
         rows = [LISTS[name].row(columns) for _, _, *columns in found[:limit]]
     if len(found) <= limit:
-        return Page(rows, "")
+        return PastPageView(rows=rows)
     at, number, *_ = found[limit - 1]
-    return Page(rows, base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("="))
+    return PastPageView(rows=rows, next=base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("="))
 
 
 def page_query(
@@ -418,27 +410,19 @@ class HistoryReader:
 
 # CSV ------------------------------------------------------------------------------------------------------------------
 
-LINES: Final = 500
-"""Lines in one piece of the text."""
-
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """The first characters of a formula in a spreadsheet."""
 
 _TIMES: Final = frozenset({"submission_time", "start_time", "finished_time", "timestamp", "since", "until"})
 
 
-def csv_pieces(view: type[PastRow], rows: Sequence[PastRow]) -> Iterator[bytes]:
-    """The text, in pieces of several lines."""
-    names = view.__struct_fields__
-    yield _encode_lines([view.__struct_encode_fields__])
-    waiting = iter(rows)
-    while some := list(islice(waiting, LINES)):
-        yield _encode_lines([[_format_cell(name, getattr(row, name)) for name in names] for row in some])
-
-
-def _encode_lines(rows: Sequence[Sequence[str]]) -> bytes:
+def encode_csv(view: type[PastRow], rows: Iterable[PastRow]) -> bytes:
+    """The rows as CSV, after a line with the keys of the view."""
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    writer = csv.writer(text)
+    writer.writerow(view.__struct_encode_fields__)
+    names = view.__struct_fields__
+    writer.writerows([_format_cell(name, getattr(row, name)) for name in names] for row in rows)
     return text.getvalue().encode()
 
 
