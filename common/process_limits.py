@@ -56,6 +56,7 @@ _NO_ROOM: Final = _SHORTAGE | {errno.ENOBUFS, errno.ENOMEM}
 _FEW: Final = "too few free file descriptors"
 
 _log = logging.getLogger("core.descriptors")
+_memory_log = logging.getLogger("core.memory")
 
 
 def descriptor_limit() -> int:
@@ -217,35 +218,6 @@ class Acceptor:
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 
-class MemoryLimit:
-    """Calls `exceeded` once, with the bytes in use, when they exceed `most_bytes`. Needs a running event loop."""
-
-    def __init__(
-        self,
-        most_bytes: int,
-        exceeded: Callable[[int], None],
-        *,
-        used_bytes: Callable[[], int] | None = None,
-        check_every_s: float = MEMORY_CHECK_S,
-    ) -> None:
-        self._most_bytes = most_bytes
-        self._exceeded = exceeded
-        self._used_bytes = used_bytes or resident_bytes
-        self._check_every_s = check_every_s
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(check_every_s, self._check)
-
-    def close(self) -> None:
-        self._timer.cancel()
-
-    def _check(self) -> None:
-        used = self._used_bytes()
-        if used > self._most_bytes:
-            self._exceeded(used)
-        else:
-            self._timer = self._loop.call_later(self._check_every_s, self._check)
-
-
 try:
     # Stays open: a process without free descriptors has to see its memory, too.
     _statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -258,3 +230,38 @@ def resident_bytes() -> int:
     if _statm < 0:
         return 0
     return int(os.pread(_statm, 256, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class MemoryLimit:
+    """Logs an error and calls `stop`, once, when the process uses more than `most_bytes`. Needs a running event loop.
+
+    `message` formats both numbers in MiB.
+    """
+
+    def __init__(
+        self,
+        most_bytes: int,
+        stop: Callable[[], None],
+        message: str,
+        *,
+        used_bytes: Callable[[], int] = resident_bytes,
+        check_every_s: float = MEMORY_CHECK_S,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._stop = stop
+        self._message = message
+        self._used_bytes = used_bytes
+        self._check_every_s = check_every_s
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(check_every_s, self._check)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        used = self._used_bytes()
+        if used > self._most_bytes:
+            _memory_log.error(self._message, used >> 20, self._most_bytes >> 20)
+            self._stop()
+        else:
+            self._timer = self._loop.call_later(self._check_every_s, self._check)

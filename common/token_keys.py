@@ -76,11 +76,6 @@ class TokenKey:
     algorithm: str
     jwk: "jwt.PyJWK"
 
-    @property
-    def is_secret(self) -> bool:
-        """Whether it also signs tokens."""
-        return self.algorithm == ALGORITHMS[SECRET, ""]
-
 
 @dataclass(frozen=True, slots=True)
 class TokenKeys:
@@ -96,7 +91,7 @@ class TokenKeys:
     @property
     def secret(self) -> TokenKey | None:
         """Return the first key that signs, if any."""
-        return next((one for one in self.keys if one.is_secret), None)
+        return next((one for one in self.keys if one.algorithm == ALGORITHMS[SECRET, ""]), None)
 
 
 def parse_token_keys(text: bytes) -> TokenKeys:

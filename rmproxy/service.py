@@ -28,6 +28,11 @@ NATIVE: Final = "native:"
 STOP_GRACE_S: Final = 2.0
 """Seconds that gRPC calls may take to end when the proxy stops."""
 
+MEMORY_MESSAGE: Final = (
+    "the proxy uses %d MiB of memory and may use %d MiB (`proxy-memory-max`): it restarts, and all RMs reconnect; "
+    "clients send more than can be processed, or a message without end"
+)
+
 _log = logging.getLogger("core.rmproxy")
 
 
@@ -51,7 +56,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         authenticator.on_change = port.authorize_again
     native = _native(settings.native, transport, authenticator)
     link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=partial(transport.arrived, BROKER))
-    stack.callback(_memory_limit(settings.proxy_memory_max_bytes, life).close)
+    stack.callback(MemoryLimit(settings.proxy_memory_max_bytes, life.stop, MEMORY_MESSAGE).close)
     guard = DescriptorGuard()
     stack.callback(guard.close)
     if native is not None:
@@ -102,21 +107,6 @@ def _write_notes(lines: list[str]) -> None:
     for line in lines:
         _log.warning("%s", line)
     lines.clear()
-
-
-def _memory_limit(most_bytes: int, life: Life) -> MemoryLimit:
-    """Stop the process before it takes too much memory. The supervisor restarts it, and all RMs resume."""
-
-    def exceeded(used_bytes: int) -> None:
-        _log.error(
-            "the proxy uses %d MiB of memory and may use %d MiB (`proxy-memory-max`): it restarts, and all RMs "
-            "reconnect; clients send more than can be processed, or a message without end",
-            used_bytes >> 20,
-            most_bytes >> 20,
-        )
-        life.stop()
-
-    return MemoryLimit(most_bytes, exceeded)
 
 
 def _authenticator(keys: Path | None, allowed: Path | None, stack: ExitStack) -> ZapAuthenticator | None:

@@ -68,7 +68,7 @@ BACKLOG: Final = 256
 MEMORY_MAX_BYTES: Final = 2 << 30
 """Memory of the process; beyond it the process ends and the supervisor restarts it. It holds no state."""
 
-_log = logging.getLogger("core.rest")
+MEMORY_MESSAGE: Final = "the web service uses %d MiB of memory and may use %d MiB: it restarts"
 
 
 class _Server(uvicorn.Server):
@@ -157,7 +157,7 @@ async def serve(
         acceptor = Acceptor(listener, server.serve_connection, descriptors)
         host, port, *_ = listener.getsockname()
         life.ready(rest=f"{'https' if tls else 'http'}://{format_endpoint(host, port)}")
-        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _stop_over_memory(used, life))
+        limit = MemoryLimit(MEMORY_MAX_BYTES, life.stop, MEMORY_MESSAGE)
         await life.stopping.wait()
         for one in (limit, process, services.streams, descriptors, acceptor, listener):
             one.close()
@@ -187,12 +187,3 @@ def _make_uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:
         ssl_ca_certs=tls.client_ca if tls else None,
         ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
     )
-
-
-def _stop_over_memory(used_bytes: int, life: Life) -> None:
-    _log.error(
-        "the web service uses %d MiB of memory and may use %d MiB: it restarts",
-        used_bytes >> 20,
-        MEMORY_MAX_BYTES >> 20,
-    )
-    life.stopping.set()

@@ -7,14 +7,15 @@ something else. Not here: what the properties do, and which of them children inh
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.text_formats import parse_duration
 
-EDITS_MAX: Final = 2
-"""Letters added, left out or replaced in a key that is still reported as a misspelled property."""
+SIMILARITY_MIN: Final = 0.86
+"""Ratio of `difflib` above which a key is reported as a misspelled property: one or two wrong letters."""
 
 
 class Property(NamedTuple):
@@ -107,20 +108,9 @@ _KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer key is similar to no
 def find_similar_property(key: str) -> str:
     """Return the property that a key resembles; empty if there is none, or the key is a property.
 
-    A similar key has the same words in another order, case or with other separators, or differs by EDITS_MAX letters.
+    A similar key has the same words in another order, case or with other separators, or differs by one or two letters.
     """
     if key in PROPERTIES or len(key) > _KEY_MAX:
         return ""
     same = _BY_PARTS.get(_parts(key)) or _BY_LETTERS.get(_letters(key))
-    return same or next((name for name in PROPERTIES if _is_near(key.lower(), name, EDITS_MAX)), "")
-
-
-def _is_near(left: str, right: str, edits: int) -> bool:
-    """Whether so many letters added, left out or replaced make one text of the other."""
-    if abs(len(left) - len(right)) > edits:
-        return False
-    if left == right or not edits:
-        return left == right
-    at = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    tails = ((at + 1, at), (at, at + 1), (at + 1, at + 1))
-    return any(_is_near(left[from_left:], right[from_right:], edits - 1) for from_left, from_right in tails)
+    return same or next(iter(get_close_matches(key.lower(), PROPERTIES, 1, SIMILARITY_MIN)), "")

@@ -212,23 +212,17 @@ def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
     assert done.stdout == "200 (200, 200)\n"
 
 
-def test_who_uses_too_much_hears_it_once() -> None:
-    async def story() -> list[int]:
-        heard: list[int] = []
+def test_the_process_stops_once_it_uses_too_much(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
         done = asyncio.Event()
-        uses = iter((10, 100, 101))
-
-        def exceeded(used: int) -> None:
-            heard.append(used)
-            done.set()
-
-        limit = MemoryLimit(100, exceeded, used_bytes=lambda: next(uses), check_every_s=0.001)
+        uses = iter((10, 100 << 20, 101 << 20))
+        limit = MemoryLimit(100 << 20, done.set, "%d of %d", used_bytes=lambda: next(uses), check_every_s=0.001)
         async with asyncio.timeout(10):
             await done.wait()
         limit.close()
-        return heard
 
-    assert asyncio.run(story()) == [101]
+    asyncio.run(story())
+    assert caplog.messages == ["101 of 100"]
 
 
 def test_a_process_sees_what_it_takes() -> None:

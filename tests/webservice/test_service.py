@@ -26,6 +26,9 @@ class FakeLife:
         self.stopping = asyncio.Event()
         self.endpoints: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
+    def stop(self) -> None:
+        self.stopping.set()
+
     def ready(self, **endpoints: str) -> None:
         self.endpoints.set_result(endpoints)
 
