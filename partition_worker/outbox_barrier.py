@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from common.journal_messages import TICK, Append, Kept, NotKept, Step, TakeSnapshot
+from common.journal_messages import Append, Kept, NotKept, Step, TakeSnapshot
 from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
 from common.wire import Outgoing, encode_body, make_outgoing
-from partition_worker.rm_channel import SentMessage
 
 LAZY_STEPS_MAX: Final = 256
 """Steps without an outgoing message that are not appended yet."""
@@ -98,32 +97,11 @@ class OutboxBarrier:
         """The number of held messages."""
         return len(self._held)
 
-    def record_step(
-        self,
-        *,
-        at: float,
-        source: str = "",
-        header: Header | None = None,
-        body: bytes = b"",
-        budget: int = 0,
-        told: Sequence[SentMessage] = (),
-        acknowledged: int = 0,
-        fresh: bool = False,
-    ) -> None:
-        """Record an input that changed the partition: a message with a header, or a tick without one."""
+    def record_step(self, step: Step, *, fresh: bool = False) -> None:
+        """Record an input that changed the partition; its number is the one after `last`."""
         if not self.journalled:
             return
-        self.last += 1
-        step = Step(
-            number=self.last,
-            at=at,
-            source=source,
-            header=header or Header(kind=TICK),
-            body=body,
-            budget=budget,
-            told=list(told),
-            acknowledged=acknowledged,
-        )
+        self.last = step.number
         if fresh:
             self._lazy, self._fresh, self._bytes_since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(encode_body(step))

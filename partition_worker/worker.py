@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from common import garbage
 from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
-from common.journal_messages import Kept, NotKept, SetAside, SnapshotTaken, Step
+from common.journal_messages import TICK, Kept, NotKept, SetAside, SnapshotTaken, Step
 from common.messages import Header
 from common.metrics import Family, Histogram, encode_families
 from common.names import BROKER, JOURNAL
@@ -182,7 +182,7 @@ class Worker:
         budget = BUDGET_DECISIONS if self._may_schedule else 0
         if budget or partition.next_change <= now:
             sends += self.host.advance(now, budget)
-            self._record_tick(now, budget)
+            self._record_step("", Header(kind=TICK), b"", now, budget)
         elif partition.auditor.deadline <= now:
             self.host.record_effects(partition.audit(now))
         sends += self._push_events(now)
@@ -402,27 +402,28 @@ class Worker:
         """Record an applied message as a step. The start of a partition is recorded with the configuration that was
         prepared before, and needs no earlier step.
         """
-        host = self.host
-        sent, started_with, host.began_from = host.channel.drain_sent(), host.began_from, None
+        started_with, self.host.began_from = self.host.began_from, None
         if started_with is not None:
             self.problem, self._command_missing, self._resumed_in_vain = "", False, 0
             self._paused = False  # an RM that registers is connected; if not, the broker reports it
             header, config = started_with
-            self.barrier.record_step(at=now, source=BROKER, header=header, body=encode_body(config), fresh=True)
-        self.barrier.record_step(
-            at=now,
-            source=incoming.source,
-            header=incoming.header,
-            body=incoming.body,
-            told=sent,
-            acknowledged=host.channel.outbox.acknowledged,
-        )
+            step = Step(self.barrier.last + 1, now, BROKER, header, encode_body(config))
+            self.barrier.record_step(step, fresh=True)
+        self._record_step(incoming.source, incoming.header, incoming.body, now)
 
-    def _record_tick(self, now: float, budget: int) -> None:
+    def _record_step(self, source: str, header: Header, body: bytes, now: float, budget: int = 0) -> None:
         channel = self.host.channel
-        self.barrier.record_step(
-            at=now, budget=budget, told=channel.drain_sent(), acknowledged=channel.outbox.acknowledged
+        step = Step(
+            number=self.barrier.last + 1,
+            at=now,
+            source=source,
+            header=header,
+            body=body,
+            budget=budget,
+            told=channel.drain_sent(),
+            acknowledged=channel.outbox.acknowledged,
         )
+        self.barrier.record_step(step)
 
     def _handle_journal(self, incoming: Incoming, now: float) -> list[Outgoing]:
         barrier, host = self.barrier, self.host

@@ -9,7 +9,8 @@ import pytest
 
 from common.config.model import PlacementRuleConfig
 from common.control_messages import Settings
-from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
+from common.journal_messages import TICK, Kept, SnapshotTaken, Step, TakeSnapshot
+from common.messages import Header
 from common.metrics import BOUNDS_S, Family, Histogram, decode_families, encode_families
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
@@ -506,8 +507,8 @@ def test_releases_without_an_effect_are_counted() -> None:
 
 def test_steps_that_wait_for_the_disk_are_told() -> None:
     recorder, trial = OutboxBarrier(), Trial()
-    for number in range(3):
-        recorder.record_step(at=float(number), body=b"x" * 100)
+    for number in range(1, 4):
+        recorder.record_step(Step(number, float(number), "", Header(kind=TICK), b"x" * 100))
     recorder.flush()
     found = list(
         metrics.collect_worker_families(
