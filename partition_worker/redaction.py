@@ -22,6 +22,7 @@ from partition_worker import views
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, compute_headroom
 from partition_worker.engine.state import PartitionState, Rejection
@@ -45,7 +46,6 @@ class Visibility:
         viewer = viewer or Actor(user="", scheduler_admin=True)
         self._user: Final = User(viewer.user, tuple(viewer.groups))
         self._rights: dict[Queue, Right] = {}
-        self._shown: dict[Queue, bool] = {}
         self.everything: Final = viewer.scheduler_admin or state.tree.root.admits_administration(self._user)
 
     # Queues ---------------------------------------------------------------------------------------------------------
@@ -72,30 +72,14 @@ class Visibility:
 
     def find_right_at(self, path: str) -> Right:
         """The viewer's right at a path, where a queue may be missing."""
-        queue = self._nearest(path)
+        queue = find_nearest(f"{path}.", self._state.tree)
         return Right.NOTHING if queue is None else self.find_right(queue)
-
-    def _nearest(self, path: str) -> Queue | None:
-        """The lowest existing queue on the path; None if the path does not start at the root."""
-        first, *names = path.lower().split(".")
-        queue = self._state.tree.root
-        if first != queue.path:
-            return None
-        for name in names:
-            below = queue.children.get(name)
-            if below is None:
-                break
-            queue = below
-        return queue
 
     def shows_queue(self, queue: Queue) -> bool:
         """Whether the queue is visible, if only its name. The root always is."""
         if queue.parent is None or self.find_right(queue) is not Right.NOTHING:
             return True
-        found = self._shown.get(queue)
-        if found is None:
-            found = self._shown[queue] = any(self.shows_queue(child) for child in queue.children.values())
-        return found
+        return any(self.shows_queue(child) for child in queue.children.values())
 
     def find_highest(self, wanted: Right) -> Iterator[str]:
         """The paths of the highest queues with this right; it holds for all queues below them."""
