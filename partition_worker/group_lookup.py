@@ -60,17 +60,11 @@ def look_up_groups(user: str) -> list[str]:
 
 
 def _name(gid: int) -> str:
-    try:
-        return format_group_name(gid, grp.getgrgid(gid).gr_name)
-    except KeyError:
-        return str(gid)
-
-
-def format_group_name(gid: int, name: str) -> str:
     """The name of a group, or its number if the name is not UTF-8 (surrogates in Python), which no message can hold."""
     try:
+        name = grp.getgrgid(gid).gr_name
         name.encode()
-    except UnicodeEncodeError:
+    except (KeyError, UnicodeEncodeError):
         return str(gid)
     return name
 

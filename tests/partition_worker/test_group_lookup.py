@@ -20,7 +20,6 @@ from partition_worker.group_lookup import (
     WANTED_MAX,
     GroupLookup,
     LookupFailed,
-    format_group_name,
     look_up_groups,
 )
 from partition_worker.partition_host import GROUPS
@@ -92,9 +91,12 @@ def test_a_name_that_no_user_can_have_is_a_failure_like_others(user: str) -> Non
         look_up_groups(user)
 
 
-def test_a_group_whose_name_is_not_utf_8_goes_by_its_number() -> None:
-    assert format_group_name(7, os.fsdecode(b"d\xe9v")) == "7"
-    assert format_group_name(7, "dév") == "dév"
+@pytest.mark.parametrize(("name", "shown"), [(os.fsdecode(b"d\xe9v"), str(ME.pw_gid)), ("dév", "dév")])
+def test_a_group_whose_name_is_not_utf_8_goes_by_its_number(
+    monkeypatch: pytest.MonkeyPatch, name: str, shown: str
+) -> None:
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, [])))
+    assert look_up_groups(ME.pw_name)[0] == shown
 
 
 # The endpoint -------------------------------------------------------------------------------------------------------
