@@ -101,7 +101,7 @@ class PartitionHost:
         Raises:
             TypeError: for a kind that changes nothing.
         """
-        self._count_change(now)
+        self.changes, self.changed_at = self.changes + 1, now
         match incoming.header.kind:
             case kind if kind in rm_messages.NUMBERED:
                 return self._apply_command(incoming, now)
@@ -132,7 +132,7 @@ class PartitionHost:
     def advance(self, now: float, budget: int) -> list[Outgoing]:
         """Run the timers that are due, then make up to `budget` decisions; return the outgoing messages."""
         assert self.partition is not None, "time changes nothing while nothing runs"
-        self._count_change(now)
+        self.changes, self.changed_at = self.changes + 1, now
         sends: list[Outgoing] = []
         effects = self.record_effects(self.partition.step(now, budget))
         for _, group in groupby(effects, key=lambda effect: effect.cause):  # the timers' messages come first
@@ -141,19 +141,12 @@ class PartitionHost:
             sends += [self.channel.send_unnumbered(one) for one in select_parts(step, rm_messages.PredicatesAsked)]
         return sends
 
-    def _count_change(self, now: float) -> None:
-        self.changes += 1
-        self.changed_at = now
-
     def report_retired(self) -> list[Outgoing]:
         """Report that this partition may end, once the RM has acknowledged everything."""
         if not self.retiring or len(self.channel.outbox):
             return []
-        return [
-            make_outgoing(
-                BROKER, control_messages.Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch)
-            )
-        ]
+        header = Header(kind="Retired", partition=self.name, epoch=self.epoch)
+        return [make_outgoing(BROKER, control_messages.Retired(), header)]
 
     def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """Add log lines and events to their buffers; returns the same effects."""

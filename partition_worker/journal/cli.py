@@ -139,7 +139,7 @@ def _find_journal(args: argparse.Namespace) -> Files:
             what = "it is a directory" if path.is_dir() else "there is no such file"
             raise OSError(f"{path}: {what}; journals are in the state directory, in {FOLDER}/")
         _check_is_journal(path)
-        return Files.of(path)
+        return Files(path.parent, path.stem)
     state = resolve_settings({"state": args.state} if args.state else {}, os.environ).state
     if state is None:
         raise OSError("an ephemeral system has a state directory of its own: name it with --state DIR")

@@ -62,17 +62,6 @@ class Files:
         if not NAME.fullmatch(self.partition):
             raise ValueError(f"{self.partition!r} is not a full partition name, <rm-id>_<name>")
 
-    @staticmethod
-    def of(database: Path) -> "Files":
-        """The files of the journal with this database.
-
-        Raises:
-            ValueError: the file name is not <partition>.sqlite.
-        """
-        if database.suffix != SUFFIX:
-            raise ValueError(f"{database}: the name of a journal is <partition>{SUFFIX}")
-        return Files(database.parent, database.name.removesuffix(SUFFIX))
-
     @property
     def database(self) -> Path:
         return self.folder / f"{self.partition}{SUFFIX}"

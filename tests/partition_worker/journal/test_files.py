@@ -22,13 +22,6 @@ def test_only_names_of_partitions_become_names_of_files(tmp_path: Path, name: st
         Files(tmp_path, name)
 
 
-def test_a_database_leads_back_to_its_partition(tmp_path: Path) -> None:
-    files = Files(tmp_path, "rm-1_a.b:c")
-    assert Files.of(files.database) == files
-    with pytest.raises(ValueError, match=r"name of a journal is <partition>\.sqlite"):
-        Files.of(tmp_path / "rm-1_default.db")
-
-
 def test_partitions_with_similar_names_have_nothing_in_common(tmp_path: Path) -> None:
     made(tmp_path, "a.sqlite", "a.snapshot-5", "a.snapshot-7.tmp-12", "a.snapshot-5.sqlite", "a.snapshot-5.snapshot-9")
     made(tmp_path, "aa.snapshot-5", "a.b.snapshot-5")
