@@ -12,7 +12,7 @@ from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
-from partition_worker.engine.placement import PlacementRejected, Submission, Work
+from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from partition_worker.engine.queues.queue import Queue, refresh_fair_maximum
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota, read_namespace_quota
 from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
@@ -42,7 +42,7 @@ class _Refusal(Exception):
 
 def handle(state: PartitionState, request: rm_messages.ApplicationRequest) -> None:
     """Process all submissions first, then the removals; the removal of an unknown application is only logged."""
-    work = Work()
+    work = PlacementWork()
     for new in request.new:
         _add(state, new, work)
     for gone in request.remove:
@@ -68,14 +68,14 @@ def reject_waiting(state: PartitionState) -> None:
 def _enter_waiting(
     state: PartitionState, submissions: list[rm_messages.AddApplicationRequest], problem: str = ""
 ) -> None:
-    work = Work()
+    work = PlacementWork()
     for submission in submissions:
         _enter(state, submission, work, problem)
     said = [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]
     allocation_updates.apply_waiting(state, said)
 
 
-def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work) -> None:
+def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: PlacementWork) -> None:
     state.counters.submitted += 1
     state.record_event(event_codes.APP, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
@@ -90,7 +90,9 @@ def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Wo
         state.pending_submissions.insert(new)
 
 
-def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work, problem: str = "") -> None:
+def _enter(
+    state: PartitionState, new: rm_messages.AddApplicationRequest, work: PlacementWork, problem: str = ""
+) -> None:
     """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
@@ -148,7 +150,7 @@ def _check_id(state: PartitionState, new: rm_messages.AddApplicationRequest) -> 
         raise _Refusal(objection)
 
 
-def _find_leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: Work) -> Queue:
+def _find_leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: PlacementWork) -> Queue:
     _check_id(state, new)
     submission = Submission(
         application_id=new.application_id,

@@ -39,7 +39,7 @@ class TooMuchWorkError(Exception):
     """A submission exceeds the placement work; the text is the reason for the RM."""
 
 
-class Work:
+class PlacementWork:
     """The remaining work of one update, and the matches found in it.
 
     An RM chooses the number and length of group names, and a configuration the number and kind of rules. Rules count
@@ -97,7 +97,7 @@ class Submission:
     tags: Mapping[str, str]
     forced: bool = False
     """Whether the application probably runs already and must get a queue: `is_forced(tags)`."""
-    work: Work = field(default_factory=Work)
+    work: PlacementWork = field(default_factory=PlacementWork)
     """The work that placement may still do for the update with this submission."""
 
 
@@ -148,7 +148,7 @@ class Filter:
         self._users = _NameList(config.users, USER)
         self._groups = _NameList(config.groups, GROUP)
 
-    def selects(self, user: User, work: Work) -> bool:
+    def selects(self, user: User, work: PlacementWork) -> bool:
         """Whether the rule looks at the user's applications.
 
         Raises NameTooLongError or TooMuchWorkError if that cannot be decided within the limits.
@@ -180,7 +180,7 @@ class _NameList:
             self.listed = tuple(dict.fromkeys(entry for entry in entries if legal.fullmatch(entry)))
         self._names = frozenset(self.listed)
 
-    def has_any(self, names: Sequence[str], work: Work) -> bool:
+    def has_any(self, names: Sequence[str], work: PlacementWork) -> bool:
         if self._expression is None:
             work.spend(1 + len(names))
             return not self._names.isdisjoint(names)

@@ -125,14 +125,14 @@ def test_ordinary_clusters_stay_far_below_the_bounds() -> None:
         ]
     )
     spent = 0
-    spend = placement.Work.spend
+    spend = placement.PlacementWork.spend
 
-    def counted(self: placement.Work, units: int) -> None:
+    def counted(self: placement.PlacementWork, units: int) -> None:
         nonlocal spent
         spent += units
         spend(self, units)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement.Work, "spend", counted)
+        patch.setattr(placement.PlacementWork, "spend", counted)
         assert outcome(one, command) == (5000, [])
     assert spent < placement.UPDATE_WORK_MAX // 10

@@ -14,6 +14,7 @@ from partition_worker.engine.placement import (
     Fixed,
     PlacementChain,
     PlacementRejected,
+    PlacementWork,
     PrimaryGroup,
     Provided,
     Recovery,
@@ -23,7 +24,6 @@ from partition_worker.engine.placement import (
     Submission,
     Tag,
     UserName,
-    Work,
 )
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User
@@ -33,7 +33,7 @@ BOB = User("bob", ("dev", "qa"))
 
 
 def admits(kind: str = "", *, users: tuple[str, ...] = (), groups: tuple[str, ...] = (), user: User = BOB) -> bool:
-    return Filter(FilterConfig(type=kind, users=users, groups=groups)).selects(user, Work())
+    return Filter(FilterConfig(type=kind, users=users, groups=groups)).selects(user, PlacementWork())
 
 
 def test_without_lists_it_admits_everybody_or_when_it_denies_nobody() -> None:
