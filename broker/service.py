@@ -17,12 +17,11 @@ from broker.record_file import RecordFile
 from broker.routing import BrokerMachine
 from broker.state import ConfigVersions
 from broker.watched_file import WatchedFile
-from common.driver import Transport, clock, drive
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
-from common.transport import BrokerPort
+from common.transport import BrokerPort, Transport, clock, drive
 from common.wire import Incoming, Outgoing
 
 RECORD_NAME: Final = "broker.sqlite"

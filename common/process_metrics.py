@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from common.driver import Transport
 from common.metrics import PROCESS_LABELS, Family, counter, gauge, report_process_up
 from common.process_limits import count_open_descriptors, resident_bytes
+from common.transport import Transport
 
 CHECK_INTERVAL_S: Final = 0.5
 """Between two measurements of the loop's delay."""

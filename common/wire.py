@@ -6,7 +6,7 @@ message raises `WireError` with the place, and no part of it takes effect.
 
 A process is a machine and a driver. The machine decides and never waits: it receives a message and the time, and
 returns the messages to send. It has no socket, clock, randomness, logger or environment, so a test, a simulation and a
-replay run it exactly as production does. The driver (`driver.py`) waits and decides nothing.
+replay run it exactly as production does. The driver (`transport.py`) waits and decides nothing.
 
 Not here: sockets and routing frames (`transport.py`), the messages (`messages.py` lists the files).
 """

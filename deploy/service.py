@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
-from common.driver import clock
 from common.messages import Header
 from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR
 from common.process_metrics import ProcessMetrics
-from common.transport import BrokerConnection
+from common.transport import BrokerConnection, clock
 from common.wire import NEVER, decode_body, make_outgoing
 from deploy import children
 from deploy.children import Event, Instruction

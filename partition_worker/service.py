@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
 from common.messages import Header
 from common.metrics import Family, distribution
@@ -17,7 +16,7 @@ from common.process import Arguments, Assignment, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings
-from common.transport import BrokerConnection
+from common.transport import BrokerConnection, Transport, clock, drive
 from common.wire import make_outgoing
 from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, make_worker, recover_or_start_empty

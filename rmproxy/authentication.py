@@ -37,9 +37,8 @@ from common.curve_keys import (
     parse_allow_list,
     require_client_keys,
 )
-from common.driver import clock
 from common.names import RM_ID, compile_rm_ids
-from common.transport import CONTEXT
+from common.transport import CONTEXT, clock
 from rmproxy.grpc_status import StatusError, StatusKind
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"

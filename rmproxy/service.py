@@ -9,13 +9,12 @@ from typing import Final
 
 from common.control_messages import Figures
 from common.curve_keys import ALLOWED, read_pair, server_file
-from common.driver import Inbox, Transport, drive
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Arguments, Life
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
-from common.transport import BrokerConnection, NativePort
+from common.transport import BrokerConnection, Inbox, NativePort, Transport, drive
 from common.wire import make_outgoing
 from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator
 from rmproxy.grpc_admin_service import AdminService

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from common.driver import Transport
 from common.messages import Header, Message
 from common.names import BROKER, WEBSERVICE
 from common.process import HEARTBEAT_S
@@ -32,7 +31,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Heartbeat, Refused
-from common.transport import BrokerConnection
+from common.transport import BrokerConnection, Transport
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from webservice.views import RequestError
 

@@ -12,9 +12,8 @@ import zmq
 from common import transport as transport_module
 from common import wire as wire_module
 from common.control_messages import Hello
-from common.driver import READ_BYTES_MAX, READ_MAX, Transport
 from common.messages import Header
-from common.transport import BrokerConnection, BrokerPort, NativePort
+from common.transport import READ_BYTES_MAX, READ_MAX, BrokerConnection, BrokerPort, NativePort, Transport
 from common.wire import MALFORMED, Incoming, Outgoing, encode_body, encode_frames
 
 TEST_MAX_S = 10

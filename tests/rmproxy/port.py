@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from common.curve_keys import KeyPair
-from common.driver import Transport
-from common.transport import NativePort
+from common.transport import NativePort, Transport
 from common.wire import Incoming
 from rmproxy.authentication import ZapAuthenticator
 

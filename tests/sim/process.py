@@ -1,8 +1,8 @@
 """A process of the simulation: a machine with a clock, endpoints and a life.
 
-It does what `common/driver.py` does: messages go to the machine one after the other, and when its deadline has passed
-it gets a `tick`, a moment later, so that messages and ticks interleave. It can die before, in the middle of, and after
-what it says because of a message; it can stand still and go on later, with everything that came meanwhile.
+It does what `common/transport.py` does: messages go to the machine one after the other, and when its deadline has
+passed it gets a `tick`, a moment later, so that messages and ticks interleave. It can die before, in the middle of, and
+after what it says because of a message; it can stand still and go on later, with everything that came meanwhile.
 
 Not here: what the roles are (`roles.py`), the network (`network.py`), and when it dies (`faults.py`).
 """

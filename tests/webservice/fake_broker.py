@@ -7,11 +7,10 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from common.driver import Transport
 from common.messages import Header, Message
 from common.query_messages import Answer, ListPartitions, PartitionList
 from common.rm_messages import Heartbeat
-from common.transport import BrokerPort
+from common.transport import BrokerPort, Transport
 from common.wire import Incoming, Outgoing, encode_body
 from tests.webservice.fakes import partition
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from common.driver import Transport
 from common.journal_messages import TICK, Append, Kept, Step
 from common.messages import Header, Message
 from common.names import JOURNAL
+from common.transport import Transport
 from common.wire import Incoming, decode_body, encode_body, make_outgoing
 from partition_worker.journal.database import Database, JournalReader, Row, make_row, open_recovery
 from partition_worker.journal.files import Files
