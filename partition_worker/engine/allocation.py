@@ -150,10 +150,6 @@ class Allocation:
         self.resources = resources
         self.shape = AskShape(amounts_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
 
-    def resemble(self, other: "Allocation") -> None:
-        """Share the amounts with an equal one, to store them once for thousands of asks."""
-        self.resources, self.shape = other.resources, other.shape
-
     @property
     def may_be_victim(self) -> bool:
         """Whether it agreed to be preempted; others are preempted only if nothing else helps."""
@@ -481,7 +477,8 @@ class PendingAsks:
             group = self.groups_by_kind[kind] = AskGroup(kind, self._group_ranks)
             self._group_ranks += 1
         else:
-            ask.resemble(group.head)
+            head = group.head
+            ask.resources, ask.shape = head.resources, head.shape  # stored once for thousands of asks
         ask.group = group
         line = group.asks
         line.add(ask)

@@ -157,10 +157,6 @@ class Readiness:
         ready = self.ready.get(leaf.rank)
         return None if ready is None else ready.first()
 
-    def park_queue(self, queue: Queue) -> None:
-        """Park a queue below which nothing can be placed in this retry round."""
-        self.parked_queues.park(queue, self.retry_round)
-
     def park_application(self, application: Application, account: UsageAccount, waits: Iterable[Wait]) -> None:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue

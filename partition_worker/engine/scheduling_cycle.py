@@ -231,7 +231,7 @@ def _decide_in_queue(state: PartitionState, queue: Queue) -> AskDecision | None:
         decision = _decide_in_queue(state, child)
         if decision is not None:
             return decision
-        state.readiness.park_queue(child)
+        state.readiness.parked_queues.park(child, state.readiness.retry_round)
     return _decide_in_leaf(state, queue) if queue.leaf else None  # a leaf that was a parent has draining children
 
 

@@ -228,7 +228,8 @@ class UnschedulableAsks:
         self.is_trying = False
         accepted = application.state is AppState.ACCEPTED
         starts = accepted and is_limited(self.leaf) and application.application_id not in self.leaf.allocating
-        counts = accepted and not account.counted and any(level.limits_applications for level in account.limits)
+        limited = any(level.allowance and level.allowance.applications for level in account.limits)
+        counts = accepted and not account.counted and limited
         buckets = self.buckets_of[application.rank] = []
         for shape, may_reserve in dict.fromkeys(waits):
             bucket = self._bucket(BucketKey(shape, may_reserve, starts, counts), account)

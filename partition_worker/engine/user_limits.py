@@ -136,10 +136,6 @@ class QueueUsage:
         most, used = self.allowance.resources, self.used
         return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in amounts)
 
-    @property
-    def limits_applications(self) -> bool:
-        return self.allowance is not None and self.allowance.applications > 0
-
     def may_start(self) -> bool:
         """Whether the limit here allows one more running application."""
         return self.allowance is None or not 0 < self.allowance.applications <= len(self.applications)
