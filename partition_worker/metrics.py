@@ -7,8 +7,8 @@ Two differences are intended. Nodes are sorted into usage ranges when metrics ar
 partition without nodes has no ranges. And only whole scheduling cycles are timed: the engine reads no clock, so the
 histograms of steps within a cycle stay empty.
 
-The samples of each queue and the usage of each node are cached while they do not change: with thousands of queues and
-nodes, computing all of them takes a tenth of a second, during which the worker does not schedule.
+The samples of each queue are cached while they do not change: with thousands of queues, computing all of them takes a
+tenth of a second, during which the worker does not schedule.
 """
 
 import re
@@ -29,7 +29,6 @@ from common.metrics import (
 )
 from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.outbox_barrier import OutboxBarrier
@@ -47,13 +46,11 @@ _EncodedSamples = dict[Queue, tuple[object, bytes]]
 
 
 class SampleCache:
-    """The samples of the last request, by queue and node."""
+    """The samples of the last request, by queue."""
 
     def __init__(self) -> None:
         self._queues: _EncodedSamples = {}
         self._applications: _EncodedSamples = {}
-        self._nodes: dict[Node, tuple[int, list[tuple[str, int]]]] = {}
-        self._ranges: dict[str, list[int]] = defaultdict(lambda: [0] * len(RANGES))
 
     def encode_resources(self, queues: Iterable[Queue]) -> list[bytes]:
         """The encoded samples of each queue's resources."""
@@ -68,26 +65,6 @@ class SampleCache:
 
         self._applications = _update(self._applications, queues, _application_values, samples)
         return [encoded for _, encoded in self._applications.values()]
-
-    def count_ranges(self, nodes: Nodes) -> dict[str, list[int]]:
-        """By resource type, the number of nodes in each usage range; only types that some node has."""
-        for node in nodes:
-            known = self._nodes.get(node)
-            if known is None or known[0] != node.version:
-                used = node.allocated
-                of_types = [(kind, _range(used.get(kind, 0), n)) for kind, n in node.capacity.items()]
-                self._count([] if known is None else known[1], -1)
-                self._count(of_types, 1)
-                self._nodes[node] = node.version, of_types
-        if len(self._nodes) > len(nodes):
-            here = dict.fromkeys(nodes)
-            for gone in [node for node in self._nodes if node not in here]:
-                self._count(self._nodes.pop(gone)[1], -1)
-        return {kind: counts for kind, counts in self._ranges.items() if any(counts)}
-
-    def _count(self, of_types: Iterable[tuple[str, int]], more: int) -> None:
-        for kind, place in of_types:
-            self._ranges[kind][place] += more
 
 
 def _update(
@@ -176,7 +153,7 @@ def collect_yunikorn_families(
     return [
         *_scheduler(partition),
         *_durations(cycles),
-        *_node_usage(memo.count_ranges(partition.nodes)),
+        *_node_usage(partition.nodes),
         *_queues(partition, memo),
         *_containers(partition),
     ]
@@ -259,15 +236,20 @@ def _durations(cycles: Histogram) -> Iterator[Family]:
         yield Family(full_name, "histogram", help_text, labels, [], BOUNDS_S, distributions)
 
 
-def _node_usage(nodes: Mapping[str, list[int]]) -> Iterator[Family]:
+def _node_usage(nodes: Iterable[Node]) -> Iterator[Family]:
     """For each resource type, the number of nodes in each usage range; nodes without this type are not counted."""
-    for name, kind in _distinct(nodes):
+    ranges: dict[str, list[int]] = defaultdict(lambda: [0] * len(RANGES))
+    for node in nodes:
+        used = node.allocated
+        for kind, amount in node.capacity.items():
+            ranges[kind][_range(used.get(kind, 0), amount)] += 1
+    for name, kind in _distinct(ranges):
         yield _labelled(
             f"yunikorn_scheduler_{name}_node_usage_total",
             "gauge",
             f"Nodes by how much of their {kind} is allocated.",
             "range",
-            dict(zip(RANGES, nodes[kind], strict=True)),
+            dict(zip(RANGES, ranges[kind], strict=True)),
         )
 
 
