@@ -14,6 +14,7 @@ from common.query_messages import Answer, KillApplication, MoveApplication, Sche
 from common.rest_records import DecisionView, KilledView, MovedView, StepsView
 from common.rm_messages import AllocationRelease
 from partition_worker.engine.administration import no_application, no_queue
+from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.scheduling_cycle import Decision
 from partition_worker.engine.state import Effect, Release
@@ -28,8 +29,7 @@ def kill_application(
     Raises:
         NotDone: it does not exist, or the actor may not kill it.
     """
-    _check_visible(partition, message)
-    application = partition.applications[message.application_id]
+    application = _find_visible(partition, message)
     effects = partition.kill(message.application_id, message.actor, now)
     name = message.name or external_name(rm, partition.name)
     view = KilledView(application_id=message.application_id, partition=name, state=str(application.state))
@@ -46,16 +46,15 @@ def move_application(
     """
     if not message.queue:
         return Answer(status=400, body=b"no queue to move the application to"), []
-    _check_visible(partition, message)
+    application = _find_visible(partition, message)
     effects = partition.move(message.application_id, message.queue, message.actor, now)
-    queue = partition.applications[message.application_id].queue
     name = message.name or external_name(rm, partition.name)
-    view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
+    view = MovedView(application_id=message.application_id, partition=name, queue=application.queue.path)
     return Answer(status=200, body=encode(view)), effects
 
 
-def _check_visible(partition: Partition, message: KillApplication | MoveApplication) -> None:
-    """Check that the application and the queue exist and, if `seen_only`, are visible to the actor.
+def _find_visible(partition: Partition, message: KillApplication | MoveApplication) -> Application:
+    """Find the application. It and the queue have to exist and, if `seen_only`, to be visible to the actor.
 
     Raises:
         NotDone: 404, also if one exists and is not visible.
@@ -68,6 +67,7 @@ def _check_visible(partition: Partition, message: KillApplication | MoveApplicat
         leaf = partition.tree.find(message.queue)
         if leaf is not None and not visible.shows_queue(leaf):
             raise no_queue(message.queue)
+    return application
 
 
 # Manual scheduling ----------------------------------------------------------------------------------------------------
