@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -25,7 +26,7 @@ from partition_worker import poison_messages
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
-from partition_worker.journal.database import open_recovery
+from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.writer import Journal
 from partition_worker.outbox_barrier import ReplayDiverged
@@ -117,23 +118,24 @@ async def recover_or_start_empty(
 def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.Attempts) -> StartedWorker:
     started_s = time.monotonic()
     replayed = 0
-    with open_recovery(journal.files) as found:
+    with closing(JournalReader(journal.files)) as reader:
+        meta, snapshot = reader.read_snapshot()
 
         def count_steps() -> Iterator[Step]:
             nonlocal replayed
-            for step in found.steps:
+            for step in reader.read_steps(meta.begins):
                 replayed += 1
                 attempts.end_attempt()
                 _begin_attempt(attempts, f"step {step.number}", f"{step.number} {step.at}".encode())
                 yield step
 
-        if found.snapshot is not None:
-            what = f"the snapshot after step {found.snapshot_number}"
-            head = f"{what}, {len(found.snapshot)} bytes".encode() + found.snapshot[:HEAD_BYTES]
+        if snapshot is not None:
+            what = f"the snapshot after step {meta.snapshot}"
+            head = f"{what}, {len(snapshot)} bytes".encode() + snapshot[:HEAD_BYTES]
             _begin_attempt(attempts, what, head)
         try:
             with garbage.pause_collector():  # the collector would take a tenth of the time
-                worker.recover(found.snapshot, count_steps())
+                worker.recover(snapshot, count_steps())
         except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
             raise
         except Exception as error:  # a defect, or a journal of another release: it would fail at each start
@@ -141,9 +143,9 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
             raise _ReplayFailed(f"its replay failed: {type(error).__name__}: {error}") from error
         attempts.end_attempt()
     took_s = time.monotonic() - started_s
-    if replayed or found.snapshot is not None:
-        size = len(found.snapshot or b"")
-        base = f"a snapshot of {format_count(size, 'byte')} at step {found.snapshot_number}" if size else "no snapshot"
+    if replayed or snapshot is not None:
+        size = len(snapshot or b"")
+        base = f"a snapshot of {format_count(size, 'byte')} at step {meta.snapshot}" if size else "no snapshot"
         _log.info("%s: recovered %s (%s) in %.2f s", worker.name, format_count(replayed, "journal step"), base, took_s)
     return StartedWorker(worker, journal, replayed, took_s)
 

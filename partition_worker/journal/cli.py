@@ -296,7 +296,7 @@ def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]
     with closing(JournalReader(files)) as reader:
         for _ in range(READ_ATTEMPTS):
             meta, content = reader.read_snapshot()
-            steps = [decode_step(row) for row in reader.read_rows(meta.begins)]
+            steps = list(reader.read_steps(meta.begins))
             if reader.read_meta().begins == meta.begins:
                 break
         else:

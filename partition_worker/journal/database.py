@@ -16,8 +16,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -413,31 +412,6 @@ SNAPSHOT_ATTEMPTS: Final = 3
 _decoder = msgspec.msgpack.Decoder(Step)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryData:
-    """The snapshot, if there is one, and the steps after it.
-
-    The steps are read while they are iterated, which raises JournalDamaged at a damaged step.
-    """
-
-    snapshot: bytes | None
-    snapshot_number: int
-    steps: Iterator[Step]
-
-
-@contextmanager
-def open_recovery(files: Files) -> Iterator[RecoveryData]:
-    """Open a journal and read what a worker recovers from.
-
-    Raises:
-        JournalDamaged: the files are damaged.
-        OSError: there is no journal, or it cannot be read.
-    """
-    with closing(JournalReader(files)) as reader:
-        meta, snapshot = reader.read_snapshot()
-        yield RecoveryData(snapshot, meta.snapshot, map(decode_step, reader.read_rows(meta.begins)))
-
-
 def decode_step(row: Row) -> Step:
     """Decode the step of a row.
 
@@ -501,6 +475,10 @@ class JournalReader:
         if not meta.snapshot:
             return meta, None
         return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot)
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        """Decode the steps from this number on."""
+        return map(decode_step, self.read_rows(first))
 
     def find_first(self) -> int:
         """The first step in the file, needed or not."""

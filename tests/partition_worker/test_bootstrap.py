@@ -22,10 +22,11 @@ from common.wire import decode_body, encode_body
 from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
-from partition_worker.journal.database import Database, make_row, open_recovery
+from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Fenced, open_attempts
 from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
+from tests.partition_worker.journal.hand import found_in
 from tests.partition_worker.start import CONFIGURE, Start, closed
 
 
@@ -69,8 +70,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
         second = Start(tmp_path, 2)
         start = await second.begins()
         assert start.journal is not None
-        with open_recovery(start.journal.files) as found:
-            assert list(found.steps) == []
+        assert found_in(start.journal.files).steps == []
         assert start.worker.partition is not None
         assert start.worker.partition.nodes.get("n1")
         assert start.worker.barrier is not None

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +13,7 @@ from common.messages import Header, Message
 from common.names import JOURNAL
 from common.transport import Transport
 from common.wire import Incoming, decode_body, encode_body, make_outgoing
-from partition_worker.journal.database import Database, JournalReader, Row, make_row, open_recovery
+from partition_worker.journal.database import Database, JournalReader, Row, make_row
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
 from tests.machines import PARTITION
@@ -49,8 +50,9 @@ class Found:
 
 
 def found_in(files: Files) -> Found:
-    with open_recovery(files) as found:
-        return Found(found.snapshot, found.snapshot_number, list(found.steps))
+    with closing(JournalReader(files)) as found:
+        meta, snapshot = found.read_snapshot()
+        return Found(snapshot, meta.snapshot, list(found.read_steps(meta.begins)))
 
 
 OPEN: list[Database | JournalReader | sqlite3.Connection] = []
