@@ -218,6 +218,16 @@ def _line(event: yaml.NodeEvent) -> int:
 _SPECIAL: Final = {"*": "an alias", "&": "an anchor", "!": "a tag", "%": "a directive", "@": "", "`": ""}
 """Characters that cannot begin a value without quotes, and what YAML reads instead, if anything."""
 
+_COLUMNS: Final = "wrong indentation? What belongs together begins in the same column"
+_HINTS: Final = {
+    "mapping values are not allowed": "wrong indentation, or a value with `: ` in it that must be quoted?",
+    "simple key": "a key without `:`, or wrong indentation, here or in the line before?",
+    "parsing a flow": "a `]`, `}` or `,` is missing, here or further up",
+    "block mapping": _COLUMNS,
+    "block collection": _COLUMNS,
+}
+"""Part of a reader's message to the probable cause."""
+
 
 def _describe_syntax_error(error: yaml.YAMLError, text: str, reader: Reader) -> ConfigError:
     line, message, hint = UNKNOWN_LINE, str(error), ""
@@ -237,34 +247,19 @@ def _describe_syntax_error(error: yaml.YAMLError, text: str, reader: Reader) -> 
 
 def _find_hint(message: str, here: str, column: int) -> str:
     """Return the probable cause of a reader's message about a column (from 0) of the line `here`; empty if unknown."""
-    is_quoted = "quoted scalar" in message
     near = here[max(column - 1, 0) : column + 1][::-1]  # an alias begins right before the column
     first_special = next((character for character in near if character in _SPECIAL), "")
-    after_quote = "block mapping" in message and here[:column].rstrip().endswith(("'", '"'))
-    tab = "a tab is used for indentation: YAML is indented with blanks only"
-    if "\t" in here[: len(here) - len(here.lstrip())] and not is_quoted:
-        return tab
+    is_quoted = "quoted scalar" in message
+    is_tab_indented = "\t" in here[: len(here) - len(here.lstrip())] and not is_quoted
+    if is_tab_indented or ("\t" in here and "tab" in message):
+        return "a tab is used for indentation: YAML is indented with blanks only"
     if any(part in message for part in ("cannot start any token", "scanning an alias", "scanning an anchor")):
         return explain_special(first_special)
-    causes = (
-        ("\t" in here and "tab" in message, tab),
-        (
-            "mapping values are not allowed" in message,
-            "wrong indentation, or a value with `: ` in it that must be quoted?",
-        ),
-        ("simple key" in message, "a key without `:`, or wrong indentation, here or in the line before?"),
-        (
-            "found unexpected end of stream" in message and is_quoted,
-            "a quote that was opened further up is not closed",
-        ),
-        ("parsing a flow" in message, "a `]`, `}` or `,` is missing, here or further up"),
-        (after_quote, "a value that begins with a quote ends with the next one: quote all of it"),
-        (
-            "block mapping" in message or "block collection" in message,
-            "wrong indentation? What belongs together begins in the same column",
-        ),
-    )
-    return next((hint for applies, hint in causes if applies), "")
+    if is_quoted and "found unexpected end of stream" in message:
+        return "a quote that was opened further up is not closed"
+    if "block mapping" in message and here[:column].rstrip().endswith(("'", '"')):
+        return "a value that begins with a quote ends with the next one: quote all of it"
+    return next((hint for part, hint in _HINTS.items() if part in message), "")
 
 
 def explain_special(character: str) -> str:
