@@ -95,12 +95,7 @@ def _parts(key: str) -> tuple[str, ...]:
     return tuple(sorted(re.split("[^a-z0-9]+", key.lower())))
 
 
-def _letters(key: str) -> str:
-    return re.sub("[^a-z0-9]+", "", key.lower())
-
-
 _BY_PARTS: Final = {_parts(name): name for name in PROPERTIES}
-_BY_LETTERS: Final = {_letters(name): name for name in PROPERTIES}
 _KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer key is similar to none
 
 
@@ -112,5 +107,4 @@ def find_similar_property(key: str) -> str:
     """
     if key in PROPERTIES or len(key) > _KEY_MAX:
         return ""
-    same = _BY_PARTS.get(_parts(key)) or _BY_LETTERS.get(_letters(key))
-    return same or next(iter(get_close_matches(key.lower(), PROPERTIES, 1, SIMILARITY_MIN)), "")
+    return _BY_PARTS.get(_parts(key)) or next(iter(get_close_matches(key.lower(), PROPERTIES, 1, SIMILARITY_MIN)), "")

@@ -402,35 +402,34 @@ def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINE
     report = Report(lines)
     known: dict[str, dict[frozenset[str], str]] = {}  # name to its paths, each with the first partition that has them
     for index, partition in enumerate(configuration.partitions):
-        written: dict[str, str] = {}
-        paths: dict[str, set[str]] = {}
+        own: dict[str, dict[str, str]] = {}  # name to its paths, each with its place in the text
         for place in root_place(partition, f"partitions[{index}]").walk():
             if place.level:
-                written.setdefault(place.full_path, place.path)
-                paths.setdefault(place.queue.name.lower(), set()).add(place.full_path)
-        own = {name: frozenset(places) for name, places in paths.items()}
+                own.setdefault(place.queue.name.lower(), {}).setdefault(place.full_path, place.path)
         moved = _find_moved(own, known)
-        for path, (parents, elsewhere) in moved.items():
+        for path, (at, parents, elsewhere) in moved.items():
             above, _, name = path.rpartition(".")
             parts = path.split(".")
             if not any(".".join(parts[:level]) in moved for level in range(1, len(parts))):
                 message = f"queue {name} is below {above} here, but below {parents} in partition {elsewhere}"
                 hint = "a queue has the same parent in every partition that has it"
-                report.add("hierarchy", f"{written[path]}.name", message, hint=hint)
-        for name, places in own.items():
-            known.setdefault(name, {}).setdefault(places, partition_name(partition))
+                report.add("hierarchy", f"{at}.name", message, hint=hint)
+        for name, paths in own.items():
+            known.setdefault(name, {}).setdefault(frozenset(paths), partition_name(partition))
     return report.problems
 
 
 def _find_moved(
-    own: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[frozenset[str], str]]
-) -> dict[str, tuple[str, str]]:
-    """Return the paths that contradict an earlier partition, each with the parents there and the partition's name."""
-    moved: dict[str, tuple[str, str]] = {}
+    own: Mapping[str, Mapping[str, str]], known: Mapping[str, Mapping[frozenset[str], str]]
+) -> dict[str, tuple[str, str, str]]:
+    """Return the paths that contradict an earlier partition, each with its place in the text, the parents in that
+    partition, and the partition's name.
+    """
+    moved: dict[str, tuple[str, str, str]] = {}
     for name, paths in own.items():
         for others, partition in known.get(name, {}).items():
-            if not (paths <= others or others <= paths):
+            if not (paths.keys() <= others or others <= paths.keys()):
                 parents = " and ".join(sorted(other.rpartition(".")[0] for other in others))
-                for path in sorted(paths - others):
-                    moved.setdefault(path, (parents, partition))
+                for path in sorted(paths.keys() - others):
+                    moved.setdefault(path, (paths[path], parents, partition))
     return moved
