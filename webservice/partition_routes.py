@@ -252,7 +252,12 @@ async def event_batch(call: Call) -> Reply:
     found = _find_events_partition(call, known)
     args = {"start": call.query.get("start", ""), "count": call.query.get("count", "")}
     if found is None:
-        _check_range(args["count"], args["start"])
+        try:  # checked as by a worker
+            if parse_unsigned(args["count"]) == 0:
+                raise UnsignedError('0 is not a valid value for "count"')
+            parse_unsigned(args["start"])
+        except UnsignedError as error:
+            raise RequestError(400, str(error)) from None
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
         return Reply(encode(BatchView(InstanceUUID=str(instance), LowestID=0, HighestID=0, EventRecords=None)))
     query = Query(what="events", name=found.shown, args=args)
@@ -299,20 +304,6 @@ def _find_events_partition(call: Call, known: PartitionList) -> NamedPartition |
         listed = ", ".join(one.shown for one in candidates)
         raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {listed}")
     return candidates[0] if candidates else None
-
-
-def _check_range(count: str, start: str) -> None:
-    """Check the parameters as a worker does, while there is no partition.
-
-    Raises:
-        RequestError: 400, with the worker's text.
-    """
-    try:
-        if parse_unsigned(count) == 0:
-            raise RequestError(400, '0 is not a valid value for "count"')
-        parse_unsigned(start)
-    except UnsignedError as error:
-        raise RequestError(400, str(error)) from None
 
 
 # Changes --------------------------------------------------------------------------------------------------------------

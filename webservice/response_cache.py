@@ -50,21 +50,16 @@ async def compress(body: bytes) -> bytes:
     return await asyncio.to_thread(gzip.compress, body, _GZIP_FASTEST, mtime=0)
 
 
+@dataclass(slots=True, eq=False)
 class CachedBody:
-    """A body in the response cache, with its gzip form once a client has requested it.
+    """A body in the response cache, with its gzip form once a client has requested it."""
 
-    Args:
-        plain: The body as it is.
-        on_growth: Called when the gzip form is added, so that the cache can keep its bound on bytes.
-    """
-
-    __slots__ = ("_gzipped", "_lock", "_on_growth", "plain")
-
-    def __init__(self, plain: bytes, on_growth: Callable[[], None]) -> None:
-        self.plain = plain
-        self._on_growth = on_growth
-        self._gzipped = b""
-        self._lock = asyncio.Lock()
+    plain: bytes
+    """The body as it is."""
+    on_growth: Callable[[], None]
+    """Called when the gzip form is added, so that the cache can keep its bound on bytes."""
+    _gzipped: bytes = b""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def size(self) -> int:
@@ -76,7 +71,7 @@ class CachedBody:
         async with self._lock:
             if not self._gzipped:
                 self._gzipped = await compress(self.plain)
-                self._on_growth()
+                self.on_growth()
         return self._gzipped
 
 
