@@ -14,12 +14,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from common.history_records import Account
 from common.metrics import Family, gauge
-from common.query_messages import PartitionEntry, Query
-from webservice.broker_client import BrokerClient
+from common.query_messages import Query
+from webservice.broker_client import BrokerClient, decode_answer
 from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch
 from webservice.history.store import HistoryDamaged, Store, beside, delete_expired
 from webservice.views import RequestError
@@ -35,7 +33,6 @@ DAMAGED: Final = ".damaged"
 
 _NS: Final = 10**9
 _log = logging.getLogger("core.history")
-_account: Final = msgspec.json.Decoder(Account)
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +144,7 @@ async def _query_partitions(broker: BrokerClient, collector: Collector, now_ns: 
         _log.debug("no partition is queried: %s", error.text)
         return []
     queries = collector.plan_queries(partitions, now_ns)
-    accounts = await asyncio.gather(*(_query(broker, partition, query) for partition, query in queries))
+    accounts = await asyncio.gather(*(_query(broker, partition.full_name, query) for partition, query in queries))
     batches = [
         collector.process_answer(partition, account, now_ns)
         for (partition, _), account in zip(queries, accounts, strict=True)
@@ -156,15 +153,11 @@ async def _query_partitions(broker: BrokerClient, collector: Collector, now_ns: 
     return [one for one in (*batches, *collector.end_removed(partitions, now_ns)) if one is not None]
 
 
-async def _query(broker: BrokerClient, partition: PartitionEntry, query: Query) -> Account | None:
+async def _query(broker: BrokerClient, name: str, query: Query) -> Account | None:
     """A partition's answer; None without a valid one."""
     try:
         async with asyncio.timeout(ANSWER_MAX_S):
-            answer = await broker.ask(partition.full_name, query)
-        if answer.status == 200:
-            return _account.decode(answer.body)
-        problem = answer.body.decode(errors="replace")
-    except (RequestError, TimeoutError, msgspec.MsgspecError) as error:
-        problem = str(error)
-    _log.debug("partition %s does not report its history: %s", partition.full_name, problem)
-    return None
+            return decode_answer(await broker.ask(name, query), Account, f"Partition {name}")
+    except (RequestError, TimeoutError) as error:
+        _log.debug("partition %s does not report its history: %s", name, error)
+        return None
