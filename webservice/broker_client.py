@@ -67,7 +67,6 @@ class BrokerClient:
         self._answer_max_s = answer_max_s
         self._change_max_s = change_max_s
         self._heartbeat_s = heartbeat_s
-        self._next_beat: asyncio.TimerHandle | None = None
         self._recent: PartitionList | None = None
         self._recent_at = 0.0
         """When the latest list of partitions arrived, in monotonic seconds."""
@@ -86,24 +85,20 @@ class BrokerClient:
         self._repeatable: dict[str, Outgoing] = {}
 
     async def run(self) -> None:
-        """Receive answers until cancelled."""
-        self._send_heartbeat()
+        """Send heartbeats and receive answers until cancelled."""
+        beats_at = -math.inf
         try:
             while True:
-                for incoming in await self.wire.receive(math.inf):
+                if (now := time.monotonic()) >= beats_at:
+                    beats_at = now + self._heartbeat_s
+                    self.wire.send(make_outgoing(BROKER, Heartbeat()))
+                for incoming in await self.wire.receive(beats_at - now):
                     if incoming.header.kind == Heartbeat.__name__:
                         self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
                     else:
                         self._settle(incoming)
         finally:
-            if self._next_beat is not None:
-                self._next_beat.cancel()
             self._link.close()
-
-    def _send_heartbeat(self) -> None:
-        """Send a heartbeat, now and periodically."""
-        self.wire.send(make_outgoing(BROKER, Heartbeat()))
-        self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._send_heartbeat)
 
     def _check_incarnation(self, incarnation: str) -> None:
         """Send outstanding queries again if the broker restarted: it lost them."""
