@@ -327,7 +327,7 @@ def check_exposure(settings: Settings) -> None:
         if not settings.insecure and secured[port] is None and not _is_loopback(address):
             raise SettingsError(
                 f"{settings.origin(port)}: {address}: is not secured, and other machines can reach it; "
-                f"{_ADVICE[port]}, or say --insecure if you trust the network"
+                f"{_ADVICE[port]}, or use --insecure if you trust the network"
             )
 
 

@@ -79,7 +79,9 @@ def make_decisions(
     """Make up to so many decisions; returns the answer and the effects."""
     name = wanted.name or external_name(rm, partition.name)
     if not manual:
-        reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
+        reason = (
+            f"partition {name} schedules automatically; `schedule` needs a system started with `yunishard up --manual`"
+        )
         return Answer(status=409, body=reason.encode()), []
     made = partition.schedule_each(now, wanted.steps)
     decisions = [_describe(decision, follows) for decision, follows in made]

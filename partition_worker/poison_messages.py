@@ -144,7 +144,7 @@ def describe_reason(header: Header, body: bytes, partition: str) -> str:
     name = usual_name(partition)
     return (
         f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
-        "while it was handled: it was set aside and has no effect"
+        "while it was handled: it was quarantined and has no effect"
     )
 
 

@@ -249,7 +249,7 @@ class GrpcRm:
         elif refused.code == "poison":
             command = self.session.find_unacknowledged(header, refused.seq)
             if command is not None and not _only_adds(command):  # additions are rejected by separate responses
-                text = f"the core set aside an update that ends or changes something: {refused.reason}"
+                text = f"the core quarantined an update that ends or changes something: {refused.reason}"
                 raise SessionLostError(text)
         elif refused.seq:
             raise SessionLostError(f"the core refused an update: {refused.reason}")

@@ -23,7 +23,7 @@ from msgspec.structs import fields
 from common import rm_messages
 from common.messages import INT64_MAX, INT64_MIN, Command, Resources
 from common.names import NODE_PARTITION
-from common.resources import QuantityError, parse_quantity
+from common.resources import CORES, QuantityError, parse_quantity
 from common.wire import BODY_BYTES_MAX, WireError, decode_body, encode_body
 
 _P = ParamSpec("_P")
@@ -257,7 +257,7 @@ def node(
         node_id=node_id,
         action=action,
         attributes={**(attributes or {}), **own},
-        schedulable_resource=None if resources is None else _parse_amounts(resources),
+        schedulable_resource=None if resources is None else _parse_amounts("node(): resources", resources),
     )
 
 
@@ -286,7 +286,7 @@ def application(
         partition_name=partition,
         ugi=rm_messages.UserGroupInformation(user=user, groups=list(groups)),
         tags=dict(tags or {}),
-        placeholder_ask={} if gang is None else _parse_amounts(gang),
+        placeholder_ask={} if gang is None else _parse_amounts("application(): gang", gang),
         gang_scheduling_style="" if gang is None else gang_style,
         execution_timeout_milli_seconds=gang_timeout_s * 1000,
     )
@@ -315,7 +315,7 @@ def ask(
         allocation_key=allocation_key,
         application_id=application_id,
         partition_name=partition,
-        resource_per_alloc=_parse_amounts(resources),
+        resource_per_alloc=_parse_amounts("ask(): resources", resources),
         node_id=node_id,
         priority=priority,
         allocation_tags=dict(tags or {}),
@@ -355,14 +355,17 @@ def amounts(resources: Mapping[str, int | str]) -> Resources:
     Raises:
         QuantityError: a text is no quantity; names the resource and the text.
     """
-    return _parse_amounts(resources)
+    return _parse_amounts("amounts(): resources", resources)
 
 
-def _parse_amounts(resources: Mapping[str, int | str]) -> Resources:
+def _parse_amounts(place: str, resources: Mapping[str, int | str]) -> Resources:
     parsed: Resources = {}
     for kind, value in resources.items():
         try:
             parsed[kind] = parse_quantity(value, resource_type=kind) if isinstance(value, str) else value
         except QuantityError as error:
-            raise QuantityError(f"{kind}: {value!r}: {error}") from None
+            text = f"{_locate(place, (kind,))}: {_shorten(value)} is not a quantity"
+            reason = str(error).removeprefix("invalid quantity").removeprefix(": ")
+            example = "4 or 4000m" if kind == CORES else "8G (10^9) or 8Gi (2^30)"
+            raise QuantityError(f"{text}{f' ({reason})' if reason else ''}; write {example}") from None
     return parsed

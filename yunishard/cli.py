@@ -139,8 +139,8 @@ class _Version(argparse.Action):
 
         from common import compiled
 
-        engine = " (compiled engine)" if compiled.is_engine_compiled() else ""
-        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}{engine}\n")
+        engine = "compiled" if compiled.is_engine_compiled() else "interpreted"
+        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)} ({engine} engine)\n")
         parser.exit()
 
 
@@ -204,7 +204,7 @@ def _run(words: Sequence[str]) -> int:
         return UNUSABLE
     args, unknown = _parse(parser, words)
     if unknown:
-        parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
+        parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
     _warn_of_variables(args.command)
     try:
         return COMMANDS[args.command].run(args)

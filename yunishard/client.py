@@ -153,7 +153,7 @@ class ResourceManager:
             config: the text of a `queues.yaml`; empty for the core's own configuration.
             policy_group: the name of the configuration, as in the scheduler interface.
             version, build_info: of the program, shown over REST.
-            extra_config: settings of the RM, such as `silence`.
+            extra_config: settings that an RM may send, such as `event.trackingEnabled`; the core ignores unknown keys.
             predicate: decides which ask may run on which node: `(allocation_key, node_id, allocate) -> reason or None`.
             state_dump: returns the state of the RM as the text of a JSON object, for a state dump: `() -> str`.
             events: whether to receive the events of the RM's partitions, which the core sends every two seconds.

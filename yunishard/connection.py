@@ -109,12 +109,10 @@ class SessionDriver:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._open_socket()
-        except zmq.ZMQError as error:
+        except zmq.ZMQError:
             self._close_sockets()
             self._context.term()
-            raise ConnectFailed(
-                f"{self.address!r} is no address ({error}): give one like tcp://127.0.0.1:9090"
-            ) from None
+            raise ConnectFailed(f"{self.address!r} is not an address: it must be tcp://HOST:PORT") from None
 
     # The program ----------------------------------------------------------------------------------------------------
 

@@ -252,7 +252,7 @@ def _find_hint(message: str, here: str, column: int) -> str:
     is_quoted = "quoted scalar" in message
     is_tab_indented = "\t" in here[: len(here) - len(here.lstrip())] and not is_quoted
     if is_tab_indented or ("\t" in here and "tab" in message):
-        return "a tab is used for indentation: YAML is indented with blanks only"
+        return "a tab is used for indentation: YAML is indented with spaces only"
     if any(part in message for part in ("cannot start any token", "scanning an alias", "scanning an anchor")):
         return explain_special(first_special)
     if is_quoted and "found unexpected end of stream" in message:
@@ -312,6 +312,8 @@ class _Parser:
             hint = "a number stands without quotes" if is_quoted and isinstance(kind, IntType | FloatType) else ""
             type_name = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
             expected = f"is not a {type_name}" if isinstance(kind, StrType) else _EXPECTED[type(kind)]
+            if not path and isinstance(node, Scalar) and node.text.endswith((".yaml", ".yml")):
+                hint = "this looks like a file name: pass the text of the file"
             self._wrong(node, path, expected, hint=hint)
         return value
 

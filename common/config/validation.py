@@ -109,7 +109,7 @@ def find_build_problems(partition: PartitionConfig, *, path: str = "", lines: Li
             try:
                 parse_acl(acl)  # exactly one blank separates users from groups; validation only counts words
             except AclError as error:
-                report.add("load", acl_path, str(error), hint="one blank stands between users and groups")
+                report.add("load", acl_path, str(error), hint="one space stands between users and groups")
         template = place.queue.child_template
         if place.queue.is_parent and not template.is_empty:
             for key, texts in (("max", template.resources.max), ("guaranteed", template.resources.guaranteed)):
@@ -169,7 +169,7 @@ def _check_acls(place: QueuePlace, report: Report) -> None:
     """An access control list has at most two words: users and groups."""
     for path, acl in place.acls:
         if has_too_many_fields(acl):
-            report.add("acl", path, describe_multiple_spaces(acl), hint="users, one blank, groups; commas within")
+            report.add("acl", path, describe_multiple_spaces(acl), hint="users, one space, groups; commas within")
 
 
 def _check_child_names(place: QueuePlace, report: Report) -> None:

@@ -120,7 +120,7 @@ def _check_properties(properties: Mapping[str, str], path: str, report: Report) 
     for name, value in properties.items():
         if known := PROPERTIES.get(name):
             if known.misreads(value):
-                message = f"{value!r} is no value of {name} and counts as its default, '{known.default}'"
+                message = f"{value!r} is not a valid value of {name}; the default '{known.default}' is used"
                 report.warn(f"{path}.{name}", message, hint=f"it takes {known.values}")
         elif (other := find_similar_property(name)) and other not in properties:
             report.warn(f"{path}.{name}", f"{name} means nothing to a queue", hint=f"did you mean {other}?")
@@ -129,13 +129,15 @@ def _check_properties(properties: Mapping[str, str], path: str, report: Report) 
 def _check_maximum(resources: ResourcesConfig, path: str, report: Report) -> None:
     """Zeros limit something only beside another amount."""
     if resources.max and all(map(_ZERO.fullmatch, resources.max.values())):
-        message = "a maximum of nothing but zeros is none: this is unlimited"
-        hint = "zeros count only beside an amount; maxapplications or an access control list can shut a queue"
+        message = "a maximum with only zeros means unlimited"
+        hint = (
+            "to close a queue, use maxapplications or an access control list; a zero counts only beside another amount"
+        )
         report.warn(path, message, hint=hint)
 
 
 def _check_acl(text: str, path: str, report: Report) -> None:
-    """No entry is ignored, and no user has become a group by a blank."""
+    """No entry is ignored, and no space has made a group of a user."""
     try:
         ignored = find_ignored_entries(text)
     except AclError:
@@ -146,11 +148,12 @@ def _check_acl(text: str, path: str, report: Report) -> None:
         empty = ", and no entry is left" if parse_acl(text) == NOBODY else ""
         hint = "* stands alone" if "*" in ignored else "no user or group of a list can be called so"
         if any(character in WHITE_SPACE for name in ignored for character in name):
-            hint = "one blank separates users from groups, and there is no other space"
+            hint = "one space separates users from groups, and there is no other space"
         report.warn(path, f"{names}{more} in an access control list counts nothing{empty}", hint=hint)
     users, _, groups = text.partition(" ")
     if users.endswith(",") and groups.strip(WHITE_SPACE):
-        report.warn(path, f"{groups!r} are groups: users end at the blank", hint="no blank behind a comma")
+        hint = f"for a list of users, write {users}{groups.strip(WHITE_SPACE)}"
+        report.warn(path, f"{groups!r} is read as groups: the first space ends the list of users", hint=hint)
 
 
 def _check_template(place: QueuePlace, report: Report) -> None:

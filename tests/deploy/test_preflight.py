@@ -383,7 +383,7 @@ def test_on_loopback_every_port_may_be_open(host: str) -> None:
 def test_elsewhere_a_port_that_is_not_secured_is_refused(host: str, port: str, scheme: str) -> None:
     line = refused_exposure(**{port: f"{scheme}{host}:1"})
     assert line.startswith(f"--{port}: {scheme}{host}:1: is not secured, and other machines can reach it; give ")
-    assert line.endswith(", or say --insecure if you trust the network")
+    assert line.endswith(", or use --insecure if you trust the network")
     assert refused_exposure(**{port: f"{scheme}{host}:1", "insecure": "true"}) == ""
 
 

@@ -79,7 +79,7 @@ def test_tokens_and_certificates_open_the_door_and_changes_are_written_down(
         assert main(command) == 1
         assert "authenticate with --token-file FILE" in capsys.readouterr().err
         assert main([*command, "--token-file", str(admin)]) == 1
-        assert "Partition not found: p (there are none)" in capsys.readouterr().err
+        assert "Partition not found: p (partitions: none)" in capsys.readouterr().err
         assert system.stop() == 0
     log = tmp_path / "state" / "audit.log"
     lines = [json.loads(line) for line in log.read_text().splitlines()]

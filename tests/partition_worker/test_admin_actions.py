@@ -273,7 +273,7 @@ def test_a_partition_that_decides_by_itself_says_so() -> None:
     one.furnish()
     one.tell(ask("a1"))
     status, reason = refusal(one)
-    assert (status, "partition default decides by itself" in reason) == (409, True)
+    assert (status, "partition default schedules automatically" in reason) == (409, True)
     assert placed(one.schedule()) == ["a1"]
 
 

@@ -124,7 +124,7 @@ def test_an_update_that_ends_the_worker_twice_is_refused_and_later_ones_are_serv
     assert (refused.code, refused.seq) == ("poison", 3)
     assert refused.reason.startswith("AllocationRequest of ")
     assert refused.reason.endswith(
-        f"ended the worker of partition {PARTITION} 2 times while it was handled: it was set aside and has no effect"
+        f"ended the worker of partition {PARTITION} 2 times while it was handled: it was quarantined and has no effect"
     )
     [rejected] = [one for one in told if isinstance(one, AllocationResponse)]
     assert [(one.allocation_key, one.reason) for one in rejected.rejected_allocations] == [

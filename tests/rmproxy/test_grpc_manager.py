@@ -390,7 +390,7 @@ def test_a_poison_update_that_releases_something_ends_the_session_as_nothing_rej
             header, _ = await world.core.commands.get()
             refused = Refused(code="poison", reason="it ended the worker twice", seq=header.seq)
             world.core.repeat(refused, seq=0)
-            why = "the core set aside an update that ends or changes something: it ended the worker twice"
+            why = "the core quarantined an update that ends or changes something: it ended the worker twice"
             assert await end_of(call) == (Code.ABORTED, f"{why}: register again")
 
     play(scenario)

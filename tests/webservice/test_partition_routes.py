@@ -166,7 +166,7 @@ def test_a_refusal_of_steps_names_the_partition_as_every_other_answer_does() -> 
 
     asked = FakeLink(partition("rm-2"), partition("rm-1"), changer=changer)
     response = request(asked, "/ws/v1/partition/rm-1_default/schedule", "POST", who=loopback_users(0))
-    assert response.json()["message"].startswith("partition rm-1_default decides by itself")
+    assert response.json()["message"].startswith("partition rm-1_default schedules automatically")
 
 
 @pytest.mark.parametrize("action", ["kill", "move?queue=root.b"])
@@ -240,9 +240,9 @@ def test_steps_are_for_scheduler_administrators_only() -> None:
 
 
 def test_refused_steps_have_the_text_of_the_worker() -> None:
-    asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it decides by itself"))
+    asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it schedules automatically"))
     response = request(asked, SCHEDULE, "POST", who=loopback_users(0))
-    assert (response.status_code, response.json()["message"]) == (409, "it decides by itself")
+    assert (response.status_code, response.json()["message"]) == (409, "it schedules automatically")
 
 
 @pytest.mark.parametrize(("path", "lists"), [("rm-2_default", 0), ("[rm-2]default", 0), ("default", 1), ("rm-3_x", 1)])

@@ -256,6 +256,17 @@ def test_a_release_is_the_managers_own_unless_it_confirms() -> None:
     assert release("app", "k1", termination_type=TIMEOUT).termination_type == TIMEOUT
 
 
-def test_text_that_is_no_amount_is_named() -> None:
-    with pytest.raises(QuantityError, match=r"memory: '4 apples'"):
-        ask("k1", "app", {"memory": "4 apples"})
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("memory", "8GB", "'8GB' is not a quantity; write 8G (10^9) or 8Gi (2^30)"),
+        ("memory", "5K", "'5K' is not a quantity (invalid suffix); write 8G (10^9) or 8Gi (2^30)"),
+        ("memory", "4 apples", "'4 apples' is not a quantity; write 8G (10^9) or 8Gi (2^30)"),
+        ("memory", "10E", "'10E' is not a quantity (overflow); write 8G (10^9) or 8Gi (2^30)"),
+        ("vcore", "4 cores", "'4 cores' is not a quantity; write 4 or 4000m"),
+    ],
+)
+def test_text_that_is_no_quantity_is_named_with_its_argument(kind: str, text: str, message: str) -> None:
+    with pytest.raises(QuantityError) as refused:
+        ask("k1", "app", {kind: text})
+    assert str(refused.value) == f"ask(): resources['{kind}']: {message}"

@@ -178,7 +178,7 @@ def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestF
         return failed.with_hint(f": `yunishard config history --rm {rm}` lists those that are kept")
     ids = rest.rm_ids()
     more = "" if path else f"; its earlier versions: `yunishard config history --rm {rm}`"
-    return failed if rm in ids else failed.with_hint(f" (there are {', '.join(ids) or 'none'}){more}")
+    return failed if rm in ids else failed.with_hint(f" (registered: {', '.join(ids) or 'none'}){more}")
 
 
 def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) -> int:
@@ -389,9 +389,7 @@ def _change_application(rest: Rest, partition: str, path: tuple[str, ...], query
         kind = LIST_ROUTES.get(str(failed).partition(" ")[0])
         if failed.code != NOT_FOUND or kind is None:
             raise
-        raise failed.with_hint(
-            f": GET {rest.url}/ws/v1/partition/{quote(partition)}/{kind} lists those there are"
-        ) from None
+        raise failed.with_hint(f": see {rest.url}/ws/v1/partition/{quote(partition)}/{kind}") from None
 
 
 def _find_partition(rest: Rest, application: str) -> str:

@@ -190,7 +190,7 @@ class Rest:
             return self.change("POST", "partition", name, *path, query=query)
         except RequestFailed as failed:
             if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
-                raise failed.with_hint(f": {name} (there are {', '.join(self.partitions()) or 'none'})") from None
+                raise failed.with_hint(f": {name} (partitions: {', '.join(self.partitions()) or 'none'})") from None
             raise
 
     def change(

@@ -312,6 +312,12 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
     assert "is not a mapping" in problems(text)[0].message
 
 
+@pytest.mark.parametrize(("text", "is_hinted"), [("queues.yaml", True), ("conf/q.yml", True), ("queues", False)])
+def test_a_file_name_in_place_of_the_text_gets_a_hint(text: str, is_hinted: bool) -> None:
+    hint = "this looks like a file name: pass the text of the file"
+    assert problems(text)[0].hint == (hint if is_hinted else "")
+
+
 @pytest.mark.parametrize(
     "key", ["properties: {a: 1, a: 2}", "properties: {1: 1, '1': 2}", "parent: true\nparent: true"]
 )

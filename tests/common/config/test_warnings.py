@@ -42,7 +42,7 @@ def told(problems: list[Problem], *, at: str = "") -> list[str]:
 
 def test_a_value_that_is_not_taken_counts_as_the_default_which_is_named() -> None:
     (problem,) = in_queue(properties={"application.sort.policy": "Fair", "priority.policy": "FENCE"})
-    assert problem.message == "'Fair' is no value of application.sort.policy and counts as its default, 'fifo'"
+    assert problem.message == "'Fair' is not a valid value of application.sort.policy; the default 'fifo' is used"
     assert problem.hint == "it takes fifo, fair or stateaware, in lower case"
     assert problem.path == "partitions[0].queues[0].queues[0].properties.application.sort.policy"
 
@@ -66,7 +66,7 @@ def test_the_properties_of_a_template_are_looked_at_too() -> None:
     assert told(
         in_queue(parent=True, childtemplate={"properties": {"priority.offset": "high"}}),
         at=".childtemplate.properties.priority.offset",
-    ) == ["'high' is no value of priority.offset and counts as its default, '0'"]
+    ) == ["'high' is not a valid value of priority.offset; the default '0' is used"]
 
 
 # Queues -------------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_the_properties_of_a_template_are_looked_at_too() -> None:
 
 @pytest.mark.parametrize("zeros", [{"memory": "0"}, {"memory": "0Gi", "vcore": "000m"}, {"memory": " 0 k "}])
 def test_a_maximum_of_zeros_is_unlimited(zeros: Mapping[str, str]) -> None:
-    unlimited = ["a maximum of nothing but zeros is none: this is unlimited"]
+    unlimited = ["a maximum with only zeros means unlimited"]
     assert told(in_queue(resources={"max": zeros}), at="].resources.max") == unlimited
     template = {"resources": {"max": zeros}}
     assert told(in_queue(parent=True, childtemplate=template), at=".childtemplate.resources.max") == unlimited
@@ -93,8 +93,12 @@ def test_zeros_beside_an_amount_and_guarantees_of_nothing_say_what_they_mean(res
         ("bob,*", "'*' in an access control list counts nothing", "* stands alone"),
         ("bob,9to5,a:b dev,x.y", "'9to5', 'a:b', 'x.y' in an access control list counts nothing", "no user or group"),
         ("%%", "'%%' in an access control list counts nothing, and no entry is left", "no user or group"),
-        ("ann\tdev", r"'ann\tdev' in an access control list counts nothing, and no entry is left", "one blank"),
-        ("ann, bob", "'bob' are groups: users end at the blank", "no blank behind a comma"),
+        ("ann\tdev", r"'ann\tdev' in an access control list counts nothing, and no entry is left", "one space"),
+        (
+            "ann, bob",
+            "'bob' is read as groups: the first space ends the list of users",
+            "for a list of users, write ann,bob",
+        ),
         ("1,2,3,4,5,6,7", "'1', '2', '3', '4', '5' and 2 more in an access control list counts nothing", "no user"),
     ],
 )

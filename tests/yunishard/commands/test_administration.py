@@ -59,7 +59,7 @@ def test_a_partition_that_is_not_there_is_told_with_those_there_are(
 ) -> None:
     fake.refuses("POST partition/nope/application/app-1/kill", 404, "Partition not found")
     assert app(fake, "kill", "app-1", "--partition", "nope") == 1
-    assert capsys.readouterr().err == "yunishard app kill: Partition not found: nope (there are default)\n"
+    assert capsys.readouterr().err == "yunishard app kill: Partition not found: nope (partitions: default)\n"
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,7 @@ def test_what_is_not_there_is_told_with_where_to_look(
     fake.refuses("POST partition/default/application/app-1/move?queue=root.b", 404, message)
     assert app(fake, "move", "app-1", "root.b") == 1
     told = capsys.readouterr().err
-    assert (
-        told
-        == f"yunishard app move: {message}: GET {fake.url}/ws/v1/partition/default/{listed} lists those there are\n"
-    )
+    assert told == f"yunishard app move: {message}: see {fake.url}/ws/v1/partition/default/{listed}\n"
 
 
 def test_one_that_several_have_needs_the_partition(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,9 +124,9 @@ def test_one_step_is_what_nothing_else_was_said_of(fake: FakeWeb, capsys: pytest
 
 
 def test_a_refused_schedule_prints_the_reason(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.refuses("POST partition/default/schedule?steps=1", 409, "partition default decides by itself")
+    fake.refuses("POST partition/default/schedule?steps=1", 409, "partition default schedules automatically")
     assert schedule(fake, "default") == 1
-    assert capsys.readouterr().err == "yunishard schedule: partition default decides by itself\n"
+    assert capsys.readouterr().err == "yunishard schedule: partition default schedules automatically\n"
 
 
 def test_an_unknown_partition_of_schedule_is_reported_with_the_known_ones(
@@ -138,7 +135,7 @@ def test_an_unknown_partition_of_schedule_is_reported_with_the_known_ones(
     fake.refuses("POST partition/nope/schedule?steps=1", 404, "Partition not found")
     fake.says("GET clusters", [{"partition": "rm-1_gpu"}, {"partition": "default"}])
     assert schedule(fake, "nope") == 1
-    assert capsys.readouterr().err == "yunishard schedule: Partition not found: nope (there are rm-1_gpu, default)\n"
+    assert capsys.readouterr().err == "yunishard schedule: Partition not found: nope (partitions: rm-1_gpu, default)\n"
 
 
 @pytest.mark.parametrize("steps", ["many", "0", "-1", "1.5", "", "1001", "9" * 5000])

@@ -252,7 +252,7 @@ def test_an_unknown_resource_manager_is_told_with_those_there_are(
     fake: FakeWeb, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
     assert config(fake, action, "--rm", "rm-2") == 1
-    assert "404 page not found (there are rm-1)" in capsys.readouterr().err
+    assert "404 page not found (registered: rm-1)" in capsys.readouterr().err
 
 
 def test_the_history_of_one_that_is_away_can_be_had(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
