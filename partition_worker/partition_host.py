@@ -324,21 +324,19 @@ class PartitionHost:
 
     def _act(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Carry out an administrator's request; the RM is informed before the administrator is answered."""
-        assert self.partition is not None
-        rm, body = self.channel.rm, incoming.body
+        partition, rm, body = self.partition, self.channel.rm, incoming.body
+        assert partition is not None
         try:
             match incoming.header.kind:
                 case "KillApplication":
-                    answer, effects = admin_actions.kill_application(
-                        self.partition, rm, decode_body(KillApplication, body), now
-                    )
+                    kill = decode_body(KillApplication, body)
+                    answer, effects = admin_actions.kill_application(partition, rm, kill, now)
                 case "MoveApplication":
-                    answer, effects = admin_actions.move_application(
-                        self.partition, rm, decode_body(MoveApplication, body), now
-                    )
+                    move = decode_body(MoveApplication, body)
+                    answer, effects = admin_actions.move_application(partition, rm, move, now)
                 case _:
                     wanted = decode_body(Schedule, body)
-                    answer, effects = admin_actions.make_decisions(self.partition, rm, wanted, now, manual=self.manual)
+                    answer, effects = admin_actions.make_decisions(partition, rm, wanted, now, manual=self.manual)
         except NotDone as refusal:
             answer, effects = Answer(status=refusal.status, body=refusal.reason.encode()), []
         header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
