@@ -154,7 +154,9 @@ class _Request:
     """A query about a partition, and what its viewer may see."""
 
     partition: Partition
-    shown: views.Shown
+    rm: str
+    name: str
+    """The partition's name in the query, which its views have."""
     args: Mapping[str, str]
     visible: Visibility
 
@@ -174,7 +176,7 @@ def answer_partition_query(
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
     visible = Visibility(partition, query.viewer)
     try:
-        return answer(_Request(partition, views.Shown(rm=rm, name=query.name), query.args, visible))
+        return answer(_Request(partition, rm, query.name, query.args, visible))
     except QueryFailed as error:
         return Answer(status=error.status, body=str(error).encode())
 
@@ -211,7 +213,7 @@ def _answer_visible(request: _Request) -> Answer:
 
 def _answer_queues(request: _Request) -> Answer:
     root = request.partition.tree.root
-    return _encode(redaction.redact_queue(root, request.visible, subtree=True, partition=request.shown.name))
+    return _encode(redaction.redact_queue(root, request.visible, subtree=True, partition=request.name))
 
 
 def _answer_queue(request: _Request) -> Answer:
@@ -240,7 +242,7 @@ def _answer_applications(request: _Request) -> Answer:
         return _encode_page(
             request,
             request.partition.rejections,
-            lambda one: views.build_rejection_view(one, request.shown),
+            lambda one: views.build_rejection_view(one, request.name),
             request.visible.shows_rejection,
         )
     if state != "active":
@@ -256,17 +258,17 @@ def _list_applications(request: _Request, among: Mapping[str, Application], stat
         return (not status or one.state.lower() == status) and request.visible.shows_application(one)
 
     def render(one: Application) -> View:
-        return _application_view(one, request.shown)
+        return _application_view(one, request.name)
 
     return _encode_page(request, among, render, shows, lambda one: 1 + _count(one))
 
 
-def _application_view(one: Application, shown: views.Shown) -> View:
+def _application_view(one: Application, partition: str) -> View:
     found = _count(one)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
         raise QueryFailed(503, f"{text}, which has the sums")
-    return views.build_application_view(one, shown)
+    return views.build_application_view(one, partition)
 
 
 def _count(one: Application) -> int:
@@ -278,7 +280,7 @@ def _answer_application(request: _Request) -> Answer:
     found = among.get(request.args.get("application", ""))
     if found is None or not request.visible.shows_application(found):
         raise QueryFailed(404, "Application not found")
-    return _encode(_application_view(found, request.shown))
+    return _encode(_application_view(found, request.name))
 
 
 # Nodes, users and groups --------------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ def _find_tracker(request: _Request, what: Literal["user", "group"], trackers: T
 
 
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
-    "partition": lambda request: _encode(views.build_partition_view(request.partition, request.shown)),
+    "partition": lambda request: _encode(views.build_partition_view(request.partition, request.rm, request.name)),
     "queues": _answer_queues,
     "queue": _answer_queue,
     "queue-applications": lambda request: _list_applications(request, _find_in_queue(request)),
@@ -333,7 +335,9 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "application": _answer_application,
     "nodes": _answer_nodes,
     "node": _answer_node,
-    "utilisation": lambda request: _encode(views.build_utilisation_view(request.partition.nodes, request.shown)),
+    "utilisation": lambda request: _encode(
+        views.build_utilisation_view(request.partition.nodes, request.rm, request.name)
+    ),
     "users": _answer_users,
     "user": lambda request: _encode(
         redaction.redact_user(_find_tracker(request, "user", request.partition.usage.users), request.visible)

@@ -5,7 +5,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from common import rest_views
@@ -22,29 +21,21 @@ from partition_worker.engine.state import Rejection
 from partition_worker.engine.user_limits import QueueUsage, Tracker
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The names of a partition in its views: its RM, and the name in the query."""
-
-    rm: str
-    name: str
-
-
 def _nonzero(amounts: Resources) -> Resources:
     if not any(amounts.values()):  # what is pending mostly is
         return {}
     return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
 
 
-def build_partition_view(partition: Partition, shown: Shown) -> rest_views.PartitionView:
-    """An entry of the list of partitions."""
+def build_partition_view(partition: Partition, rm: str, name: str) -> rest_views.PartitionView:
+    """An entry of the list of partitions; `name` is the name in the query."""
     root, fleet = partition.tree.root, partition.nodes
     states = Counter([one.state for one in (*partition.applications.values(), *partition.ended.values())])
     states[AppState.REJECTED] += len(partition.rejections)
     counts = {str(state): number for state, number in sorted(states.items()) if number}
     return rest_views.PartitionView(
-        cluster_id=shown.rm,
-        name=shown.name,
+        cluster_id=rm,
+        name=name,
         capacity=rest_views.CapacityView(
             capacity=saturate(fleet.total),
             used_capacity=_nonzero(root.allocated),
@@ -133,7 +124,7 @@ def _template(template: Template | None) -> rest_views.TemplateView | None:
     )
 
 
-def build_application_view(application: Application, shown: Shown) -> rest_views.ApplicationView:
+def build_application_view(application: Application, partition: str) -> rest_views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
     asks, allocations = application.requests, application.allocations
     return rest_views.ApplicationView(
@@ -141,7 +132,7 @@ def build_application_view(application: Application, shown: Shown) -> rest_views
         used_resource=_nonzero(application.allocated),
         max_used_resource=saturate(application.max_allocated),
         pending_resource=_nonzero(application.pending),
-        partition=shown.name,
+        partition=partition,
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
         finished_time=application.finished_ns,
@@ -189,11 +180,11 @@ def used_resources(history: History, use: Use) -> dict[str, Resources]:
     return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
-def build_rejection_view(rejection: Rejection, shown: Shown) -> rest_views.ApplicationView:
+def build_rejection_view(rejection: Rejection, partition: str) -> rest_views.ApplicationView:
     """An application that was rejected."""
     return rest_views.ApplicationView(
         application_id=rejection.application_id,
-        partition=shown.name,
+        partition=partition,
         queue_name=rejection.queue_name,
         submission_time=rejection.at_ns,
         finished_time=rejection.at_ns,
@@ -393,7 +384,7 @@ BUCKETS: Final = 10
 _BUCKET_PERCENT: Final = 100 // BUCKETS
 
 
-def build_utilisation_view(nodes: Iterable[Node], shown: Shown) -> rest_views.UtilisationView:
+def build_utilisation_view(nodes: Iterable[Node], rm: str, name: str) -> rest_views.UtilisationView:
     """All nodes by utilization, for each resource type."""
     found: dict[str, list[list[str]]] = {}
     for node in nodes:
@@ -403,8 +394,8 @@ def build_utilisation_view(nodes: Iterable[Node], shown: Shown) -> rest_views.Ut
                 found[kind] = [[] for _ in range(BUCKETS)]
             found[kind][bucket(used.get(kind, 0))].append(node.node_id)
     return rest_views.UtilisationView(
-        cluster_id=shown.rm,
-        partition=shown.name,
+        cluster_id=rm,
+        partition=name,
         utilizations=[
             rest_views.TypeUtilisationView(
                 type=kind, utilization=[_bucket_view(*each) for each in enumerate(found[kind])]

@@ -28,12 +28,10 @@ from partition_worker.engine import ledger
 from partition_worker.engine.application import TaskGroup
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.partition import Partition
-from partition_worker.views import Shown
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import START_S, Trial
 
-SHOWN = Shown(rm="rm-1", name="default")
 START_NS = int(START_S) * 10**9
 
 
@@ -52,7 +50,7 @@ def trial(queues: str = "root.a max=memory:8 guaranteed=memory:2") -> Trial:
 
 
 def test_a_partition_shows_what_is_used_of_it() -> None:
-    view = views.build_partition_view(trial().partition, SHOWN)
+    view = views.build_partition_view(trial().partition, "rm-1", "default")
     assert (view.capacity.capacity, view.capacity.used_capacity) == ({"memory": 10}, {"memory": 4})
     assert view.capacity.utilization == {"memory": 40}
     assert (view.total_nodes, view.total_containers, view.state) == (1, 1, "Active")
@@ -61,20 +59,20 @@ def test_a_partition_shows_what_is_used_of_it() -> None:
 
 def test_a_partition_counts_its_applications_by_state_with_those_that_ended() -> None:
     one = trial().does(apps("app-2 root.a", "app-3 root.x"), released("app-1")).waits(30)
-    assert views.build_partition_view(one.partition, SHOWN).applications == {
+    assert views.build_partition_view(one.partition, "rm-1", "default").applications == {
         "Completed": 1,
         "New": 1,
         "Rejected": 1,
         "total": 3,
     }
-    assert views.build_partition_view(Trial().partition, SHOWN).applications == {"total": 0}
+    assert views.build_partition_view(Trial().partition, "rm-1", "default").applications == {"total": 0}
 
 
 def test_a_partition_shows_how_it_sorts_nodes() -> None:
-    default = views.build_partition_view(Trial().partition, SHOWN).node_sorting_policy
+    default = views.build_partition_view(Trial().partition, "rm-1", "default").node_sorting_policy
     assert (default.type, default.resource_weights) == ("fair", {"memory": 1, "vcore": 1})
     other = views.build_partition_view(
-        Trial(nodes="binpacking", weights={"gpu": 2.5}).partition, SHOWN
+        Trial(nodes="binpacking", weights={"gpu": 2.5}).partition, "rm-1", "default"
     ).node_sorting_policy
     assert (other.type, other.resource_weights) == ("binpacking", {"gpu": 2.5})
 
@@ -143,7 +141,7 @@ def test_a_queue_in_which_nothing_waits_shows_no_priority() -> None:
 
 
 def test_an_application_shows_what_it_has_and_what_it_waits_for() -> None:
-    view = views.build_application_view(trial().app("app-1"), SHOWN)
+    view = views.build_application_view(trial().app("app-1"), "default")
     assert (view.application_id, view.partition, view.queue_name) == ("app-1", "default", "root.a")
     assert (view.user, view.groups, view.application_state) == ("bob", ["dev"], "Running")
     assert (view.used_resource, view.pending_resource, view.max_request_priority) == ({"memory": 4}, {"memory": 5}, 3)
@@ -153,7 +151,7 @@ def test_an_application_shows_what_it_has_and_what_it_waits_for() -> None:
 
 
 def test_an_ask_and_an_allocation_are_shown() -> None:
-    view = views.build_application_view(trial().app("app-1"), SHOWN)
+    view = views.build_application_view(trial().app("app-1"), "default")
     assert [replace(ask, allocation_log=[]) for ask in view.requests] == [
         AskView(
             allocation_key="a2",
@@ -182,20 +180,20 @@ def test_an_ask_and_an_allocation_are_shown() -> None:
 def test_asks_and_allocations_are_shown_by_key() -> None:
     one = Trial().does(nodes("n1 memory=2"), apps("app-1 root.a"))
     one.does(asks(*(f"app-1 {key} memory=1" for key in "dcba")))
-    view = views.build_application_view(one.app("app-1"), SHOWN)
+    view = views.build_application_view(one.app("app-1"), "default")
     assert [shown.allocation_key for shown in view.allocations] == ["c", "d"]
     assert [shown.allocation_key for shown in view.requests] == ["a", "b"]
 
 
 def test_a_new_application_has_never_started() -> None:
-    view = views.build_application_view(Trial().does(apps("app-1 root.a")).app("app-1"), SHOWN)
+    view = views.build_application_view(Trial().does(apps("app-1 root.a")).app("app-1"), "default")
     assert (view.start_time, view.finished_time, view.max_request_priority) == (NEVER_MS, 0, PRIORITY_NONE)
     assert (view.application_state, view.state_log) == ("New", [])
 
 
 def test_an_application_that_ended_shows_when_and_where_it_was() -> None:
     one = trial().does(released("app-1")).waits(30)
-    view = views.build_application_view(next(iter(one.partition.ended.values())), SHOWN)
+    view = views.build_application_view(next(iter(one.partition.ended.values())), "default")
     assert (view.application_state, view.queue_name) == ("Completed", "root.a")
     assert view.finished_time // 10**9 == int(START_S) + 30
     assert view.max_used_resource == {"memory": 4}
@@ -203,7 +201,7 @@ def test_an_application_that_ended_shows_when_and_where_it_was() -> None:
 
 def test_a_rejected_application_shows_why() -> None:
     one = Trial().does(apps("app-9 root.x user=eve groups=qa"))
-    view = views.build_rejection_view(one.partition.rejections["app-9"], SHOWN)
+    view = views.build_rejection_view(one.partition.rejections["app-9"], "default")
     assert (view.application_id, view.application_state, view.queue_name) == ("app-9", "Rejected", "")
     assert view.rejected_message.endswith("no placement rule matched")
     assert (view.user, view.groups) == ("eve", ["qa"])
@@ -218,7 +216,7 @@ def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
     ask.group.failures.clear()
     for reason, at in (("Not enough queue quota", 5.0), ("taint", 6.0), ("Not enough queue quota", 7.5)):
         ask.group.note(reason, at)
-    (view,) = views.build_application_view(one.app("app-1"), SHOWN).requests
+    (view,) = views.build_application_view(one.app("app-1"), "default").requests
     assert (view.triggered_preemption, view.triggered_scale_up, view.scheduling_attempted) == (True, True, True)
     assert view.allocation_log == [
         LogEntryView(message="Not enough queue quota", last_occurrence=7_500_000_000, count=2),
@@ -231,7 +229,7 @@ def test_an_allocation_shows_whose_place_it_took_and_that_it_has_to_go() -> None
     allocation = one.partition.allocations["a1"]
     allocation.placeholder_used, allocation.placeholder_created_ns = True, allocation.created_ns - 5
     allocation.preempted = True
-    (view,) = views.build_application_view(one.app("app-1"), SHOWN).allocations
+    (view,) = views.build_application_view(one.app("app-1"), "default").allocations
     assert (view.placeholder_used, view.preempted, view.allocation_delay) == (True, True, 5)
     assert (view.request_time, view.allocation_time) == (allocation.created_ns - 5, allocation.created_ns)
 
@@ -242,7 +240,7 @@ def test_a_gang_shows_what_became_of_its_placeholders() -> None:
         "b": TaskGroup("b", minimum={"memory": 1}, count=3, replaced=1, timed_out=1),
         "a": TaskGroup("a"),
     }
-    assert views.build_application_view(one.app("app-1"), SHOWN).placeholder_data == [
+    assert views.build_application_view(one.app("app-1"), "default").placeholder_data == [
         PlaceholderView(task_group_name="a"),
         PlaceholderView(task_group_name="b", count=3, min_resource={"memory": 1}, replaced=1, timedout=1),
     ]
@@ -253,7 +251,7 @@ def test_an_application_and_a_node_show_for_which_asks_the_node_is_kept() -> Non
     ask, node = one.partition.allocations["a2"], one.node("n1")
     reservation = Reservation(ask, node, one.app("app-1").queue, created=one.now, rank=1)
     one.app("app-1").reservations["a2"] = node.reservations["a2"] = reservation
-    view = views.build_application_view(one.app("app-1"), SHOWN)
+    view = views.build_application_view(one.app("app-1"), "default")
     assert (view.has_reserved, view.reservations) == (True, ["a2"])
     shown = views.build_node_view(node)
     assert (shown.is_reserved, shown.reservations) == (True, ["a2"])
@@ -262,7 +260,7 @@ def test_an_application_and_a_node_show_for_which_asks_the_node_is_kept() -> Non
 def test_an_application_shows_what_it_used_and_until_when_it_is_left_alone() -> None:
     one = trial().does(asks("app-1 a3 memory=1")).waits(3.1).takes(released("app-1 a3"))
     one.app("app-1").back_off_until = START_S + 0.5
-    view = views.build_application_view(one.app("app-1"), SHOWN)
+    view = views.build_application_view(one.app("app-1"), "default")
     assert view.resource_history == HistoryView(resource_usage={"UNKNOWN": {"memory": 3}})
     assert view.backoff_deadline == "2023-11-14T22:13:20.5Z"
 
@@ -371,9 +369,9 @@ def test_a_group_without_anything_shows_its_limit_and_the_queues_that_were_tried
 def test_what_was_shown_does_not_change_afterwards() -> None:
     one = trial()
     shown = [
-        views.build_partition_view(one.partition, SHOWN),
+        views.build_partition_view(one.partition, "rm-1", "default"),
         queue_view(one, "root", subtree=True, partition="default"),
-        views.build_application_view(one.app("app-1"), SHOWN),
+        views.build_application_view(one.app("app-1"), "default"),
         views.build_node_view(one.node("n1")),
         user(one, "bob"),
     ]
@@ -388,9 +386,9 @@ def test_amounts_are_cut_to_what_the_api_can_carry() -> None:
     one.does(asks(*(f"app-1 a{number} memory={most}" for number in range(4))))
     view = queue_view(one, "root", subtree=True, partition="default")
     assert (view.max_resource, view.pending_resource, view.allocated_resource) == ({"memory": most},) * 3
-    assert json.loads(encode_view(views.build_partition_view(one.partition, SHOWN)))["capacity"]["capacity"] == {
-        "memory": most
-    }
+    assert json.loads(encode_view(views.build_partition_view(one.partition, "rm-1", "default")))["capacity"][
+        "capacity"
+    ] == {"memory": most}
 
 
 def shown(trial: Trial, **args: str) -> object:
