@@ -60,10 +60,8 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
     worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
-
-    levels = LogLevels()
-    levels.apply(worker.host.settings)
-    host = worker.host
+    levels, host = LogLevels(), worker.host
+    levels.apply(host.settings)  # a recovered partition has settings already
 
     def write_notes() -> None:
         if host.new_settings:
