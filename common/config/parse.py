@@ -532,4 +532,4 @@ _EXPECTED: Final[dict[type[Type], str]] = {
     IntType: f"is not a whole number from 0 to {UINT64_MAX}",
     FloatType: "is not a number",
 }
-"""What a message says about a node that has no value of a type."""
+"""The end of the message about a node that has no value of a type."""
