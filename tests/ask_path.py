@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Final
 
 from benchmarks.systems import roles_of
-from tests.size import ROOT, SHIPPED
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect, node
 
+ROOT: Final = Path(__file__).parents[1]
+NOT_SHIPPED: Final = ("tests", "benchmarks", ".venv")
 FILES_MAX: Final = 35
 ROLES: Final = ("rmproxy", "broker", "partition_worker")
 WAIT_MAX_S: Final = 30.0
@@ -116,8 +117,8 @@ def _signal(processes: dict[int, str], files: list[Path]) -> None:
 
 
 def _of_the_project(names: set[str] | list[str]) -> set[str]:
-    paths = (Path(name) for name in names if name.startswith(str(ROOT)))
-    return {path.relative_to(ROOT).as_posix() for path in paths if path.relative_to(ROOT).parts[0] in SHIPPED}
+    paths = (Path(name) for name in names if name.startswith(f"{ROOT}/"))
+    return {path.relative_to(ROOT).as_posix() for path in paths if path.relative_to(ROOT).parts[0] not in NOT_SHIPPED}
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Code size, import circles, limits on files and functions: `python -m tests.size`; `make check` adds `--check`.
 
-A code line is a line with a token that is neither comment nor docstring. Generated code and `hatch_build.py` do not
-count.
+Without `--check` it also prints the files that an ask passes, recorded on a real system (`ask_path.py`). A code line is
+a line with a token that is neither comment nor docstring. Generated code and `hatch_build.py` do not count.
 """
 
 import argparse
@@ -15,12 +15,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
+from tests import ask_path
+
 ROOT: Final = Path(__file__).parents[1]
-SHIPPED: Final = tuple(
-    name
-    for name in ("broker", "common", "deploy", "partition_worker", "rmproxy", "shim", "webservice", "yunishard")
-    if (ROOT / name).is_dir()
-)
+SHIPPED: Final = ("broker", "common", "deploy", "partition_worker", "rmproxy", "webservice", "yunishard")
 PACKAGES: Final = ("benchmarks", *SHIPPED)
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 
@@ -190,7 +188,8 @@ def main() -> int:
     )
     files = source_files(*PACKAGES)
     if not parser.parse_args().check:
-        sys.stdout.write(f"{report(files)}\n")
+        sys.stdout.write(f"{report(files)}\n\n")
+        ask_path.main()
     found = problems(files)
     for problem in found:
         sys.stderr.write(f"{problem}\n")
