@@ -171,7 +171,7 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:
-        events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
+        state.record_node_event(node.node_id, event_codes.ADD, allocation)
     state.foreign[key] = node
     _note_foreign_change(state, node)
 
@@ -258,7 +258,7 @@ def _release_foreign(state: PartitionState, release: rm_messages.AllocationRelea
 
 
 def _remove_foreign(state: PartitionState, node: Node, key: str) -> None:
-    events.record_on_node(state, node.node_id, event_codes.REMOVE, node.foreign[key])
+    state.record_node_event(node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
     _note_foreign_change(state, node)
 

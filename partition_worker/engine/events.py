@@ -1,8 +1,8 @@
 """Scheduler events: functions that record the events of applications, allocations, nodes, queues and requests.
 
-Events only go to the event ring buffer (`partition_worker/events.py`); the RM is informed in other ways. An event
-that is recorded in one place only is recorded there with `record_event`; this module has those with several callers, or
-with a condition.
+Events only go to the event ring buffer (`partition_worker/events.py`); the RM is informed in other ways. The methods of
+the state record an event as it is; this module has the events that depend on a condition or are recorded in several
+places.
 
 Equal asks are tried once for all, so a request event is recorded for the first ask of its group. A lack of quota or
 room is recorded once, and once more when it ends.
@@ -64,18 +64,6 @@ def record_may_run(state: PartitionState, application: Application, *, in_queue:
         state.record_event(event_codes.APP, name, event_codes.NONE, detail)
 
 
-def record_for_application(state: PartitionState, change: int, detail: int, one: Allocation) -> None:
-    """Record that an ask or allocation was added to its application or removed."""
-    state.record_event(event_codes.APP, one.application_id, change, detail, one.key, one.resources)
-
-
-def record_on_node(
-    state: PartitionState, node_id: str, change: int, allocation: Allocation, detail: int = event_codes.NODE_ALLOC
-) -> None:
-    """Record that an allocation or a reservation of an ask was added to a node or removed."""
-    state.record_event(event_codes.NODE, node_id, change, detail, allocation.key, allocation.resources)
-
-
 def record_removal(state: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
     """Record that an allocation was removed, by a release of this type or with its node (None).
 
@@ -83,12 +71,12 @@ def record_removal(state: PartitionState, allocation: Allocation, termination_ty
     it starts.
     """
     detail = REMOVED.get(termination_type, event_codes.ALLOC_CANCEL)
-    record_for_application(state, event_codes.REMOVE, detail, allocation)
+    state.record_application_event(event_codes.REMOVE, detail, allocation)
     if termination_type is None:
         return
-    record_on_node(state, allocation.node_id, event_codes.REMOVE, allocation)
+    state.record_node_event(allocation.node_id, event_codes.REMOVE, allocation)
     if termination_type not in (rm_messages.TIMEOUT, rm_messages.SCHEDULING_FAILED_ON_RM):
-        record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, allocation)
+        state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, allocation)
 
 
 # Order of the events of a removal -------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def _give_up(state: PartitionState, application: Application) -> None:
         ledger.remove_ask(state, application, ask, detail=event_codes.REQUEST_TIMEOUT)
     having = [one for one in application.allocations.values() if not one.preempted and not one.released]
     for one in having:
-        events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_TIMEOUT, one)
+        state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_TIMEOUT, one)
     release_placeholders(state, application, having, ALLOCATED)
     for ask in asks:
         state.emit(ask.release(state.name, PENDING, rm_messages.TIMEOUT))

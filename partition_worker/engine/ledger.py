@@ -31,7 +31,7 @@ def add_ask(state: PartitionState, application: Application, ask: Allocation) ->
     if ask.placeholder:
         count_placeholder(state, application, ask)
     _add_pending(state, application, ask)
-    events.record_for_application(state, event_codes.ADD, event_codes.APP_REQUEST, ask)
+    state.record_application_event(event_codes.ADD, event_codes.APP_REQUEST, ask)
 
 
 def remove_ask(
@@ -43,7 +43,7 @@ def remove_ask(
     del state.allocations[ask.key]
     if ask.placeholder:
         count_placeholder_end(state, application, ask)
-    events.record_for_application(state, event_codes.REMOVE, detail, ask)
+    state.record_application_event(event_codes.REMOVE, detail, ask)
 
 
 def place_ask(state: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
@@ -72,7 +72,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     state.nodes.bind(application, allocation, node)
     if node.reservations:
         state.reservation_index.recheck_node(node)  # a reserved ask may have to preempt now
-    events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
+    state.record_node_event(node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
     if allocation.placeholder:
@@ -86,7 +86,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
         if equal(application.allocated_placeholder, application.placeholder_ask):
             lifecycle.fire(state, application, AppEvent.RUN)
         offer_swap(state, application, allocation)
-    events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, allocation)
+    state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, allocation)
 
 
 def remove_allocation(
@@ -139,7 +139,7 @@ def begin_swap(
     ask.bound_ns = state.stamp_ns()
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
-        events.record_on_node(state, node.node_id, event_codes.ADD, ask)
+        state.record_node_event(node.node_id, event_codes.ADD, ask)
 
 
 def end_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
@@ -153,9 +153,9 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     del state.allocations[placeholder.key]
     _discharge(state, application, placeholder)
     count_placeholder_end(state, application, placeholder, replaced=True)
-    events.record_for_application(state, event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
+    state.record_application_event(event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
     if placeholder.node_id != ask.node_id:  # in place, the node's allocation only changes its name
-        events.record_on_node(state, placeholder.node_id, event_codes.REMOVE, placeholder)
+        state.record_node_event(placeholder.node_id, event_codes.REMOVE, placeholder)
     lifecycle.update_after_placeholder(state, application)
     application.end_swap(ask)
     ask.bound_ns = state.stamp_ns()
@@ -167,8 +167,8 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
         lifecycle.fire(state, application, AppEvent.RUN)
     add_to_total(application.queue, "allocated", ask.resources)
     _count(state, application, ask)
-    events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
-    events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
+    state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, ask)
+    state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _offer_freed(state, application)
 
@@ -178,7 +178,7 @@ def undo_swap(state: PartitionState, application: Application, ask: Allocation) 
     node = state.nodes.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
         _unbind(state, application, node, ask)
-        events.record_on_node(state, node.node_id, event_codes.REMOVE, ask)
+        state.record_node_event(node.node_id, event_codes.REMOVE, ask)
         state.readiness.retry_parked()
     application.end_swap(ask)
     _add_pending(state, application, ask)

@@ -7,7 +7,6 @@ decides which ask gets a reservation, and uses it.
 
 from common import event_codes
 from common.resources import fits
-from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node, Reservation
@@ -33,7 +32,7 @@ def reserve(state: PartitionState, application: Application, ask: Allocation, no
     application.asks.regroup(ask)
     state.nodes.reindex(node)
     index.insert(reservation)
-    events.record_on_node(state, node.node_id, event_codes.ADD, ask, event_codes.NODE_RESERVATION)
+    state.record_node_event(node.node_id, event_codes.ADD, ask, event_codes.NODE_RESERVATION)
     state.readiness.touch_application(application)
     return reservation
 
@@ -44,7 +43,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     application = state.applications[ask.application_id]
     ask.reserved = False
     del application.reservations[ask.key], node.reservations[ask.key]
-    events.record_on_node(state, node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
+    state.record_node_event(node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.remove(reservation)
     if reservation.keeps:
         subtract_kept(reservation.leaf, reservation.keeps)

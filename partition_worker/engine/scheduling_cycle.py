@@ -496,9 +496,9 @@ class FastPathBatch:
             add_to(used[1], amount)
         if not asks.count or application.queue.policies.application_sort != "fifo":
             self._charge(*self._used.pop(application.rank))
-        events.record_on_node(state, node.node_id, event_codes.ADD, ask)
+        state.record_node_event(node.node_id, event_codes.ADD, ask)
         state.usage.record_increase(application, amount)
-        events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
+        state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, ask)
         state.emit(ask.make_announcement())
         if asks.priority == priority:
             state.readiness.update_served(application)

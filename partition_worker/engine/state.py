@@ -436,6 +436,16 @@ class PartitionState:
         if self.tracking:
             self._events.append((kind, object_id, reference, change, detail, message, resource))
 
+    def record_application_event(self, change: int, detail: int, one: Allocation) -> None:
+        """Record that an ask or allocation was added to its application or removed."""
+        self.record_event(event_codes.APP, one.application_id, change, detail, one.key, one.resources)
+
+    def record_node_event(
+        self, node_id: str, change: int, one: Allocation, detail: int = event_codes.NODE_ALLOC
+    ) -> None:
+        """Record that an allocation or a reservation of an ask was added to a node or removed."""
+        self.record_event(event_codes.NODE, node_id, change, detail, one.key, one.resources)
+
     def log_debug(self, text: str) -> None:
         """Log that an input had no effect."""
         self.emit(LogLine(text))
