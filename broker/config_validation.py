@@ -11,6 +11,7 @@ The broker analyses a text itself if the child process fails, and if the text is
 that an RM starts with, or one from the record. Checks that depend on the RM are in `state.py`.
 """
 
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -198,4 +199,5 @@ class ConfigPreloader:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks the other processes for the stacks of their threads
     sys.stdout.buffer.write(msgspec.msgpack.encode(analyze(sys.stdin.buffer.read().decode())))

@@ -202,8 +202,8 @@ def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -
         return []
     state.registry.away[session.rm] = now
     state.notes.append(
-        f"RM {session.rm} is away, {reason}: nothing new is placed for it until it is back, and its partitions end"
-        f" if it is not within {state.settings.pause_timeout_s:g} s"
+        f"RM {session.rm} disconnected ({reason}): no new allocations until it reconnects; its partitions end in"
+        f" {state.settings.pause_timeout_s:g} s"
     )
     registry = state.registry
     return [registry.build_worker_message(session, partition, Pause()) for partition in session.partitions]
@@ -237,7 +237,7 @@ def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> l
     session = replace(before, proxy=incoming.source)
     state.registry.set_session(session)
     if state.registry.away.pop(header.rm, None) is not None:
-        state.notes.append(f"RM {header.rm} is back")
+        state.notes.append(f"RM {header.rm} reconnected")
     sends = [session.build_registered(header.ref)]
     for partition in session.partitions:
         sends += _resume_partition(state, session, partition, request)

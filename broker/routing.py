@@ -403,7 +403,7 @@ class BrokerMachine:
         session = self.registry.find_session(incoming.header.rm, incoming.header.session)
         if session is None or session.proxy != incoming.source:
             return []
-        return rm_sessions.mark_away(self.state, session, "it is silent or has hung up", now)
+        return rm_sessions.mark_away(self.state, session, "no messages, or its connection was closed", now)
 
     def _handle_update(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the RM's own update. Its settings take effect even if the configuration is refused."""

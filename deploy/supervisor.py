@@ -197,7 +197,7 @@ class Supervisor:
             yield children.Announce("ready")
 
     def _handle_death(self, child: Child, ending: str, now: float) -> Iterator[Instruction]:
-        text = f"{child.title} ended after {now - child.since:.1f} s: {ending}"
+        text = f"{child.title} {self._describe_end(child, ending, now)}"
         is_unexpected = child.is_running or bool(child.problem)
         yield from self._report_failed_start(child, ending)
         level = "warning" if is_unexpected else "info"
@@ -215,6 +215,15 @@ class Supervisor:
         child.due = now + child.delay.next_delay(now - child.since)
         yield children.Note("info", f"{child.title} starts again in {child.due - now:.1f} s")
         self._add(child)
+
+    def _describe_end(self, child: Child, ending: str, now: float) -> str:
+        """Return how a process ended; without the exit status if the supervisor stopped it."""
+        if child.is_running or child.problem or ending not in ("exit status 0", "SIGKILL"):
+            return f"ended after {now - child.since:.1f} s: {ending}"
+        if self._stop_status is not None or not child.partition:
+            return "stopped"
+        is_wanted = child.partition in self._wanted
+        return f"stopped ({'another worker replaces it' if is_wanted else 'its partition ended'})"
 
     def _report_failed_start(self, child: Child, ending: str) -> Iterator[Instruction]:
         """Report to the broker why a wanted worker did not start: a configuration change may wait for it."""

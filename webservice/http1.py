@@ -6,6 +6,7 @@ reads an answer, would keep its connection and the answer's memory for ever.
 """
 
 import asyncio
+import logging
 import sys
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,6 +16,11 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from webservice.credentials import CERTIFICATE_EXTENSION, Identity, certificate_owner
+
+_log: Final = logging.getLogger(__name__)
+
+MALFORMED_LINE: Final = "Invalid HTTP request received."
+"""uvicorn's log line about a malformed request, which does not name the client."""
 
 TAKEN_BYTES_MIN: Final = 64 << 10
 """Bytes that a client must accept within `taken_within_s`, unless fewer are left; else its connection is aborted and
@@ -80,7 +86,8 @@ class BoundedHttpProtocol(H11Protocol):
         self._restart_timeout()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request, unless another answer is being sent."""
+        """Log and answer a malformed request, unless another answer is being sent."""
+        _log.warning("invalid HTTP request from %s", self.client[0] if self.client else "a client")
         if self.cycle is None or self.cycle.response_complete:
             with suppress(h11.LocalProtocolError):  # part of an answer is sent
                 error = sys.exc_info()[1]

@@ -21,7 +21,7 @@ from webservice.auth import AccessControl, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder
-from webservice.http1 import BoundedHttpProtocol
+from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
 LINES_MAX: Final = 10
 """Lines per minute; further ones are counted, and the next line has their number."""
@@ -30,7 +30,7 @@ _MINUTE_S: Final = 60.0
 
 
 class ClientErrorFilter(logging.Filter):
-    """Limits uvicorn's log lines about client errors, so that no client can fill the log.
+    """Limits the log lines about client errors, so that no client can fill the log.
 
     uvicorn logs a line for each malformed request, and a traceback when a client disconnects during an answer. Other
     exceptions are defects of this service, and always logged in full.
@@ -43,6 +43,8 @@ class ClientErrorFilter(logging.Filter):
         self._suppressed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == MALFORMED_LINE:  # `BoundedHttpProtocol` logs it with the address of the client
+            return False
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             if not isinstance(error, h11.ProtocolError):
@@ -133,7 +135,9 @@ async def serve(
     """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
     broker ends the process.
     """
-    logging.getLogger("uvicorn.error").addFilter(ClientErrorFilter())
+    client_errors = ClientErrorFilter()
+    for name in ("uvicorn.error", "webservice.http1"):
+        logging.getLogger(name).addFilter(client_errors)
     settings = arguments.settings
     tls = settings.rest_tls
     client = BrokerClient(arguments.broker, heartbeat_s=settings.heartbeat_s)

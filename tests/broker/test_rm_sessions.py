@@ -245,8 +245,8 @@ def test_while_an_rm_is_away_nothing_new_is_placed_for_it() -> None:
     assert bench.away() == []
     assert list(bench.broker.registry.away) == [RM]
     assert bench.broker.state.notes[-1] == (
-        "RM rm-1 is away, it is silent or has hung up: nothing new is placed for it until it is back, and its"
-        " partitions end if it is not within 900 s"
+        "RM rm-1 disconnected (no messages, or its connection was closed): no new allocations until it reconnects; its"
+        " partitions end in 900 s"
     )
 
 

@@ -172,6 +172,7 @@ def test_exactly_the_wanted_workers_run() -> None:
     )
     assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(f"{WORKER} rm_a#7")]
     assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == [Forget("rm_a")]
+    assert system.notes[-1] == f"{WORKER} rm_a#7 stopped (its partition ended)"
 
 
 def test_when_a_lease_moves_the_old_worker_is_killed_and_its_successor_starts_at_once() -> None:
@@ -181,6 +182,7 @@ def test_when_a_lease_moves_the_old_worker_is_killed_and_its_successor_starts_at
     assert isinstance(start, Start)
     assert (start.name, start.arguments[2:5]) == (f"{WORKER} rm_a#2", ("--partition=rm_a", "--epoch", "2"))
     assert system(Died(WORKER_A, "SIGKILL"), Ready(f"{WORKER} rm_a#2")) == []
+    assert f"{WORKER_A} stopped (another worker replaces it)" in system.notes
 
 
 def test_a_worker_that_was_killed_for_its_slowness_stays_away_if_its_lease_has_moved_meanwhile() -> None:

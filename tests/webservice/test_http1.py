@@ -16,7 +16,7 @@ from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users
 from tests.webservice.server import serving
 from webservice.api import Api, StreamResponse
-from webservice.http1 import BoundedHttpProtocol
+from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -52,6 +52,11 @@ def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHtt
             return received
 
     return asyncio.run(run())
+
+
+def test_a_malformed_request_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
+    assert converse(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert caplog.messages == [MALFORMED_LINE, "invalid HTTP request from 127.0.0.1"]
 
 
 def test_a_client_that_sends_nothing_is_disconnected() -> None:

@@ -18,6 +18,7 @@ from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.auth import LoopbackUsers, look_up_account
+from webservice.http1 import MALFORMED_LINE
 from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 
 
@@ -150,6 +151,10 @@ def test_a_few_lines_a_minute_and_then_how_many_there_were() -> None:
     assert lines == [*["100 % wrong"] * LINES_MAX, *[""] * 7]
     assert said(faults, "100 % wrong", 1060.0) == "100 % wrong (and 7 more)"
     assert said(faults, "100 % wrong", 1060.0) == "100 % wrong"
+
+
+def test_a_malformed_request_is_logged_by_the_protocol_only() -> None:
+    assert said(ClientErrorFilter(), MALFORMED_LINE, 1.0) == ""
 
 
 def test_a_client_that_breaks_the_protocol_costs_one_line() -> None:

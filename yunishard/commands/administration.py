@@ -193,7 +193,7 @@ def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: 
         followers = _list_texts(change.get("followers"))
         more = f"; {', '.join(followers)} {'follows' if len(followers) == 1 else 'follow'} it" if followers else ""
         write(f"written back to the watched file{more}")
-    write(str(checksum))
+    write(f"checksum {checksum}")
     return 0
 
 

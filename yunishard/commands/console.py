@@ -23,7 +23,7 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> 
     """Add actions with their summaries to the parser of a command; return their parsers."""
     branch = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     return {
-        name: branch.add_parser(name, help=about, description=about, allow_abbrev=False)
+        name: branch.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", allow_abbrev=False)
         for name, about in actions.items()
     }
 

@@ -136,14 +136,18 @@ def _build_entry(file: str, problem: Problem) -> dict[str, object]:
     return {"file": file, **fields, "line": None if problem.line == UNKNOWN_LINE else problem.line}
 
 
+def _line(problem: Problem) -> int:
+    return problem.line
+
+
 def _print_verdict(verdict: Verdict) -> None:
     if verdict.status == UNUSABLE:
         sys.stderr.write(f"yunishard validate: {verdict.file}: {verdict.problems[0].message}\n")
         return
-    for problem in verdict.problems:
+    for problem in sorted(verdict.problems, key=_line):
         message = f"{_PREFIXES.get(problem.kind, '')}{problem.message}"
         write(format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
-    for problem in verdict.warnings:
+    for problem in sorted(verdict.warnings, key=_line):
         write(format_problem(verdict.file, problem, "warning: "))
     if not verdict.problems:
         counts = f"{format_count(verdict.partitions, 'partition')}, {format_count(verdict.queues, 'queue')}"

@@ -1,7 +1,22 @@
-"""`yunishard replay`: its options. A module of its own, so that the command line starts fast.
+"""Replay a workload log (Standard Workload Format, plain or .gz) through the
+scheduler. Its sites become partitions, its groups and users queues, its jobs
+applications that run for their logged time, compressed. A job asks for each
+processor separately, with at most 128 asks.
 
-Not here: running the replay (`run.py`).
+examples:
+  yunishard replay LOG.swf.gz --local         start a core for this replay only
+  yunishard replay LOG.swf.gz                 through the core on this machine
+  yunishard replay LOG.swf.gz --local --json  print only the summary, as JSON
+  yunishard replay LOG.swf.gz --local --load 1.2 --speed 10000
+
+exit codes:
+  0  every job ran, and everything was released
+  1  a job did not run, or something was not released
+  2  wrong usage, or the file or the core cannot be used
 """
+
+# The docstring is the help text. The options have a module of their own, so that the command line starts fast.
+# Not here: running the replay (`run.py`).
 
 import argparse
 import math
@@ -10,21 +25,15 @@ from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.cli import COMMANDS, UNUSABLE, format_missing, parse_whole
+from yunishard.cli import COMMANDS, UNUSABLE, describe, format_missing, parse_whole
 from yunishard.replay import workload
 
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
-ABOUT: Final = (
-    "Replay a workload log (Standard Workload Format, plain or .gz) through the scheduler: its sites become "
-    "partitions, its groups and users queues, its jobs applications that run for their logged time, compressed. "
-    f"A job asks for each processor separately, with at most {workload.TASKS_MAX} asks. Exit status: 0 if every job "
-    "ran and everything was released, 1 if not, 2 if the file or the core cannot be used."
-)
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard replay`."""
-    parser.description = ABOUT
+    describe(parser, __doc__)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="the log")
     about = "log seconds per real second (default: about a minute for all, longer for many asks)"

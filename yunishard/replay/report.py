@@ -176,7 +176,7 @@ def _format_table(summary: Report) -> list[str]:
     lines = []
     for name, *numbers in cells:
         aligned = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
-        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]
 
@@ -262,7 +262,8 @@ class Progress:
         return table
 
     def _format_remaining(self) -> str:
-        return "" if self.remaining_s is None else f", at least {self.remaining_s:.0f} s to go"
+        left_s = round(self.remaining_s or 0.0)
+        return f", at least {left_s} s to go" if left_s else ""
 
 
 def _count_columns(jobs: Counter[State]) -> dict[str, int]:

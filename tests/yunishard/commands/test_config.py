@@ -117,7 +117,7 @@ def test_without_a_resource_manager_there_is_nothing_to_show(fake: FakeWeb, caps
 
 def test_put_starts_from_what_is_in_force(fake: FakeWeb, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert config(fake, "put", str(file)) == 0
-    assert capsys.readouterr().out == f"rm-1 runs version 2, partitions: rm-1_default, rm-1_gpu\n{NEW}\n"
+    assert capsys.readouterr().out == f"rm-1 runs version 2, partitions: rm-1_default, rm-1_gpu\nchecksum {NEW}\n"
     what, headers, body = fake.heard[-1]
     assert (what, headers["If-Match"], body) == ("PUT /ws/v1/config?rm=rm-1", f'"{OLD}"', file.read_bytes())
 
@@ -133,7 +133,7 @@ def test_a_change_that_goes_to_the_watched_file_says_who_follows(
     what = "PUT config?rm=rm-1" if action == "put" else "POST config/rollback?rm=rm-1&version=1"
     fake.says(what, {**CHANGED, "file": True, "followers": followers}, tag=NEW)
     assert config(fake, action, str(file) if action == "put" else "1") == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [f"written back to the watched file{more}", NEW]
+    assert capsys.readouterr().out.splitlines()[1:] == [f"written back to the watched file{more}", f"checksum {NEW}"]
 
 
 def test_put_starts_from_the_checksum_in_the_file(fake: FakeWeb, file: Path) -> None:
@@ -167,7 +167,7 @@ def test_put_of_what_is_in_force_says_so(fake: FakeWeb, file: Path, capsys: pyte
     fake.says("PUT config?rm=rm-1", {**CHANGED, "checksum": OLD}, tag=OLD)
     assert config(fake, "put", str(file)) == 0
     told = capsys.readouterr().out
-    assert told == f"already in force: version 2 of rm-1, partitions: rm-1_default, rm-1_gpu\n{OLD}\n"
+    assert told == f"already in force: version 2 of rm-1, partitions: rm-1_default, rm-1_gpu\nchecksum {OLD}\n"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from yunishard.replay import command
+from yunishard.replay.workload import TASKS_MAX
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -41,6 +42,10 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.C
         parsed("a.swf", *words)
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
+
+
+def test_the_help_text_tells_the_bound_on_asks() -> None:
+    assert f"at most {TASKS_MAX} asks" in (command.__doc__ or "")
 
 
 def test_describing_the_options_loads_nothing_slow() -> None:
