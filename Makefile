@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
+DOCS_STAMP := $(VENV)/.installed-for-docs
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
@@ -17,20 +18,25 @@ setup: $(STAMP) ## create .venv with the tools for development, and compile the 
 
 $(RUN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "yunishard needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=")'
-	@echo "[1/2] installing what yunishard needs to run into $(VENV) (about half a minute)"
+	@echo "installing what yunishard needs to run into $(VENV) (about half a minute)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) -e '.[server]'
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)
-	@echo "[2/2] installing the tools for development, and compiling the engine (minutes)"
+	@echo "installing the tools for development, and compiling the engine (minutes)"
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 	@$(MAKE) --no-print-directory compiled > $(VENV)/compiled.log 2>&1 || \
 		echo "the engine runs as Python, because compiling it failed: see $(VENV)/compiled.log"
 
+$(DOCS_STAMP): $(RUN_STAMP)
+	@echo "installing Sphinx"
+	@$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
+
 run: $(RUN_STAMP) ## replay a real workload through the whole system (about a minute)
-	@echo "[2/2] replaying a workload log through a local system (about a minute)"
+	@echo "replaying a workload log through a local system (about a minute)"
 	@$(BIN)/yunishard replay examples/lcg-2005.swf.gz --local
 
 compiled: setup ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
@@ -54,33 +60,33 @@ differential: setup ## compare with the reference, which needs Go: AREAS= TRACES
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
 		$(if $(AREAS),--areas $(AREAS)) $(if $(TRACES),--traces $(TRACES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 
-chaos: setup ## kill the processes of a running system by chance: SEED= BLOWS= ASKS=
+chaos: setup ## kill the processes of a running system at random: SEED= BLOWS= ASKS=
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(BLOWS),--blows $(BLOWS)) $(if $(ASKS),--asks $(ASKS))
 
 test-interop: setup ## run a resource manager written in Go against the system, which needs Go
 	$(BIN)/python -m pytest -q tests/interop
 
-fuzz: setup ## send a million spoiled messages to every port: FRAMES= SEED= REPLAY=
+fuzz: setup ## send a million corrupted messages to every port: FRAMES= SEED= REPLAY=
 	$(BIN)/python -m tests.fuzz $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 	$(if $(REPLAY),,PROPERTIES=long $(BIN)/python -m pytest -q --timeout 1200 tests/fuzz/test_machines.py)
 
-bench: setup ## measure what has to be fast: NAMES= JSON= and, to compare with the reference, ORACLE_DIR= or ORACLE=
+bench: setup ## run the benchmarks: NAMES= JSON= and, to compare with the reference, ORACLE_DIR= or ORACLE=
 	$(BIN)/python -m benchmarks $(NAMES) $(if $(JSON),--json "$(JSON)") $(REFERENCE)
 	$(if $(NAMES),,$(BIN)/python -m benchmarks.configuration)
 	$(if $(NAMES),,$(BIN)/python -m benchmarks.tenants)
 	$(if $(NAMES),,$(BIN)/python -m benchmarks.rest)
 
-bench-check: setup ## fail if anything costs a fifth more than what is committed (a minute or two)
+bench-check: setup ## fail if a figure is a fifth above the committed one (a minute or two)
 	$(BIN)/python -m benchmarks --check $(NAMES)
 
-bench-must: setup ## say whether the ratios to the reference hold: ORACLE_DIR= (needs Go) or ORACLE=
+bench-must: setup ## check the ratios to the reference: ORACLE_DIR= (needs Go) or ORACLE=
 	$(BIN)/python -m benchmarks --must $(REFERENCE)
 
-bench-update: setup ## measure, and keep it in benchmarks/results.json and docs/performance.md: NAMES= ORACLE_DIR= ORACLE=
+bench-update: setup ## run the benchmarks, and write benchmarks/results.json and docs/performance.md: NAMES= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m benchmarks --update $(NAMES) $(REFERENCE)
 	$(BIN)/python -m benchmarks.document
 
-sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
+sim: setup ## simulate the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))
 
 check: setup ## lint, format, types, import rules, size limits and banned words
@@ -91,14 +97,14 @@ check: setup ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/python -m tests.size --check
 	$(BIN)/python -m tests.prose
 
-docs: setup ## build the documentation as a site with search, in docs/_build/html
+docs: $(DOCS_STAMP) ## build the documentation as a site with search, in docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
-	@echo "open docs/_build/html/index.html"
+	@echo "built: docs/_build/html/index.html"
 
 proto: setup ## generate the Python code of the gRPC services again
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. rmproxy/si/scheduler.proto rmproxy/admin/admin.proto
 
-format: setup ## put the code into its format
+format: setup ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -162,7 +162,7 @@ class AcceptedNode(Part, frozen=True):
 
 
 class EventRecord(Part, frozen=True):
-    """An event, with the numbers of `common/event_codes.py`."""
+    """An event. Its type, change and detail are numbers of the scheduler interface."""
 
     type: int
     object_id: str

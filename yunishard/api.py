@@ -1,5 +1,6 @@
 """The public names of the SDK, which `from yunishard import ...` gives."""
 
+from common.resources import QuantityError as QuantityError
 from common.rm_messages import AcceptedApplication as AcceptedApplication
 from common.rm_messages import AcceptedNode as AcceptedNode
 from common.rm_messages import AddApplicationRequest as AddApplicationRequest

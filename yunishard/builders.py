@@ -250,7 +250,7 @@ def node(
     """Build a node that joins or, with another `action` (a `NodeAction`), a node that changes or leaves.
 
     Raises:
-        TypeError, ValueError: (every function of this file) an argument is wrong; the text names it.
+        TypeError, ValueError: an argument is wrong; the text names it.
     """
     own = {NODE_PARTITION: partition} if partition else {}
     return rm_messages.NodeInfo(
@@ -353,7 +353,7 @@ def amounts(resources: Mapping[str, int | str]) -> Resources:
     """Return resources in base units.
 
     Raises:
-        QuantityError: a text is no quantity; names the resource and the text.
+        QuantityError: a text is not a quantity; names the resource and the text.
     """
     return _parse_amounts("amounts(): resources", resources)
 

@@ -33,7 +33,7 @@ class ConfigurationRefused(YunishardError):
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason)
         self.code = refused.code
-        """For programs: `configuration` if the text is invalid, otherwise what prevented the change."""
+        """`configuration` if the text is invalid, otherwise a code for what prevented the change."""
 
 
 class OutcomeUnknown(YunishardError, ConnectionError):

@@ -50,11 +50,17 @@ class NodeAction(IntEnum):
     """An operation on a node: the `action` of `node()`."""
 
     CREATE = rm_messages.NODE_CREATE
+    """Add a node that takes allocations."""
     UPDATE = rm_messages.NODE_UPDATE
+    """Set the resources of a node."""
     DRAIN = rm_messages.NODE_DRAIN
+    """Place nothing new on a node; its allocations continue."""
     DECOMMISSION = rm_messages.NODE_DECOMMISSION
+    """Remove a node and release its allocations."""
     DRAIN_TO_SCHEDULABLE = rm_messages.NODE_DRAIN_TO_SCHEDULABLE
+    """Let a drained node take allocations again."""
     CREATE_DRAIN = rm_messages.NODE_CREATE_DRAIN
+    """Add a node in the drained state."""
 
 
 class TerminationType(IntEnum):
@@ -62,9 +68,15 @@ class TerminationType(IntEnum):
 
     UNKNOWN = rm_messages.UNKNOWN_TERMINATION
     STOPPED_BY_RM = rm_messages.STOPPED_BY_RM
+    """The RM ended it, or removed its application."""
     TIMEOUT = rm_messages.TIMEOUT
+    """The core releases a placeholder that no real ask replaced in time."""
     PREEMPTED_BY_SCHEDULER = rm_messages.PREEMPTED_BY_SCHEDULER
+    """The core releases a victim for another ask."""
     PLACEHOLDER_REPLACED = rm_messages.PLACEHOLDER_REPLACED
+    """The core releases a placeholder that a real ask replaces."""
+    SCHEDULING_FAILED_ON_RM = rm_messages.SCHEDULING_FAILED_ON_RM
+    """The RM could not start what the core allocated."""
 
 
 class SchedulingState(IntEnum):
@@ -78,6 +90,7 @@ class ApplicationState(StrEnum):
 
     NEW = "New"
     ACCEPTED = "Accepted"
+    STARTING = "Starting"
     RUNNING = "Running"
     COMPLETING = "Completing"
     COMPLETED = "Completed"
@@ -117,6 +130,7 @@ class Result(NamedTuple):
     partition: str
     """Normalised name; "" if the news concern no single partition."""
     news: Update
+    """The message; its class is the kind."""
 
 
 class Results(AsyncIterator[Result]):
@@ -133,42 +147,42 @@ class Results(AsyncIterator[Result]):
 class Callbacks:
     """Functions to call for each kind of item; items without a function are dropped.
 
-    Each function takes one argument, given below. For `ResourceManager.run` it may be `async def`; for
+    Each function takes one item, of the class in its type. For `ResourceManager.run` it may be `async def`; for
     `BlockingResourceManager` it must be a plain function.
     """
 
     allocated: Callback[rm_messages.Allocation] | None = None
-    """`(Allocation)`: an ask has a node, or the core has accepted a running allocation that was reported."""
+    """An ask has a node, or the core has accepted a running allocation that was reported."""
     released: Callback[rm_messages.AllocationRelease] | None = None
-    """`(AllocationRelease)`: an allocation ends. With TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED the core
+    """An allocation ends. With TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED the core
     requests it: stop the work, then confirm by sending the same release. Its resources stay in use until then."""
     release_ignored: Callback[rm_messages.AllocationRelease] | None = None
-    """`(AllocationRelease)`: a release that this RM sent had no effect; `message` gives the reason. Harmless if both
+    """A release that this RM sent had no effect; `message` gives the reason. Harmless if both
     sides ended the same allocation at the same time; otherwise the partition, the application or the key is wrong."""
     allocation_rejected: Callback[rm_messages.RejectedAllocation] | None = None
-    """`(RejectedAllocation)`: the core refused an ask or allocation; `reason` tells why."""
+    """The core refused an ask or allocation; `reason` tells why."""
     application_accepted: Callback[rm_messages.AcceptedApplication] | None = None
-    """`(AcceptedApplication)`: the core accepted a new application."""
+    """The core accepted a new application."""
     application_rejected: Callback[rm_messages.RejectedApplication] | None = None
-    """`(RejectedApplication)`: the core refused a new application; `reason` tells why."""
+    """The core refused a new application; `reason` tells why."""
     application_updated: Callback[rm_messages.UpdatedApplication] | None = None
-    """`(UpdatedApplication)`: an application entered a state, an `ApplicationState`."""
+    """An application entered a state, an `ApplicationState`."""
     node_accepted: Callback[rm_messages.AcceptedNode] | None = None
-    """`(AcceptedNode)`: the core accepted a new node."""
+    """The core accepted a new node."""
     node_rejected: Callback[rm_messages.RejectedNode] | None = None
-    """`(RejectedNode)`: the core refused a new node; `reason` tells why."""
+    """The core refused a new node; `reason` tells why."""
     partition_restarted: Callback[str] | None = None
-    """`(str)`: the partition with this normalised name lost its state; report everything in it again."""
+    """The partition with this normalised name lost its state; report everything in it again."""
     configuration_changed: Callback[rm_messages.ConfigurationUpdated] | None = None
-    """`(ConfigurationUpdated)`: an operator or another client changed the configuration of this RM."""
+    """An operator or another client changed the configuration of this RM."""
     event: Callback[rm_messages.EventRecord] | None = None
-    """`(EventRecord)`: an event of this RM's partitions, such as a queue that starts to drain."""
+    """An event of this RM's partitions, such as a queue that starts to drain."""
     scheduling_state_updated: Callback[rm_messages.UpdateContainerSchedulingState] | None = None
-    """`(UpdateContainerSchedulingState)`: only more nodes would help this ask. Called once for each ask."""
+    """Only more nodes would help this ask. Called once for each ask."""
     goodbye: Callback[rm_messages.Goodbye] | None = None
-    """`(Goodbye)`: the core stops temporarily. The session continues without any action of the program."""
+    """The core stops temporarily. The session continues without any action of the program."""
     refused: Callback[rm_messages.Refused] | None = None
-    """`(Refused)`: the core did not act on a whole message."""
+    """The core did not act on a whole message."""
 
     def __post_init__(self) -> None:
         """Check that all callbacks can be called.

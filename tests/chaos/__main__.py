@@ -13,7 +13,7 @@ from tests.chaos.run import Run, play
 
 ABOUT = """\
 Three resource managers submit asks made of a real log while broker, proxy, web service, workers and supervisor are
-killed (SIGKILL) and stopped (SIGSTOP) by chance. Every ask must be allocated exactly once as its resource manager sees
+killed (SIGKILL) and stopped (SIGSTOP) at random. Every ask must be allocated exactly once as its resource manager sees
 it, and in the end resource managers, REST and journals must agree. The exit status is 1 if not."""
 
 
