@@ -8,6 +8,7 @@ another RM must not end what runs on the first one. How a configuration is shown
 import asyncio
 import os
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
@@ -18,6 +19,7 @@ from msgspec import Struct
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
+from common.extra_config import effective
 from common.names import QUEUE, RM_ID
 from common.query_messages import ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView
@@ -182,8 +184,21 @@ async def settings(call: Call) -> Reply:
     current = ReadConfig(what="current")
     shown = [SettingView(one.name, one.value, one.source) for one in call.services.settings.effective]
     for rm, version in zip(rms, await asyncio.gather(*(read_version(call, rm, current) for rm in rms)), strict=True):
-        shown += [SettingView(f"rm/{key}", version.extra[key], f"RM {rm}") for key in sorted(version.extra)]
+        shown += _view_rm_settings(rm, version.extra)
     return Reply(encode(shown))
+
+
+def _view_rm_settings(rm: str, sent: Mapping[str, str]) -> Iterator[SettingView]:
+    """Yield what an RM sent; with the default in place of an invalid value, and a note about keys without effect."""
+    in_force = {one.key: one for one in effective(sent)}
+    for key, text in sorted(sent.items()):
+        one = in_force.get(key)
+        if one is None:
+            yield SettingView(f"rm/{key}", text, f"RM {rm} (no effect)")
+        elif one.sent:
+            yield SettingView(f"rm/{key}", text, f"RM {rm}")
+        else:
+            yield SettingView(f"rm/{key}", one.value, f"default (RM {rm} sent {text!r}, which is not valid)")
 
 
 async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersion:

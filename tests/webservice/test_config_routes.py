@@ -183,6 +183,17 @@ def test_settings_are_those_of_the_start_and_then_each_manager_s() -> None:
     assert request(FakeLink(), "/ws/v1/settings").content == b"[]\n"
 
 
+def test_settings_of_a_manager_without_effect_are_marked() -> None:
+    extra = {"event.trackingEnabled": "maybe", "silence": "10s"}
+    link = FakeLink(
+        partition(), reader=lambda _rm, _question: answer({"checksum": CHECKSUM, "config": "", "extra": extra})
+    )
+    assert [(one["name"], one["value"], one["source"]) for one in request(link, "/ws/v1/settings").json()] == [
+        ("rm/event.trackingEnabled", "true", "default (RM rm-1 sent 'maybe', which is not valid)"),
+        ("rm/silence", "10s", "RM rm-1 (no effect)"),
+    ]
+
+
 # Changing -----------------------------------------------------------------------------------------------------------
 
 

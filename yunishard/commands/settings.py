@@ -68,13 +68,21 @@ def _fetch_settings(rest: Rest) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and source of the settings of a running system, then the effective settings of each RM."""
     entries = rest.get("settings").as_list()
     sent: dict[str, dict[str, str]] = {f"RM {rm}": {} for rm in rest.rm_ids()}
+    ineffective: dict[str, dict[str, tuple[str, str, str]]] = {rm: {} for rm in sent}
     for entry in entries:
         name, value, source = (str(entry.get(part, "")) for part in ("name", "value", "source"))
-        if name.startswith(RM_PREFIX):
-            sent.setdefault(source, {})[name.removeprefix(RM_PREFIX)] = value
-        else:
+        if not name.startswith(RM_PREFIX):
             yield name, value, source
+            continue
+        key = name.removeprefix(RM_PREFIX)
+        of = next((rm for rm in sent if source.startswith((f"{rm} (", f"{DEFAULT} ({rm} "))), "")
+        if of:
+            ineffective[of][key] = (name, value, source)
+        else:
+            sent.setdefault(source, {})[key] = value
     for rm, values in sent.items():
+        marked = ineffective.get(rm, {})
         for one in effective(values):
-            note = f" sent {values[one.key]!r}, which means nothing" if one.key in values else ""
-            yield f"{RM_PREFIX}{one.key}", one.value, rm if one.sent else f"{DEFAULT} ({rm}{note})"
+            shown = (f"{RM_PREFIX}{one.key}", one.value, rm if one.sent else f"{DEFAULT} ({rm})")
+            yield marked.pop(one.key, shown)
+        yield from marked.values()

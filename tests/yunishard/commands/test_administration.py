@@ -180,6 +180,9 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["state", "-", "--ephemeral"] in lines
 
 
+INVALID = "default (RM rm-1 sent 'soon', which is not valid)"
+
+
 def test_a_running_system_is_asked_and_bad_values_are_seen_through(capsys: pytest.CaptureFixture[str]) -> None:
     with web() as fake:
         fake.says(
@@ -190,8 +193,8 @@ def test_a_running_system_is_asked_and_bad_values_are_seen_through(capsys: pytes
             [
                 {"name": "rest", "value": "127.0.0.1:9", "source": "--rest"},
                 {"name": "rm/event.maxStreams", "value": "7", "source": "RM rm-1"},
-                {"name": "rm/health.checkInterval", "value": "soon", "source": "RM rm-1"},
-                {"name": "rm/service.whatever", "value": "x", "source": "RM rm-1"},
+                {"name": "rm/health.checkInterval", "value": "30s", "source": INVALID},
+                {"name": "rm/service.whatever", "value": "x", "source": "RM rm-1 (no effect)"},
             ],
         )
         assert main(["settings", "--json", "--rest", fake.url]) == 0
@@ -199,10 +202,11 @@ def test_a_running_system_is_asked_and_bad_values_are_seen_through(capsys: pytes
     found = {entry["name"]: (entry["value"], entry["source"]) for entry in entries if "rm-2" not in entry["source"]}
     assert found["rest"] == ("127.0.0.1:9", "--rest")
     assert found["rm/event.maxStreams"] == ("7", "RM rm-1")
-    assert found["rm/health.checkInterval"] == ("30s", "default (RM rm-1 sent 'soon', which means nothing)")
+    assert found["rm/health.checkInterval"] == ("30s", INVALID)
     assert found["rm/event.maxStreamsPerHost"] == ("15", "default (RM rm-1)")
     assert {"name": "rm/log.level", "value": "info", "source": "default (RM rm-2)"} in entries, "it sent nothing"
-    assert "rm/service.whatever" not in found
+    assert found["rm/service.whatever"] == ("x", "RM rm-1 (no effect)")
+    assert [entry["name"] for entry in entries].count("rm/health.checkInterval") == 2
 
 
 def test_where_nothing_answers_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
