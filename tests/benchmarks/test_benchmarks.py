@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,7 +41,7 @@ from benchmarks.systems import grpc, native
 from common.config.validation import find_build_problems, load
 from common.garbage import YOUNG_OBJECTS
 from partition_worker.engine.auditor import check
-from partition_worker.journal.database import open_recovery
+from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
 from partition_worker.worker import Worker
 from tests.benchmarks.fake_scheduler import CONNECTED, fake
@@ -285,8 +286,9 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     files = Files(tmp_path, NAME)
     _, steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
     worker = Worker(partition=NAME, epoch=2, journalled=True)
-    with open_recovery(files) as recovery:
-        worker.recover(recovery.snapshot, recovery.steps)
+    with closing(JournalReader(files)) as reader:
+        meta, snapshot = reader.read_snapshot()
+        worker.recover(snapshot, reader.read_steps(meta.snapshot + 1))
     assert steps >= 40
     assert worker.partition is not None
     assert worker.partition.running_allocations == 150

@@ -14,7 +14,7 @@ from broker.liveness import RecoveryState
 from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
 from common.control_messages import AbortConfig, CommitConfig, Hello
-from common.journal_messages import Step
+from common.journal_messages import TICK, Step
 from common.messages import Header
 from common.names import BROKER
 from common.session import Arrival, EncodedMessage, Inbox, Outbox, Session
@@ -97,10 +97,15 @@ def lose_one_of_the_outbox() -> Iterator[None]:
 def forget_time() -> Iterator[None]:
     """A worker does not write down that time passed, nor what it decided then."""
 
-    def write_time(worker: Worker, now: float, budget: int) -> None:
-        worker.host.channel.drain_sent()
+    before = Worker._record_step
 
-    return _replaced(Worker, "_record_tick", write_time)
+    def record_step(worker: Worker, source: str, header: Header, body: bytes, now: float, budget: int = 0) -> None:
+        if header.kind == TICK:
+            worker.host.channel.drain_sent()
+        else:
+            before(worker, source, header, body, now, budget)
+
+    return _replaced(Worker, "_record_step", record_step)
 
 
 def drop_resume_wanted() -> Iterator[None]:
