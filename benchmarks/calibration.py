@@ -13,7 +13,7 @@ from functools import cache
 from time import process_time
 from typing import Final
 
-from common import garbage
+from common import gc_tuning
 
 OBJECTS: Final = 20_000
 """As large in memory as a partition, so that other users of the caches slow down both alike."""
@@ -89,7 +89,7 @@ def as_in_a_worker() -> Iterator[None]:
     """Use the garbage collection settings of a worker, and exclude existing objects."""
     before = gc.get_threshold()
     gc.collect()
-    garbage.collect_rarely()
+    gc_tuning.collect_rarely()
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ A report counts as long as its process renews it. Not here: counting (`state.Cou
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.liveness import RecoveryState
+from broker.leases import RecoveryState
 from broker.queries import PendingQueries
 from broker.registry import build_answer
 from broker.state import ROLLOUT_OUTCOMES, BrokerState

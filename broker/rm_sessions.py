@@ -6,7 +6,7 @@
                                                  +--Resume----------------------------------------------------+
 
 A new session of an RM replaces the old one: its partitions start empty, and those that it no longer has end. An RM that
-is away keeps its allocations, but gets no new ones. Not here: the vote (`config_rollout.py`), timeouts (`liveness.py`).
+is away keeps its allocations, but gets no new ones. Not here: the vote (`config_rollout.py`), timeouts (`leases.py`).
 """
 
 import hashlib

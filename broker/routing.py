@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from broker import config_updates, liveness, rm_sessions
+from broker import config_updates, leases, rm_sessions
 from broker.config_rollout import ConfigChanges
 from broker.config_validation import ConfigPreloader
 from broker.metrics import BrokerMetrics
@@ -77,7 +77,7 @@ class BrokerMachine:
         self._queries = PendingQueries()
         self.metrics = BrokerMetrics(self.state, self._queries)
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
-        self._liveness = liveness.Liveness(self.state, self._changes)
+        self._liveness = leases.Liveness(self.state, self._changes)
         self._started_ns = int(now * 1e9)
         self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(incarnation)))
         for one in tuple(durable.values()):
@@ -335,7 +335,7 @@ class BrokerMachine:
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)
         if session is not None and partition in session.configs:
-            sends += liveness.recover_worker(self.state, session, incoming.header, hello)
+            sends += leases.recover_worker(self.state, session, incoming.header, hello)
         elif session is not None and partition in session.leaving and change is None:
             sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
@@ -366,16 +366,13 @@ class BrokerMachine:
         cannot report the releases, and the partition ends.
         """
         partition = header.partition
-        if (
-            liveness.classify_worker(session, self.registry.slots[partition], header, hello)
-            is liveness.RecoveryState.LOST
-        ):
+        if leases.classify_worker(session, self.registry.slots[partition], header, hello) is leases.RecoveryState.LOST:
             reason = hello.problem or "its worker does not have it any more"
             self.state.warnings.append(f"partition {partition} ends without telling its RM what was in it: {reason}")
             self._remove_partition(partition)
             return []
         retirement = self.registry.build_retirement(session, partition)
-        return [retirement, *liveness.request_resume_after_restart(self.state, session, partition)]
+        return [retirement, *leases.request_resume_after_restart(self.state, session, partition)]
 
     def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
         """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""

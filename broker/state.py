@@ -70,7 +70,7 @@ class Counters:
     leases_renewed: int = 0
     """Leases that were granted to another worker because the worker was silent."""
     recoveries: Counter[str] = field(default_factory=Counter)
-    """Workers that rejoined, by what they had of their partition (`liveness.py`)."""
+    """Workers that rejoined, by what they had of their partition (`leases.py`)."""
     record_writes: Counter[Literal["durable", "refused"]] = field(default_factory=Counter)
     failed_nodes: Counter[str] = field(default_factory=Counter)
     """RM id to nodes that it registered for partitions that it does not have."""

@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from common import garbage
+from common import gc_tuning
 from common.names import WORKER
 from common.settings import (
     SETTINGS,
@@ -208,7 +208,7 @@ def main(
 ) -> int:
     """Run a server process until `serve` returns; return the exit status. An OSError is reported in one line."""
     args = make_parser(role, about).parse_args(words)
-    garbage.collect_rarely()
+    gc_tuning.collect_rarely()
     install_signal_handlers()
     if args.lifeline is not None:  # the supervisor decides when to stop, not a terminal
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -16,7 +16,7 @@ from common.rm_messages import AllocationRelease
 from partition_worker.engine.administration import no_application, no_queue
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.scheduling_cycle import Decision
+from partition_worker.engine.queue_traversal import Decision
 from partition_worker.engine.state import Effect, Release
 from partition_worker.redaction import Visibility
 

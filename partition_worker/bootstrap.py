@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from common import garbage
+from common import gc_tuning
 from common.journal_messages import Step
 from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
@@ -134,7 +134,7 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
             head = f"{what}, {len(snapshot)} bytes".encode() + snapshot[:HEAD_BYTES]
             _begin_attempt(attempts, what, head)
         try:
-            with garbage.pause_collector():  # the collector would take a tenth of the time
+            with gc_tuning.pause_collector():  # the collector would take a tenth of the time
                 worker.recover(snapshot, count_steps())
         except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
             raise

@@ -26,7 +26,7 @@ from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import DEFAULT, Effect, IgnoredRelease, LogLine, Part, Tuning
-from partition_worker.events import EventRingBuffer
+from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.rm_channel import RMChannel, build_messages, collect_ignored_releases, select_parts
 
 IGNORED_WARNING_S: Final = 60.0

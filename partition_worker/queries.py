@@ -20,7 +20,7 @@ from common.history_records import EVENT_LINES
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
 from common.wire import BODY_BYTES_MAX
-from partition_worker import events, redaction, views
+from partition_worker import event_ring_buffer, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
@@ -52,13 +52,13 @@ def answer_query(
         return Answer(status=403, body=f"who may not see everything may not ask for {query.what}".encode())
     match query.what:
         case "events":
-            return events.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+            return event_ring_buffer.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
         case what if what == EVENT_LINES:
-            return events.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+            return event_ring_buffer.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
         case "metrics":
             found = Answer(status=200, body=encode_metrics(partition))
         case "account":
-            found = events.answer_account(partition, host.events, query.args)
+            found = event_ring_buffer.answer_account(partition, host.events, query.args)
         case _:
             version = _version(host, query)
             if version and query.known == version:

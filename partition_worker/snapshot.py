@@ -16,7 +16,7 @@ from common.names import usual_name
 from common.session import Inbox, Outbox
 from common.wire import Incoming
 from partition_worker.engine.snapshot import codec
-from partition_worker.events import EventRingBuffer
+from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import PartitionHost
 from partition_worker.rm_channel import RMChannel, SentMessage

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common import garbage
+from common import gc_tuning
 from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.journal_messages import TICK, Kept, NotKept, SetAside, SnapshotTaken, Step
 from common.messages import Header
@@ -23,7 +23,7 @@ from partition_worker import metrics, poison_messages, queries
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import DEFAULT, Tuning
-from partition_worker.events import EventPush
+from partition_worker.event_ring_buffer import EventPush
 from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.rm_channel import StateDumpRequests
@@ -355,7 +355,7 @@ class Worker:
             return encode_families([*yunikorn, *own, *self.process_families()])
 
         began_s = self.cpu_timer()
-        with garbage.pause_collector():
+        with gc_tuning.pause_collector():
             answer = queries.answer_query(host, query, now, journal_problem=problem, encode_metrics=encode_metrics)
         answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
         return [make_outgoing(BROKER, answer, reply)]

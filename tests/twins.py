@@ -16,9 +16,9 @@ from common.control_messages import GroupsFound
 from common.messages import Command
 from common.query_messages import Actor
 from common.rm_messages import PredicatesAnswered
-from partition_worker.engine import scheduling_cycle
+from partition_worker.engine import queue_traversal
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.state import Effect
@@ -73,7 +73,7 @@ class Twins(Partition):
     def step(self, now: float, budget: int) -> list[Effect]:
         return self._both(lambda one: Partition.step(one, now, budget))
 
-    def schedule_each(self, now: float, budget: int) -> list[tuple[scheduling_cycle.Decision, list[Effect]]]:
+    def schedule_each(self, now: float, budget: int) -> list[tuple[queue_traversal.Decision, list[Effect]]]:
         return self._both(lambda one: Partition.schedule_each(one, now, budget))
 
     def apply_groups(self, found: GroupsFound, now: float) -> list[Effect]:

@@ -36,7 +36,7 @@ from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy

@@ -10,7 +10,16 @@ from common.process import Arguments, Life, main
 from common.settings import Settings, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
-from webservice.auth import CERTIFICATE, PROXY, TOKEN, AccessControl, Authenticator, Authorizer, KeyFile, LoopbackUsers
+from webservice.authn_authz import (
+    CERTIFICATE,
+    PROXY,
+    TOKEN,
+    AccessControl,
+    Authenticator,
+    Authorizer,
+    KeyFile,
+    LoopbackUsers,
+)
 from webservice.credentials import TokenTerms
 from webservice.cross_site import Cors
 from webservice.service import listen, serve

@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 from common.settings import Settings
 from webservice.api_document import routes
 from webservice.audit import FAILED_A_MINUTE_MAX, Entry
-from webservice.auth import PROXY, AccessControl, Authorizer, LoopbackUsers, find_viewer
+from webservice.authn_authz import PROXY, AccessControl, Authorizer, LoopbackUsers, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML

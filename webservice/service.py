@@ -17,7 +17,7 @@ from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.settings import TlsPaths
 from webservice.api import Api
-from webservice.auth import AccessControl, LoopbackUsers
+from webservice.authn_authz import AccessControl, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder

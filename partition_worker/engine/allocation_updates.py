@@ -1,6 +1,6 @@
 """Allocation updates of the RM: asks, resizes, recovered and foreign allocations, releases, and predicate answers.
 
-`scheduling_cycle.py` allocates nodes, `ledger.py` does the accounting.
+`queue_traversal.py` allocates nodes, `ledger.py` does the accounting.
 """
 
 from collections.abc import Iterable

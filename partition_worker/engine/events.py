@@ -1,8 +1,8 @@
 """Scheduler events: functions that record the events of applications, allocations, nodes, queues and requests.
 
-Events only go to the event ring buffer (`partition_worker/events.py`); the RM is informed in other ways. The methods of
-the state record an event as it is; this module has the events that depend on a condition or are recorded in several
-places.
+Events only go to the event ring buffer (`partition_worker/event_ring_buffer.py`); the RM is informed in other ways. The
+methods of the state record an event as it is; this module has the events that depend on a condition or are recorded in
+several places.
 
 Equal asks are tried once for all, so a request event is recorded for the first ask of its group. A lack of quota or
 room is recorded once, and once more when it ends.

@@ -7,7 +7,7 @@
     effects = partition.reconfigure(config, now) a configuration without `objections`
 
 Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never decreases. The state is in
-`state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `scheduling_cycle.py`.
+`state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `queue_traversal.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from partition_worker.engine import (
     application_updates,
     lifecycle,
     node_updates,
+    queue_traversal,
     reconfiguration,
     reservations,
     resync,
-    scheduling_cycle,
 )
 from partition_worker.engine.application import AppEvent
-from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
+from partition_worker.engine.invariant_checks import Auditor
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
@@ -130,14 +130,14 @@ class Partition(PartitionState):
             self._fire_timers(now)
         if budget:
             self.step_number += 1
-            self._end_cycle(scheduling_cycle.run(self, budget) if self._may_schedule else 0, budget)
+            self._end_cycle(queue_traversal.run(self, budget) if self._may_schedule else 0, budget)
         return self.drain_effects()
 
-    def schedule_each(self, now: float, budget: int) -> list[tuple[scheduling_cycle.Decision, list[Effect]]]:
+    def schedule_each(self, now: float, budget: int) -> list[tuple[queue_traversal.Decision, list[Effect]]]:
         """Make up to `budget` decisions, each a step of its own, returned with its effects."""
         self.begin_step(now)
-        made: list[tuple[scheduling_cycle.Decision, list[Effect]]] = []
-        for decision in scheduling_cycle.make_decisions(self, budget) if self._may_schedule else ():
+        made: list[tuple[queue_traversal.Decision, list[Effect]]] = []
+        for decision in queue_traversal.make_decisions(self, budget) if self._may_schedule else ():
             made.append((decision, self.drain_effects()))
             self.begin_step(now)
         self._end_cycle(len(made), budget)

@@ -5,7 +5,7 @@ ask. Reservations of one leaf for equal amounts form a group, oldest first: if t
 there is none for the others, and if the first is usable the others are not checked. So reservations that wait for
 their queue cost one check for each group, however many nodes are reserved.
 
-`reservations.py` makes and cancels reservations; `scheduling_cycle.py` uses them.
+`reservations.py` makes and cancels reservations; `queue_traversal.py` uses them.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """Reservations: create, resize, cancel and expire them.
 
 A node is reserved for one ask, or for several asks that each require this node. After a preemption the queues of the
-ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it. `scheduling_cycle.py`
+ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it. `queue_traversal.py`
 decides which ask gets a reservation, and uses it.
 """
 

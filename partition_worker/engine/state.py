@@ -1,7 +1,7 @@
 """The state of a partition (`PartitionState`): queues, nodes, applications, users, timers, counters, events, effects.
 
 Queries read it; the modules of the engine change it: `ledger.py` for asks and allocations, `lifecycle.py` for
-application states, the `*_updates.py` modules for updates of the RM, `scheduling_cycle.py` for scheduling decisions.
+application states, the `*_updates.py` modules for updates of the RM, `queue_traversal.py` for scheduling decisions.
 
 An effect is something for the RM or the log; the worker turns effects into messages and log lines
 (`rm_channel.py`). Each effect names its cause, the number of the input or scheduling cycle that produced it, so
@@ -35,7 +35,7 @@ from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness import Readiness, SwapCandidates
+from partition_worker.engine.ready_queues import Readiness, SwapCandidates
 from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
@@ -82,7 +82,7 @@ def find_text_objection(names: Iterable[str], tags: Mapping[str, str]) -> str:
     return f"its texts have {size} characters, at most {TEXT_MAX} are allowed" if size > TEXT_MAX else ""
 
 
-# Decisions: checked before they are made, carried out by `scheduling_cycle.py` ----------------------------------------
+# Decisions: checked before they are made, carried out by `queue_traversal.py` ----------------------------------------
 
 
 class Allocate(NamedTuple):

@@ -10,7 +10,7 @@ ready. After resources were freed, they are checked one by one, the most deservi
 ready siblings; none, if no ask shape that waits below their parent has room in the parent and on a node. So a release
 costs one check for each waiting ask shape, not for each queue.
 
-`readiness.py` decides when to check buckets and queues.
+`ready_queues.py` decides when to check buckets and queues.
 """
 
 from collections import Counter, defaultdict

@@ -39,8 +39,8 @@ from benchmarks.results import (
 from benchmarks.shapes import SHAPES, Workload, nearly_full
 from benchmarks.systems import grpc, native
 from common.config.validation import find_build_problems, load
-from common.garbage import YOUNG_OBJECTS
-from partition_worker.engine.auditor import check
+from common.gc_tuning import YOUNG_OBJECTS
+from partition_worker.engine.invariant_checks import check
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
 from partition_worker.worker import Worker

@@ -4,20 +4,20 @@ import gc
 
 import pytest
 
-from common import garbage
+from common import gc_tuning
 
 
 def test_none_is_looked_for_while_something_large_is_made_and_then_again() -> None:
     assert gc.isenabled()
-    with garbage.pause_collector():
+    with gc_tuning.pause_collector():
         assert not gc.isenabled()
-        with garbage.pause_collector():
+        with gc_tuning.pause_collector():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_it_is_looked_for_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="spoiled"), garbage.pause_collector():
+    with pytest.raises(ValueError, match="spoiled"), gc_tuning.pause_collector():
         raise ValueError("spoiled")
     assert gc.isenabled()

@@ -14,7 +14,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import Outgoing
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
 

@@ -10,9 +10,9 @@ from common.extra_config import ExtraConfig
 from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended, EventLines, Failing, Happened, Usage
 from common.query_messages import Actor, Answer, Query
 from common.rm_messages import NODE_DECOMMISSION
-from partition_worker import events
+from partition_worker import event_ring_buffer
 from partition_worker.engine.state import Event
-from partition_worker.events import EventRingBuffer
+from partition_worker.event_ring_buffer import EventRingBuffer
 from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import Bench, ask
@@ -32,7 +32,7 @@ def ring(*happenings: Event) -> EventRingBuffer:
 def ask_batch(
     one: EventRingBuffer, *, bytes_max: int = 1 << 20, settings: ExtraConfig | None = None, **args: str
 ) -> Answer:
-    return events.answer_events(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
+    return event_ring_buffer.answer_events(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
 
 
 def read(answer: Answer) -> dict[str, object]:
@@ -130,18 +130,19 @@ def test_amounts_beyond_64_bits_are_shown_as_the_most_there_is() -> None:
 
 @pytest.mark.parametrize("count", ["", "18446744073709551615"])
 def test_an_answer_has_so_many_records_whatever_is_configured(count: str) -> None:
-    one = ring(*[DRAINED] * (events.ANSWERED_MAX + 1))
+    one = ring(*[DRAINED] * (event_ring_buffer.ANSWERED_MAX + 1))
     settings = ExtraConfig(event_rest_response_size=2**64 - 1)
-    assert records(ask_batch(one, bytes_max=1 << 30, settings=settings, count=count)) == events.ANSWERED_MAX
+    assert records(ask_batch(one, bytes_max=1 << 30, settings=settings, count=count)) == event_ring_buffer.ANSWERED_MAX
 
 
 Lines = EventLines[dict[str, object]]
 
 
-def line_ring(events: int, capacity: int = 10_000) -> EventRingBuffer:
+def line_ring(event_ring_buffer: int, capacity: int = 10_000) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1", capacity)
     one.append_events(
-        [Event(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(events)], 1000.0
+        [Event(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(event_ring_buffer)],
+        1000.0,
     )
     return one
 
@@ -149,7 +150,7 @@ def line_ring(events: int, capacity: int = 10_000) -> EventRingBuffer:
 def ask_lines(
     one: EventRingBuffer, settings: ExtraConfig | None = None, *, bytes_max: int = 1 << 20, **args: str
 ) -> Answer:
-    return events.answer_event_lines(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
+    return event_ring_buffer.answer_event_lines(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
 
 
 def read_lines(answer: Answer) -> Lines:
@@ -215,7 +216,7 @@ class Watched:
 
     def answer(self, **args: str) -> Answer:
         self.notes()
-        return events.answer_account(self.trial.partition, self.ring, args)
+        return event_ring_buffer.answer_account(self.trial.partition, self.ring, args)
 
     def account(self, **args: str) -> Account:
         answered = self.answer(**args)

@@ -6,7 +6,7 @@ from common import event_codes
 from common.control_messages import Pause, Repeat, Settings
 from common.rm_messages import EVENTS, EventResponse
 from partition_worker.engine.state import Event
-from partition_worker.events import EVERY_S, EventRingBuffer
+from partition_worker.event_ring_buffer import EVERY_S, EventRingBuffer
 from tests.machines import said
 from tests.partition_worker.bench import NOW, Bench
 

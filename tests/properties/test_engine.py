@@ -23,7 +23,7 @@ from common.rm_messages import (
     Allocation,
 )
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
 from tests.properties.searching import bounds, missed

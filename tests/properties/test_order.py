@@ -8,8 +8,8 @@ import pytest
 from common.messages import Command
 from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
 from common.wire import NEVER
-from partition_worker.engine import scheduling_cycle
-from partition_worker.engine.auditor import check
+from partition_worker.engine import queue_traversal
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Allocate, Effect, Preempt, Release, Replace, Reserve
 from tests.builders import PARTITION, apps, config
@@ -91,7 +91,7 @@ class Duel:
     def decided(self) -> Decision | None:
         """The engine's next decision, carried out."""
         self.partition.step(self.now, 0)  # for the time
-        decision = as_plain(scheduling_cycle.decide(self.partition))
+        decision = as_plain(queue_traversal.decide(self.partition))
         self._hear(self.partition.step(self.now, 1))
         return decision
 
@@ -108,7 +108,7 @@ class Duel:
         return f"seed {self.seed}, decision {len(self.decisions)}, after {self.last}"
 
 
-def as_plain(decision: scheduling_cycle.Decision | None) -> Decision | None:
+def as_plain(decision: queue_traversal.Decision | None) -> Decision | None:
     match decision:
         case Allocate(_, ask, node):
             return Decision("place", ask.key, node.node_id)

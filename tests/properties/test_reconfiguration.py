@@ -14,7 +14,7 @@ from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
 from common.resources import Limit
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.tree import Settings, read_all_settings, settings_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes

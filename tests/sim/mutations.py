@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker import liveness
+from broker import leases
 from broker.config_rollout import ConfigChange, ConfigChanges
-from broker.liveness import RecoveryState
+from broker.leases import RecoveryState
 from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
 from common.control_messages import AbortConfig, CommitConfig, Hello
@@ -183,20 +183,20 @@ def place_while_away() -> Iterator[None]:
 
 def keep_the_life() -> Iterator[None]:
     """A partition that lost everything begins anew as if nobody had heard of it."""
-    before = liveness.classify_worker
+    before = leases.classify_worker
 
     def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
         return RecoveryState.UNBEGUN if state is RecoveryState.LOST else state
 
-    return _replaced(liveness, "classify_worker", classify_worker)
+    return _replaced(leases, "classify_worker", classify_worker)
 
 
 def trust_the_journal() -> Iterator[None]:
     """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
     nothing any more once it has begun.
     """
-    before, compared = liveness.classify_worker, RMChannel.find_loss
+    before, compared = leases.classify_worker, RMChannel.find_loss
 
     def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
@@ -207,7 +207,7 @@ def trust_the_journal() -> Iterator[None]:
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return compared(lane, header, acknowledged) if lane.suspended else ""
 
-    for _ in _replaced(liveness, "classify_worker", classify_worker):
+    for _ in _replaced(leases, "classify_worker", classify_worker):
         for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
             yield from _replaced(RMChannel, "find_loss", lost)
 

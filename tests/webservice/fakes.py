@@ -22,7 +22,7 @@ from common.query_messages import (
 from common.settings import Settings
 from tests.webservice.socket_tables import line
 from webservice.api import Api
-from webservice.auth import AccessControl, LoopbackUsers
+from webservice.authn_authz import AccessControl, LoopbackUsers
 from webservice.broker_client import Change
 from webservice.credentials import CERTIFICATE_EXTENSION, Identity
 from webservice.history.queries import HistoryReader

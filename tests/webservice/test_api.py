@@ -15,7 +15,7 @@ from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
 from webservice import api, response_cache
 from webservice.api import Api
-from webservice.auth import AccessControl, Authenticator, Authorizer
+from webservice.authn_authz import AccessControl, Authenticator, Authorizer
 from webservice.cross_site import Cors
 from webservice.response_cache import accepts_gzip
 

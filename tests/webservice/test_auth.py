@@ -17,7 +17,7 @@ from common.query_messages import Actor
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, FakeLink, loopback_users, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
-from webservice.auth import (
+from webservice.authn_authz import (
     CERTIFICATE,
     LOGGED_A_MINUTE_MAX,
     PROXY,

@@ -9,7 +9,7 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, loopback_users, partition, request
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog
-from webservice.auth import AccessControl, Authenticator, Authorizer
+from webservice.authn_authz import AccessControl, Authenticator, Authorizer
 from webservice.broker_client import Change
 from webservice.cross_site import Cors
 

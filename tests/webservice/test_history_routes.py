@@ -15,7 +15,7 @@ from common.query_messages import Actor, Answer, Query
 from common.settings import Settings
 from tests.webservice.fakes import FakeLink, answer, loopback_users, partition, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
-from webservice.auth import AccessControl, Authenticator, Authorizer
+from webservice.authn_authz import AccessControl, Authenticator, Authorizer
 from webservice.credentials import Identity
 from webservice.cross_site import Cors
 from webservice.history.queries import LISTS, HistoryReader, ListName

@@ -18,7 +18,7 @@ from common.settings import Settings
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
+from webservice.authn_authz import AccessControl, Authenticator, Authorizer, KeyFile
 from webservice.credentials import Identity
 from webservice.cross_site import Cors
 from webservice.router import Access, Route

@@ -20,7 +20,7 @@ from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.auth import AccessControl, Authenticator, Authorizer, KeyFile
+from webservice.authn_authz import AccessControl, Authenticator, Authorizer, KeyFile
 from webservice.cross_site import Cors
 from webservice.router import Access, Route
 

@@ -17,7 +17,7 @@ from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
-from webservice.auth import LoopbackUsers, look_up_account
+from webservice.authn_authz import LoopbackUsers, look_up_account
 from webservice.http1 import MALFORMED_LINE
 from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 

@@ -28,7 +28,7 @@ from tests.webservice.identities import (
     secret_jwk,
     token,
 )
-from webservice.auth import CHECK_EVERY_S, KeyFile
+from webservice.authn_authz import CHECK_EVERY_S, KeyFile
 from webservice.credentials import LEEWAY_S, TOKEN_BYTES_MAX, Identity, InvalidToken, TokenTerms, verify_token
 
 ALICE = Identity("alice", ("dev",))

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import astuple
 
-from common import garbage
+from common import gc_tuning
 from common.rm_messages import AllocationRelease, SyncEnd
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
@@ -52,7 +52,7 @@ _partitions: Final = msgspec.msgpack.Decoder(schema.PartitionSnapshot)
 
 def encode_partition(partition: Partition) -> bytes:
     """Encode a partition between two steps."""
-    with garbage.pause_collector():
+    with gc_tuning.pause_collector():
         return _encoder.encode((schema.FORMAT, _encode(partition)))
 
 
@@ -65,7 +65,7 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
     try:
         envelope = _envelopes.decode(data)
         if envelope.format == schema.FORMAT:
-            with garbage.pause_collector():
+            with gc_tuning.pause_collector():
                 found = _partitions.decode(envelope.partition)
                 partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
                 _restore(partition, found)

@@ -18,15 +18,8 @@ from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Stamp, Verdict, Verdicts
-from partition_worker.engine.queues.queue import (
-    NOTHING_PENDING,
-    Policies,
-    Queue,
-    Template,
-    Tried,
-    parse_policies,
-    refresh_fair_maximum,
-)
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Queue, Template, Tried, parse_policies
 from partition_worker.engine.snapshot import schema
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.state import PartitionState

@@ -13,7 +13,7 @@ from typing import TypeVar
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness import LeafTurns, Readiness, SwapCandidates
+from partition_worker.engine.ready_queues import LeafTurns, Readiness, SwapCandidates
 from partition_worker.engine.snapshot import schema
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.unschedulable_asks import BucketKey, ClosedBuckets, UnschedulableAsks, Wait, WaitBucket

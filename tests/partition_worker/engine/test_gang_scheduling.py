@@ -4,7 +4,7 @@ import pytest
 
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
-from partition_worker.engine import scheduling_cycle
+from partition_worker.engine import queue_traversal
 from partition_worker.engine.application import AppState, TaskGroup
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.state import Event, LogLine, Release, Replace
@@ -127,9 +127,9 @@ def test_a_real_ask_waits_for_a_placeholder_that_has_no_node_yet() -> None:
 
 def test_swaps_come_before_anything_else_that_could_be_placed() -> None:
     one = gang().takes(asks("app-1 a1 memory=1", "app-1 r1 memory=10 group=g"))
-    assert isinstance(scheduling_cycle.decide(one.partition), Replace)
+    assert isinstance(queue_traversal.decide(one.partition), Replace)
     one.takes(asks("app-1 r0 memory=11 group=g priority=1"))
-    assert isinstance(scheduling_cycle.decide(one.partition), Release)
+    assert isinstance(queue_traversal.decide(one.partition), Release)
 
 
 def test_applications_swap_in_the_order_of_their_queues() -> None:

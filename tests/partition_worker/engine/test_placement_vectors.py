@@ -14,7 +14,7 @@ from common.rm_messages import (
     RejectedApplication,
     UserGroupInformation,
 )
-from partition_worker.engine.auditor import check
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from tests.trial import START_S

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from common.messages import Command
-from partition_worker.engine import scheduling_cycle
-from partition_worker.engine.auditor import check
+from partition_worker.engine import queue_traversal
+from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released
@@ -159,8 +159,8 @@ def test_a_stretch_goes_on_as_long_as_everything_is_plain() -> None:
     one = Trial("root.a; root.b").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.b"))
     one.does(asks("app-1 a0 memory=1", "app-2 b0 memory=1"))
     one.takes(asks(*(f"app-{1 + number % 2} k{number} memory=1" for number in range(20))))
-    assert scheduling_cycle.run_fast_path(one.partition, 12) == 12
-    assert scheduling_cycle.run_fast_path(one.partition, 12) == 8
+    assert queue_traversal.run_fast_path(one.partition, 12) == 12
+    assert queue_traversal.run_fast_path(one.partition, 12) == 8
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_a_stretch_goes_on_as_long_as_everything_is_plain() -> None:
 def test_what_is_not_plain_is_left_to_others(ask: str) -> None:
     one = Trial("root.a").takes(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.a"))
     one.does(asks("app-1 a0 memory=1")).takes(asks(ask))
-    assert scheduling_cycle.run_fast_path(one.partition, 10) == 0
+    assert queue_traversal.run_fast_path(one.partition, 10) == 0
 
 
 def test_whoever_has_a_limit_is_looked_at_one_by_one() -> None:
     one = Trial("root.a limit.user.ann=memory:5").takes(nodes("n1 memory=100"), apps("app-1 root.a user=ann"))
     one.does(asks("app-1 a0 memory=1")).takes(asks("app-1 a1 memory=1"))
-    assert scheduling_cycle.run_fast_path(one.partition, 10) == 0
+    assert queue_traversal.run_fast_path(one.partition, 10) == 0
 
 
 def trial(queues: str = "root.a", *applications: str, on: str = "n1 memory=100") -> Trial:

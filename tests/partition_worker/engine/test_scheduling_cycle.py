@@ -3,7 +3,7 @@
 import pytest
 
 from common.rm_messages import NODE_CREATE_DRAIN
-from partition_worker.engine import scheduling_cycle
+from partition_worker.engine import queue_traversal
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
@@ -22,11 +22,11 @@ def test_without_nodes_nothing_is_decided() -> None:
 
 def test_a_decision_alone_changes_nothing() -> None:
     one = trial().takes(asks("app-1 a1 memory=1"))
-    decision = scheduling_cycle.decide(one.partition)
+    decision = queue_traversal.decide(one.partition)
     assert decision is not None
     assert (decision.application.application_id, decision.ask.key, decision.node.node_id) == ("app-1", "a1", "n1")
     assert one.app("app-1").allocations == {}
-    assert scheduling_cycle.decide(one.partition) == decision
+    assert queue_traversal.decide(one.partition) == decision
 
 
 def test_no_more_decisions_are_made_than_the_budget_allows() -> None:

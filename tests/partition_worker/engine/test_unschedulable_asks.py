@@ -6,9 +6,9 @@ from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.queue_traversal import Attempt
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness import Readiness
-from partition_worker.engine.scheduling_cycle import Attempt
+from partition_worker.engine.ready_queues import Readiness
 from partition_worker.engine.unschedulable_asks import ParkedQueues
 from partition_worker.engine.user_limits import QueueUsage
 from tests.builders import apps, asks, gone, nodes, released

@@ -12,7 +12,7 @@ from partition_worker.engine.preemption.attempts import (
     plan_required_node_victims,
 )
 from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP
-from partition_worker.engine.scheduling_cycle import NO_QUEUE_QUOTA
+from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA
 from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question

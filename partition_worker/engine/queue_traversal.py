@@ -20,7 +20,7 @@ Queue traversal finds the most deserving ask that can be placed:
        that no node takes and that has waited long enough reserves the node it would fill best. An ask of a queue below
        its guarantee may preempt.
 
-An ask that cannot be placed is parked (`readiness.py`) until resources are freed or until it has waited long enough.
+An ask that cannot be placed is parked (`ready_queues.py`) until resources are freed or until it has waited long enough.
 So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the backlog.
 
 Back-off: a queue may set after how many asks that fit no node an application is skipped for a while. Asks that have
@@ -54,6 +54,7 @@ from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
+from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import (
     ALLOCATION_BATCH,
     Queue,
@@ -61,7 +62,6 @@ from partition_worker.engine.queues.queue import (
     exchange_priority,
     has_room,
     may_start,
-    path_key,
     settle_pending,
 )
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve

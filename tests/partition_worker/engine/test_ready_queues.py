@@ -7,8 +7,8 @@ from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.readiness import SwapCandidates
-from partition_worker.engine.scheduling_cycle import Attempt
+from partition_worker.engine.queue_traversal import Attempt
+from partition_worker.engine.ready_queues import SwapCandidates
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
 

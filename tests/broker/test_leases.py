@@ -3,7 +3,7 @@
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
+from broker.leases import CHECK_INTERVAL_S, OVERDUE_S
 from common import control_messages
 from common.config.model import compute_checksum
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkerEnded

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from common.wire import NEVER
-from partition_worker.engine import auditor
+from partition_worker.engine import invariant_checks
 from partition_worker.engine.application import AppState
-from partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, Health, check, find_violations
+from partition_worker.engine.invariant_checks import LISTED_MAX, SLICE_EVERY_S, Health, check, find_violations
 from partition_worker.engine.queues.queue import Template
 from partition_worker.engine.state import Event
 from tests.builders import apps, asks, foreign, nodes, released
@@ -97,7 +97,7 @@ def test_it_can_be_switched_off(every_s: float) -> None:
 
 
 def test_a_round_is_made_of_slices_and_its_length_follows_from_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditor, "SLICE_ITEMS", 1)
+    monkeypatch.setattr(invariant_checks, "SLICE_ITEMS", 1)
     one = trial()
     elapse(one, EVERY_S)
     assert one.partition.auditor.rounds == 0
@@ -108,7 +108,7 @@ def test_a_round_is_made_of_slices_and_its_length_follows_from_what_there_is(mon
 
 def test_what_changes_between_two_slices_is_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is looked at first, and whatever comes, goes or is resized meanwhile."""
-    monkeypatch.setattr(auditor, "SLICE_ITEMS", 1)
+    monkeypatch.setattr(invariant_checks, "SLICE_ITEMS", 1)
     one = trial()
     one.now += EVERY_S
     changes = [
@@ -131,7 +131,7 @@ def test_what_changes_between_two_slices_is_no_drift(monkeypatch: pytest.MonkeyP
 
 
 def test_what_changed_during_a_round_is_looked_at_in_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditor, "SLICE_ITEMS", 1)
+    monkeypatch.setattr(invariant_checks, "SLICE_ITEMS", 1)
     one = trial()
     elapse(one, EVERY_S + SLICE_EVERY_S)
     one.does(released("app-2 b2")).waits(10 * EVERY_S)
@@ -139,7 +139,7 @@ def test_what_changed_during_a_round_is_looked_at_in_another_one(monkeypatch: py
 
 
 def test_one_round_tells_of_some_drifts_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditor, "TOLD_MAX", 2)
+    monkeypatch.setattr(invariant_checks, "TOLD_MAX", 2)
     one = trial()
     for problem in ("application app-1 pending", "application app-2 allocated", "node n1 available"):
         DRIFTS[problem](one)

@@ -22,15 +22,8 @@ from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Key, Order
-from partition_worker.engine.queues.queue import (
-    Queue,
-    descending_shares,
-    has_opening,
-    has_room,
-    path_key,
-    queue_key,
-    refresh_fair_maximum,
-)
+from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.queue import Queue, has_opening, has_room
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.unschedulable_asks import ClosedBuckets, ParkedQueues, UnschedulableAsks, Wait, WaitBucket
 from partition_worker.engine.user_limits import UsageAccount
