@@ -30,7 +30,9 @@ from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.rm_channel import RMChannel, build_messages, collect_ignored_releases, select_parts
 
 IGNORED_WARNING_S: Final = 60.0
-"""Minimum seconds between two warnings about releases that had no effect; those in between are only counted."""
+"""Minimum seconds between two warnings of the same kind about commands without effect; releases in between are only
+counted.
+"""
 
 POISON_SHOWN_S: Final = 3600.0
 """Seconds for which the health check fails because of a quarantined message."""
@@ -86,6 +88,7 @@ class PartitionHost:
         self.releases_ignored = 0
         """Releases without an effect since the process started."""
         self._warn_ignored_at = -NEVER
+        self._warn_mistake_at = -NEVER
         """Unix seconds from which the next release without an effect is logged."""
         self.poisons = 0
         """Messages that were quarantined (`poison_messages.py`) since the process started."""
@@ -153,6 +156,8 @@ class PartitionHost:
         for effect in effects:
             if isinstance(effect.part, LogLine | IgnoredRelease):
                 (self.announcements if effect.part.for_operators else self.notes).append(effect.part.text)
+                if isinstance(effect.part, LogLine) and effect.part.is_warning:
+                    self._warn_of_mistake(effect.part.text)
         if self.partition is not None:
             complaints = self.partition.nodes.predicates.complaints
             self.warnings += complaints
@@ -160,6 +165,13 @@ class PartitionHost:
             if happenings := self.partition.drain_events():
                 self.events.append_events(happenings, self.partition.now)
         return effects
+
+    def _warn_of_mistake(self, text: str) -> None:
+        """Log a mistake of the RM, with at most one warning every IGNORED_WARNING_S."""
+        assert self.partition is not None
+        if self.partition.now >= self._warn_mistake_at:
+            self._warn_mistake_at = self.partition.now + IGNORED_WARNING_S
+            self.warnings.append(f"{self.channel.rm}: {text}")
 
     def request_lookups(self) -> list[Outgoing]:
         """Request again the group lookups that a former process has not finished."""

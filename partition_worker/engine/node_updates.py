@@ -18,7 +18,7 @@ NODES_MAX: Final = 100_000
 
 
 def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
-    """Process each node. Created nodes are accepted or rejected; an action on an unknown node is only logged."""
+    """Process each node. Created nodes are accepted or rejected; an action on an unknown node is a logged warning."""
     total = state.nodes.total
     for info in request.nodes:
         if info.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN):
@@ -26,7 +26,7 @@ def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
             continue
         node = state.nodes.get(info.node_id)
         if node is None:
-            state.log_debug(f"node {info.node_id}: unknown, action {info.action} has no effect")
+            state.log_warning(f"node {info.node_id}: unknown, action {info.action} has no effect")
             continue
         if info.action == rm_messages.NODE_UPDATE:
             _resize(state, node, info.schedulable_resource)

@@ -137,6 +137,8 @@ class LogLine(NamedTuple):
     text: str
     for_operators: bool = False
     """Whether operators should see it: a change that a person made, or its consequence."""
+    is_warning: bool = False
+    """Whether it is a probable mistake of the RM, of which the RM receives no result."""
 
 
 class IgnoredRelease(NamedTuple):
@@ -449,6 +451,10 @@ class PartitionState:
     def log_debug(self, text: str) -> None:
         """Log that an input had no effect."""
         self.emit(LogLine(text))
+
+    def log_warning(self, text: str) -> None:
+        """Log a probable mistake of the RM, of which the RM receives no result."""
+        self.emit(LogLine(text, is_warning=True))
 
     def log_info(self, text: str) -> None:
         """Log a line for operators."""

@@ -16,6 +16,7 @@ from common.control_messages import (
 )
 from common.query_messages import Answer, Query
 from common.rm_messages import (
+    NODE_DRAIN,
     RELEASES_IGNORED_MAX,
     AcceptedApplication,
     AcceptedNode,
@@ -88,6 +89,14 @@ def test_ignored_releases_are_one_warning_a_minute() -> None:
     later = arrives(BROKER, released("k2"), partition=PARTITION, seq=bench.seq)
     bench.worker.handle(later, NOW + IGNORED_WARNING_S)
     assert bench.worker.host.warnings[1].endswith("(releases without effect since this process started: 6)")
+
+
+def test_actions_on_unknown_nodes_are_one_warning_a_minute() -> None:
+    bench = Bench()
+    bench.furnish()
+    for name in ("n8", "n9"):
+        bench.tell(NodeRequest(nodes=[NodeInfo(node_id=name, action=NODE_DRAIN)]))
+    assert bench.worker.host.warnings == ["rm-1: node n8: unknown, action 3 has no effect"]
 
 
 # Configuration ------------------------------------------------------------------------------------------------------
