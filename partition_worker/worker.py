@@ -298,8 +298,8 @@ class Worker:
     def _resume(self, header: Header, repeat: Repeat) -> list[Outgoing]:
         """The RM has resumed: compare what both sides have received, and retransmit the rest."""
         channel = self.host.channel
-        if header.session != channel.session:
-            return []
+        if header.session != channel.session or header.life > channel.life:
+            return []  # the journal is from an earlier generation: the broker starts the partition in the present one
         self._resumed_in_vain += self._command_missing
         self._command_missing = False
         problem = channel.find_loss(header, repeat.acknowledged)

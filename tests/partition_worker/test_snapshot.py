@@ -340,6 +340,16 @@ def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
     assert decode_body(Append, sends[0].body).first == desk.disk.steps[-1].number + 1
 
 
+def test_a_journal_of_an_earlier_generation_stays_suspended(desk: Desk) -> None:
+    """The RM resumes in a later generation: decisions on the older journal would reuse numbers of other messages."""
+    busy(desk)
+    after = desk.recovered()
+    assert after.handle(arrives(BROKER, Repeat(), ack=5, life=3), desk.now) == []
+    assert after.host.channel.suspended
+    after.tick(desk.now + 100)
+    assert after.host.channel.outbox.last == desk.worker.host.channel.outbox.last
+
+
 def test_other_words_than_were_told_are_not_accepted(desk: Desk) -> None:
     busy(desk)
     told = next(index for index, step in enumerate(desk.disk.steps) if step.told)
