@@ -1,8 +1,7 @@
 """Prose linter: banned words in docs, docstrings, comments and texts, and banned names.
 
-`python -m tests.prose PATH...` lists the findings below some paths. Without a path it fails if a package has more
-findings than `FINDINGS_MAX` allows, as `make check` does. A package in that table is not rewritten yet; its number may
-only fall, and every other file must be free of findings.
+`python -m tests.prose PATH...` lists the findings below some paths, and without a path all of them. It fails if there
+is any, as `make check` does.
 """
 
 import ast
@@ -10,27 +9,12 @@ import io
 import re
 import sys
 import tokenize
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.size import PACKAGES, ROOT, Function, SourceFile, source_files
-
-FINDINGS_MAX: Final[dict[str, int]] = {
-    "benchmarks": 105,
-    "broker": 26,
-    "common": 343,
-    "deploy": 144,
-    "docs": 318,
-    "examples": 6,
-    "partition_worker": 545,
-    "rmproxy": 12,
-    "webservice": 109,
-    "yunishard": 232,
-}
-"""Top-level directory (or file) to the number of findings that it still has."""
 
 NAME_THE_ACTOR: Final = "name the actor: the proxy, the RM, the caller, an operator"
 NO_PERSON: Final = "a process is no person: it receives, sends, holds, reports, detects, stores"
@@ -168,29 +152,11 @@ def all_findings() -> list[Finding]:
     return found + [finding for page in pages for finding in check_markdown(page)]
 
 
-def area_of(finding: Finding) -> str:
-    """The top-level directory or file of a finding: a key of `FINDINGS_MAX`."""
-    return finding.file.split("/")[0]
-
-
-def excesses(findings: Iterable[Finding]) -> list[str]:
-    """Findings in areas that have more of them than `FINDINGS_MAX` allows."""
-    findings = sorted(findings, key=lambda finding: (finding.file, finding.line))
-    counts = Counter(map(area_of, findings))
-    over = {area for area, count in counts.items() if count > FINDINGS_MAX.get(area, 0)}
-    summary = [f"{area}: {counts[area]} findings, at most {FINDINGS_MAX.get(area, 0)}" for area in sorted(over)]
-    return [*(str(finding) for finding in findings if area_of(finding) in over), *summary]
-
-
 def main(paths: list[str]) -> int:
-    """Print the findings below the given paths, or without paths those that exceed `FINDINGS_MAX`."""
-    found = all_findings()
-    if paths:
-        lines = [str(finding) for finding in found if any(finding.file.startswith(path) for path in paths)]
-    else:
-        lines = excesses(found)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return 1 if lines else 0
+    """Print the findings below the given paths, or all of them; 1 if there is any."""
+    found = [one for one in all_findings() if not paths or any(one.file.startswith(path) for path in paths)]
+    sys.stdout.write("".join(f"{finding}\n" for finding in found))
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
