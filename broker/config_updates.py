@@ -119,6 +119,7 @@ def _describe(session: RmSession, author: str = "") -> ConfigurationUpdated:
         partitions=list(map(usual_name, session.configs)),
         lives=session.list_generations(session.configs),
         author=author,
+        configuration_number=session.rollout,
     )
 
 

@@ -141,6 +141,7 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
             partitions=list(map(usual_name, names)),
             checksum="" if partition else self.checksum,
             lives=self.list_generations(names),
+            configuration_number=0 if partition else self.rollout,
         )
         return self.build_message(message, ref=ref, partition=partition)
 

@@ -457,6 +457,10 @@ class Resume(Call, frozen=True):
     """Partition to the number of the last command that the core has acknowledged in that generation; the RM no longer
     keeps it. A partition that has fewer lost its state (`PartitionRestarted`). Partitions left out have none.
     """
+    configuration_number: int = 0
+    """The highest number of a configuration that the RM has received in this session, 0 if none. A core with a lower
+    one lost its latest state: it refuses with `unknown-session`.
+    """
 
 
 class Leave(Call, frozen=True):
@@ -488,6 +492,8 @@ class Registered(Reply, frozen=True):
     """The window of each lane: messages that may be in flight without acknowledgement."""
     window_bytes: int = 0
     """The same in bytes of bodies. While fewer are in flight, one more message of any size may follow."""
+    configuration_number: int = 0
+    """Number of the configuration in force. It grows with each change; `Resume` repeats it."""
 
 
 class ConfigurationUpdated(Reply, frozen=True):
@@ -500,6 +506,8 @@ class ConfigurationUpdated(Reply, frozen=True):
     """Partition to its generation where that is not the first: removing and adding a partition starts a new one."""
     author: str = ""
     """The author of the change; empty for the RM itself."""
+    configuration_number: int = 0
+    """As in `Registered`."""
 
 
 class ResumeWanted(Reply, frozen=True):

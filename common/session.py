@@ -262,6 +262,8 @@ class Session:
         self._lanes: dict[str, _Lanes] = {}
         self._last_call = ""
         """Reference of the latest call that determines the state, or that resumes one partition."""
+        self._configuration_number = 0
+        """Of the latest configuration that the core has reported."""
         self._changes: set[str] = set()
         """References of configuration changes without an answer; refusing one does not refuse the session."""
 
@@ -289,6 +291,7 @@ class Session:
             received={name: one.inbox.last for name, one in lanes.items()},
             lives={name: one.announced for name, one in lanes.items() if one.announced},
             acknowledged={name: one.outbox.acknowledged for name, one in lanes.items() if one.outbox.acknowledged},
+            configuration_number=self._configuration_number,
         )
         return self._call(request, ref, partition=partition if is_single else "")
 
@@ -416,6 +419,7 @@ class Session:
             for lanes in self._lanes.values():
                 lanes.outbox.window = self._window
         if isinstance(message, Registered | ConfigurationUpdated):
+            self._configuration_number = message.configuration_number
             known, self.partitions = self.partitions, tuple(message.partitions)
             may_be_new = isinstance(message, ConfigurationUpdated) or before == "registering"
             for partition in message.partitions:

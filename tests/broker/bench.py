@@ -247,12 +247,10 @@ class BrokerBench:
         return text
 
 
-def joined(partitions: list[str], config: str = ONE_QUEUE, **lives: int) -> Registered:
-    """What the broker says to an RM that is in."""
+def joined(partitions: list[str], config: str = ONE_QUEUE, number: int = 1, **lives: int) -> Registered:
+    """The confirmation of a registration or resumption."""
     return Registered(
-        partitions=partitions,
-        checksum=compute_checksum(config),
-        lives=lives,
+        partitions=partitions, checksum=compute_checksum(config), lives=lives, configuration_number=number
     )
 
 

@@ -61,7 +61,9 @@ def test_a_partition_that_comes_gets_a_worker_before_anybody_commits() -> None:
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION),
         sent(GPU, CommitConfig(rollout=2), partition=GPU, life=1),
     ]
-    told = ConfigurationUpdated(checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
+    told = ConfigurationUpdated(
+        checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1}, configuration_number=2
+    )
     assert answer == sent(PROXY, told, ref="update")
     assert question(bench, GPU) == [(GPU, "Query")]
 
@@ -121,7 +123,11 @@ def test_a_partition_that_goes_is_taken_down_once_all_others_have_committed() ->
     assert commit.header.kind == "CommitConfig"
     assert retire == RETIRE
     assert news([answer]) == [
-        (PROXY, "update", ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION]))
+        (
+            PROXY,
+            "update",
+            ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION], configuration_number=2),
+        )
     ]
     assert "partition rm-1_gpu is no longer configured and is taken down" in bench.broker.state.notes
     assert question(bench, GPU) == [(WEB, "Answer")]
@@ -202,7 +208,7 @@ def test_a_worker_without_the_lease_or_of_a_partition_that_stays_ends_nothing() 
 def test_an_rm_that_resumes_hears_from_it_again() -> None:
     bench = shrunk()
     assert bench.hear(PROXY, Resume(received={GPU: 2}), ref="again") == [
-        sent(PROXY, joined([PARTITION]), ref="again"),
+        sent(PROXY, joined([PARTITION], number=2), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION),
         sent(GPU, Repeat(), partition=GPU, ack=2),
     ]

@@ -382,7 +382,9 @@ def test_one_that_restarted_goes_on_with_the_old_when_the_change_is_refused_and_
     assert bench.broker.registry.sessions[RM].generations == {PARTITION: 1}
 
 
-UPDATED = ConfigurationUpdated(checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
+UPDATED = ConfigurationUpdated(
+    checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1}, configuration_number=2
+)
 
 
 def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() -> None:
@@ -393,7 +395,7 @@ def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() ->
 
 
 def test_an_rm_that_asked_for_what_it_has_is_answered_at_once() -> None:
-    told = ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION])
+    told = ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION], configuration_number=1)
     assert registered().update(ONE_QUEUE) == [sent(PROXY, told, ref="update")]
 
 

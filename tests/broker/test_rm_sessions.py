@@ -11,7 +11,7 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.state import WARNINGS_LOGGED_MAX, BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings
-from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager
+from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import GPU, PATIENT, PROXY, BrokerBench, answers, is_prepare, joined, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions
@@ -279,6 +279,16 @@ def test_an_rm_that_knows_a_later_life_than_the_record_has_to_register_anew() ->
     assert bench.broker.state.warnings == [
         "RM rm-1 has to register again: its record has gone back to an earlier state"
     ]
+
+
+def test_an_rm_that_knows_a_later_configuration_than_the_record_has_to_register_again() -> None:
+    """The older record has a partition again that the RM saw removed."""
+    bench = registered()
+    [refused] = said(bench.hear(PROXY, Resume(received={PARTITION: 3}, configuration_number=2), ref="again"))
+    reason = "the core's record of RM 'rm-1' is older than this session's last state, register again"
+    assert refused == Refused(code="unknown-session", reason=reason)
+    resumed = bench.hear(PROXY, Resume(received={PARTITION: 3}, configuration_number=1), ref="again")
+    assert kinds(resumed)[0] == (PROXY, "Registered")
 
 
 def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older() -> None:

@@ -390,7 +390,7 @@ def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_p
     assert bench.register(session=NEXT, proxy="rmproxy-2") == [
         sent(PROXY, Refused(code="superseded", reason="RM 'rm-1' registered again elsewhere")),
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION, session=NEXT),
-        sent("rmproxy-2", joined([PARTITION]), session=NEXT, ref="call"),
+        sent("rmproxy-2", joined([PARTITION], number=2), session=NEXT, ref="call"),
     ]
     [refusal] = said(bench.hear(PROXY, NodeRequest(), partition=PARTITION))
     assert isinstance(refusal, Refused)

@@ -212,6 +212,14 @@ def test_a_resumption_says_which_commands_were_acknowledged() -> None:
     assert decode_body(Resume, session.resume().body).acknowledged == {}
 
 
+def test_a_resumption_has_the_number_of_the_latest_configuration() -> None:
+    session = opened()
+    assert decode_body(Resume, session.resume().body).configuration_number == 0  # of a core that has no numbers
+    told(session, Registered(partitions=[PARTITION, GPU], configuration_number=4))
+    told(session, ConfigurationUpdated(checksum="", partitions=[PARTITION], configuration_number=7))
+    assert decode_body(Resume, session.resume().body).configuration_number == 7
+
+
 def test_an_unknown_session_cannot_be_resumed() -> None:
     session = opened()
     session.resume()
