@@ -14,7 +14,7 @@ The session numbers commands per partition, drops duplicate news, and determines
 The SDK runs it over ZeroMQ, the proxy's gRPC port runs it in-process. Not here: waiting, reconnecting, callbacks.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -213,6 +213,12 @@ OTHER_PARTITIONS_MAX: Final = 256
 """Partitions without a place in the RM's configuration whose numbers are kept: a removed partition sends its last news,
 and commands to it may not be refused yet. Beyond it the oldest is dropped."""
 
+FAULTS_MAX: Final = 3
+"""Resumptions because of missing or unreadable messages of one partition; at one more the session ends."""
+
+RETRIABLE: Final = frozenset({"busy", "flood"})
+"""Codes of refusals after which the same call can be repeated later."""
+
 _TRANSITIONS: Final[dict[SessionState, dict[str, SessionState]]] = {
     "registering": {"Registered": "open", "Refused": "refused"},
     "open": {"Goodbye": "away"},
@@ -264,6 +270,8 @@ class Session:
         """Reference of the latest call that determines the state, or that resumes one partition."""
         self._configuration_number = 0
         """Of the latest configuration that the core has reported."""
+        self._fault_counts: Counter[str] = Counter()
+        """Missing or unreadable messages by partition since its last good one; "" for those about the session."""
         self._changes: set[str] = set()
         """References of configuration changes without an answer; refusing one does not refuse the session."""
 
@@ -378,9 +386,21 @@ class Session:
         if kind is None or header.session != self.session:
             return None  # of a newer core, or of an earlier session
         message = decode_body(kind, body)
+        accepted: News | Reply | None = None
         if isinstance(message, Reply):
-            return self._receive_reply(header, message)
-        return self._receive_news(header, message) if isinstance(message, News) else None
+            accepted = self._receive_reply(header, message)
+        elif isinstance(message, News):
+            accepted = self._receive_news(header, message)
+        if (accepted or isinstance(message, Heartbeat)) and not isinstance(message, Registered):
+            self._fault_counts.pop(header.partition, None)
+        return accepted
+
+    def count_fault(self, partition: str) -> bool:
+        """Count a missing or unreadable message of a partition, or about the session, unless a resumption is in
+        progress; return whether there were too many, so that a further resumption would not help.
+        """
+        self._fault_counts[partition] += self.is_open(partition)
+        return self._fault_counts[partition] > FAULTS_MAX
 
     def receive_acknowledgement(self, header: Header) -> bool:
         """Process only the acknowledgement of a message; return whether it made room for updates."""
@@ -400,7 +420,7 @@ class Session:
             if isinstance(message, Registered):
                 self._adopt(partition, message.lives.get(partition, 0), is_new=False)
             else:
-                self.state = "refused"  # all have to resume
+                self.state = "away"  # the caller resumes all
             return message
         if isinstance(message, Registered) and header.partition:
             return None  # for a partition that resumed alone; meanwhile all resume

@@ -23,7 +23,7 @@ from common import rm_messages
 from common.control_messages import ManagerAway
 from common.messages import Command, Header, Message
 from common.query_messages import Answer, Query
-from common.session import EncodedMessage, Session, split_by_partition
+from common.session import RETRIABLE, EncodedMessage, Session, split_by_partition
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
 from rmproxy.grpc_status import Status, StatusError, StatusKind, make_refusal_status
@@ -43,15 +43,6 @@ ACKNOWLEDGE_S: Final = 0.01
 
 RESUME_RETRY_S: Final = 1.0
 """Pause before another attempt to resume, where the core was too busy to answer."""
-
-_RETRIABLE: Final = frozenset({"busy", "flood", "window"})
-"""Refusals after which the same call can be repeated later."""
-
-FAULTS_MAX: Final = 3
-"""Resumptions because of unreadable or missing messages of one partition; at one more the session ends."""
-
-_RECOVERABLE: Final = frozenset({"gap", "unknown-session"})
-"""Refusals of an update after which a resumption recovers, or shows that the session is lost."""
 
 
 class SessionLostError(Exception):
@@ -87,8 +78,6 @@ class GrpcRm:
         self._away = False
         self._retry: asyncio.TimerHandle | None = None
         """Set while an attempt to resume is scheduled."""
-        self._fault_counts: dict[str, int] = {}
-        """Partition to the number of its unreadable or missing messages since the last good one."""
         self._calls = 0
         self._pending_answers: dict[str, asyncio.Future[Message]] = {}
         """Calls and queries without an answer, by reference."""
@@ -167,15 +156,13 @@ class GrpcRm:
             if header.kind == Answer.__name__:
                 self._settle(header.ref, decode_body(Answer, body))
                 return
-            message = self.session.receive(header, body)
+            before, message = self.session.state, self.session.receive(header, body)
         except WireError as error:
             if header.kind == Answer.__name__:
                 self._settle(header.ref, rm_messages.Refused(code="malformed", reason=str(error)))
             else:
                 self._recover(header.partition, error)
             return
-        if message is not None and not isinstance(message, rm_messages.Registered):
-            self._fault_counts.pop(header.partition, None)
         self._room.set()
         self._schedule_acknowledgement()
         answered = message is not None and self._settle(header.ref, message)
@@ -203,6 +190,8 @@ class GrpcRm:
             case rm_messages.PartitionRestarted(reason=reason):
                 suffix = f": {reason}" if reason else ""
                 raise SessionLostError(f"partition {header.partition} was restarted and lost its state{suffix}")
+            case rm_messages.Refused() if before == "open" and self.session.state == "away":
+                self._resume()  # the core refused to resume one partition alone
             case rm_messages.Refused() if header.ref and self.session.state != "refused":
                 return  # the caller does not wait any more
             case rm_messages.Refused():
@@ -212,12 +201,10 @@ class GrpcRm:
 
     def _recover(self, partition: str, error: WireError) -> None:
         """Resume after a missing or unreadable message, at most FAULTS_MAX times."""
-        if not self.session.is_open(partition):
-            return  # a resumption is in progress
-        self._fault_counts[partition] = self._fault_counts.get(partition, 0) + 1
-        if self._fault_counts[partition] > FAULTS_MAX:
+        if self.session.count_fault(partition):
             raise SessionLostError(f"partition {partition} sends messages that cannot be used: {error}")
-        self._resume(partition)
+        if self.session.is_open(partition):
+            self._resume(partition)
 
     def _settle(self, ref: str, message: Message) -> bool:
         """Pass an answer to the caller that waits for it; return whether one does."""
@@ -240,10 +227,10 @@ class GrpcRm:
         """Handle the refusal of a registration, a resumption or an update."""
         if not self.answered.is_set():
             self.end_registration(make_refusal_status(refused.code, refused.reason))
-        elif refused.code in _RETRIABLE:
+        elif refused.code in RETRIABLE or refused.code == "window":
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume)
-        elif refused.seq and refused.code in _RECOVERABLE:
+        elif refused.seq and refused.code in ("gap", "unknown-session"):
             if self.session.is_open(header.partition):
                 self._resume(header.partition if refused.code == "gap" else "")
         elif refused.code == "poison":

@@ -19,6 +19,7 @@ from common.messages import Command, Header
 from common.rm_messages import add_counts, count_reported
 from common.session import (
     ACK_EVERY_MESSAGES,
+    RETRIABLE,
     WINDOW_MESSAGES,
     EncodedMessage,
     Session,
@@ -200,9 +201,6 @@ READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
 """Size of the buffer, in messages, at which reading stops. While a caller waits, reading continues: the answer may be
 behind buffered messages, and the windows of the core's partitions bound the buffer in any case."""
 
-FAULTS_MAX: Final = 3
-"""Resumptions because of missing or unreadable messages of one partition; at one more the session ends."""
-
 _BUFFERED: Final = (
     *("NodeResponse", "ApplicationResponse", "AllocationResponse"),
     *("EventResponse", "SchedulingStateResponse", "SyncDone"),
@@ -211,9 +209,6 @@ _BUFFERED: Final = (
 
 _SESSION_ENDS: Final = frozenset({"superseded", "forbidden"})
 """Refusals that end the session: another session replaced this one, or the key may not be used for this RM any more."""
-
-_RETRIABLE: Final = frozenset({"busy", "flood"})
-"""Refusals after which the same call can be repeated later."""
 
 
 class ClientSession:
@@ -243,8 +238,6 @@ class ClientSession:
         self._outgoing: list[EncodedMessage] = []
         self._buffer: deque[Result | tuple[Header, bytes]] = deque()
         """Everything that the program has not taken: undecoded messages of the kinds in `_BUFFERED`, and results."""
-        self._fault_counts: dict[str, int] = {}
-        """Partition to the number of its unreadable or missing messages since the last good one."""
         self._unacknowledged = 0
         """Results taken since the last acknowledgement."""
         self._is_window_closed = False
@@ -372,7 +365,6 @@ class ClientSession:
     def _handle(self, header: Header, body: bytes) -> None:
         before = self.protocol.state
         message = self.protocol.receive(header, body)
-        self._fault_counts.pop("", None)
         match message:
             case rm_messages.Registered() if header.partition:
                 self._outgoing += self.protocol.retransmissions(header.partition)
@@ -413,7 +405,6 @@ class ClientSession:
             ):  # not numbered, so it may be dropped
                 self._buffer.append(complete_result(Result(header.partition, message)))
             case rm_messages.PartitionRestarted():
-                self._fault_counts.pop(header.partition, None)
                 self._syncs.fail(header.partition, "the partition lost its state meanwhile, report everything again")
                 self._buffer = deque(item for item in self._buffer if _partition_of(item) != header.partition)
                 self._buffer.append(Result(header.partition, message))
@@ -423,8 +414,10 @@ class ClientSession:
     def _handle_refusal(self, header: Header, refused: rm_messages.Refused, before: SessionState) -> None:
         """Handle the refusal of a registration, resumption or leave, of a configuration, or of an update."""
         code, is_open = refused.code, self.protocol.is_open(header.partition)
-        if self.protocol.state == "refused":
-            if code in _RETRIABLE:
+        if before == "open" and self.protocol.state == "away":
+            self.resume()  # the core refused to resume one partition alone
+        elif self.protocol.state == "refused":
+            if code in RETRIABLE:
                 self.pause_s, self.pause_reason = 0.0, refused.reason
             elif before == "registering":
                 self.end(RegistrationRefused(refused.reason))
@@ -442,7 +435,7 @@ class ClientSession:
             self._is_window_closed = True
             if not self._buffer:
                 self.resume()  # all results are acknowledged
-        elif is_open and code not in _RETRIABLE:
+        elif is_open and code not in RETRIABLE:
             self._buffer.append(complete_result(Result(header.partition, refused)))
 
     def _drop_undecoded(self, partition: str = "") -> None:
@@ -463,17 +456,13 @@ class ClientSession:
             return None
         if not isinstance(news, Update):
             return None  # a duplicate, or a `SyncDone`
-        self._fault_counts.pop(header.partition, None)
         return complete_result(Result(header.partition, news))
 
     def _recover(self, partition: str, error: WireError) -> None:
         """Resume after a missing or unreadable message, at most FAULTS_MAX times."""
-        if not self.protocol.is_open(partition):
-            return  # a resumption is in progress
-        self._fault_counts[partition] = self._fault_counts.get(partition, 0) + 1
-        if self._fault_counts[partition] > FAULTS_MAX:
+        if self.protocol.count_fault(partition):
             self.end(self._session_lost(f"the core sends messages that cannot be used: {error}"))
-        else:
+        elif self.protocol.is_open(partition):
             self.resume(partition)
 
     def _session_lost(self, reason: str) -> SessionLost:

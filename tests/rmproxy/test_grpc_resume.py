@@ -11,8 +11,9 @@ import pytest
 
 from common.messages import Header
 from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
+from common.session import FAULTS_MAX
 from common.wire import Outgoing
-from rmproxy.grpc_manager import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
+from rmproxy.grpc_manager import RESPONSES_QUEUED_BYTES_MAX
 from rmproxy.grpc_status import RETRY_METADATA
 from tests.rmproxy.world import (
     BOUND,
