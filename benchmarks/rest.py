@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 from benchmarks.systems import system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
-from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node, release
 
 BATCH: Final = 500
 """Items of an update while the cluster is built."""

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.systems import system
 from common.rm_messages import AllocationResponse
-from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node, release
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 NODES: Final = 100

@@ -9,7 +9,7 @@ from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceMana
 from common.wire import Outgoing, decode_body
 from tests.world import World
 from tests.world_rm import CONFIG, RM
-from yunishard.results import Predicate, answer_predicates
+from yunishard.items import Predicate, answer_predicates
 
 
 class Choosy(RM):

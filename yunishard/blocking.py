@@ -18,11 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from yunishard.builders import check_arguments
 from yunishard.client import LEAVE_MAX_S, ResourceManager
 from yunishard.connection import StateDump
 from yunishard.exceptions import Closed, UsageError
-from yunishard.results import Callbacks, Predicate, Result
+from yunishard.items import Callbacks, Predicate, Result, check_arguments
 from yunishard.session import Sync
 
 NO_CALLBACKS: Final = Callbacks()

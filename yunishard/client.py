@@ -28,7 +28,6 @@ from common import rm_messages
 from common.messages import Command
 from common.names import normalise_partition_name
 from common.wire import BODY_BYTES_MAX
-from yunishard.builders import check_arguments, check_command
 from yunishard.connection import SessionDriver, StateDump
 from yunishard.exceptions import (
     AnswerTimeout,
@@ -42,8 +41,8 @@ from yunishard.exceptions import (
     UpdateTooLarge,
     UsageError,
 )
+from yunishard.items import Callbacks, Predicate, Result, Results, check_arguments, check_command
 from yunishard.port_probe import probe
-from yunishard.results import Callbacks, Predicate, Result, Results
 from yunishard.session import ClientSession, Sync
 
 ITEMS_MAX: Final = 10_000

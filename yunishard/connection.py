@@ -18,7 +18,7 @@ from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDum
 from common.session import EncodedMessage
 from common.wire import BODY_BYTES_MAX, NEVER, encode_frames
 from yunishard.exceptions import ConnectFailed, KeyRefused
-from yunishard.results import Result
+from yunishard.items import Result
 from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Liveness
 
 StateDump = Callable[[], str | Awaitable[str]]

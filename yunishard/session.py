@@ -35,7 +35,7 @@ from yunishard.exceptions import (
     ResyncFailed,
     SessionLost,
 )
-from yunishard.results import Predicate, Result, Update, answer_predicates, complete_result
+from yunishard.items import Predicate, Result, Update, answer_predicates, complete_result
 
 
 @dataclass(slots=True)

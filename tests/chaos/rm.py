@@ -11,7 +11,7 @@ from typing import Final, Self
 from common.names import external_name, normalise_partition_name
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
 from tests.chaos.books import Ask, Books
-from yunishard import builders
+from yunishard import items
 from yunishard.client import ResourceManager
 
 NODES: Final = 20
@@ -50,7 +50,7 @@ class ChaosRm:
         rm = await ResourceManager.connect(address, rm_id=rm_id, config=configuration(partitions))
         one = cls(rm, partitions)
         for partition in partitions:
-            nodes = [builders.node(f"{partition}-n{number}", NODE, partition=partition) for number in range(NODES)]
+            nodes = [items.node(f"{partition}-n{number}", NODE, partition=partition) for number in range(NODES)]
             await rm.update_nodes(nodes)
         await one.until(lambda: one._nodes == NODES * len(partitions))
         return one
@@ -69,7 +69,7 @@ class ChaosRm:
         if new:
             self._applications.update(new)
             applications = [
-                builders.application(
+                items.application(
                     name, queue="root.batch", user="chaos", partition=external_name(self.rm_id, partition)
                 )
                 for partition, name in new
@@ -80,7 +80,7 @@ class ChaosRm:
             self.books.asks(one)
         await self._rm.update_allocations(
             allocations=[
-                builders.ask(
+                items.ask(
                     one.key,
                     one.application,
                     {"vcore": f"{one.vcore}m"},
@@ -137,7 +137,7 @@ class ChaosRm:
             asks = [self.books.asked[key] for key in due]
             await self._rm.update_allocations(
                 releases=[
-                    builders.release(one.application, one.key, partition=external_name(self.rm_id, one.partition))
+                    items.release(one.application, one.key, partition=external_name(self.rm_id, one.partition))
                     for one in asks
                 ]
             )

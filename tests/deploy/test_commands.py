@@ -11,10 +11,10 @@ import pytest
 from common.config.model import compute_checksum
 from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.builders import application, node
 from yunishard.cli import main
 from yunishard.client import ResourceManager
 from yunishard.exceptions import ConfigurationRefused
+from yunishard.items import application, node
 
 pytestmark = pytest.mark.processes
 

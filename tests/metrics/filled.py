@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import application, ask, node
+from yunishard.items import application, ask, node
 
 QUEUES: Final = """
 partitions:

@@ -12,8 +12,8 @@ from common.rm_messages import AllocationResponse
 from tests.conformance.rest import Rest
 from tests.processes.placing import QUEUES
 from tests.processes.system import System
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

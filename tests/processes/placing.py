@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from common.rm_messages import AllocationResponse
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 ASKS: Final = 20

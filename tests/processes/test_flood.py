@@ -16,7 +16,7 @@ from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.peer import CONFIG, Peer, connected
 from tests.processes.system import System
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import node
+from yunishard.items import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -20,8 +20,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import application, ask, node
 from yunishard.exceptions import ConfigurationRefused, RegistrationRefused
+from yunishard.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes.system import System
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import application, ask, node, release
+from yunishard.items import application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

@@ -21,9 +21,9 @@ from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, up
 from tests.processes.peer import CONFIG
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import node
 from yunishard.cli import main
 from yunishard.exceptions import KeyRefused, RegistrationRefused, SessionLost
+from yunishard.items import node
 
 pytestmark = pytest.mark.processes
 

@@ -17,9 +17,9 @@ import pytest
 from common.rm_messages import AllocationResponse, PartitionRestarted
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import QUEUES, allocations
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
 from yunishard.exceptions import SessionLost
+from yunishard.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

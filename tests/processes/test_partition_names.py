@@ -14,9 +14,9 @@ import pytest
 
 from common.rm_messages import AllocationResponse
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.builders import application, ask, node
 from yunishard.cli import main
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

@@ -12,8 +12,8 @@ from common.names import PREDICATE_PLUGINS
 from common.rm_messages import AllocationResponse, Refused
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.processes.placing import QUEUES
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 

@@ -6,9 +6,8 @@ import pytest
 
 from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
 from tests.processes.system import System
-from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager
-from yunishard.results import Callbacks
+from yunishard.items import Callbacks, application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -11,8 +11,8 @@ import pytest
 from common.rm_messages import AllocationResponse
 from tests.conformance.rest import Rest
 from tests.processes.system import System
-from yunishard.builders import application, ask, node
 from yunishard.client import ResourceManager
+from yunishard.items import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

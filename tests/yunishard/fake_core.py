@@ -11,7 +11,7 @@ from common.messages import Header, Message
 from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
 from common.wire import decode_body, decode_header, encode_body, encode_frames
 from yunishard.client import ResourceManager
-from yunishard.results import Result
+from yunishard.items import Result
 
 PARTITION: Final = "rm-1_default"
 PATIENCE_S: Final = 30.0

@@ -26,9 +26,8 @@ from common.rm_messages import (
 )
 from tests.yunishard.fake_core import PARTITION, PATIENCE_S, FakeCore, play
 from yunishard.blocking import BlockingResourceManager
-from yunishard.builders import application, ask, node, release
 from yunishard.exceptions import Closed, ConfigurationRefused, RegistrationRefused
-from yunishard.results import Callbacks
+from yunishard.items import Callbacks, application, ask, node, release
 
 ALLOCATION = Allocation(allocation_key="k1", application_id="app", node_id="n1")
 

@@ -32,10 +32,9 @@ from common.rm_messages import (
 from common.session import ACK_EVERY_MESSAGES, FAULTS_MAX, WINDOW_MESSAGES
 from common.wire import encode_body, encode_frames
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
-from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager, _build_allocation_request, split_by_size
 from yunishard.exceptions import Closed, RegistrationRefused, SessionLost, UpdateTooLarge
-from yunishard.results import Callbacks, Result
+from yunishard.items import Callbacks, Result, application, ask, node, release
 from yunishard.session import READ_AHEAD_MESSAGES
 
 # Registration -------------------------------------------------------------------------------------------------------

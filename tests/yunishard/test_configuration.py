@@ -18,7 +18,7 @@ from common.rm_messages import (
 )
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
 from yunishard.exceptions import ConfigurationRefused, OutcomeUnknown, SessionLost
-from yunishard.results import Callbacks, Result
+from yunishard.items import Callbacks, Result
 
 TEXT = "partitions: []"
 OTHERS = ConfigurationUpdated(checksum="C", partitions=["rm-1_a", "rm-1_b"])

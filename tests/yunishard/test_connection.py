@@ -25,11 +25,10 @@ from common.rm_messages import (
 from tests.rmproxy.port import ONE, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken
-from yunishard.builders import node
 from yunishard.client import KEYS_VARIABLE, ResourceManager
 from yunishard.connection import STATE_DUMPS_WAITING_MAX, SessionDriver, StateDump, call_state_dump
 from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
-from yunishard.results import Result
+from yunishard.items import Result, node
 from yunishard.session import READ_AHEAD_MESSAGES, ClientSession
 
 SOON_S = 15.0

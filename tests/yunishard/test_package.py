@@ -11,7 +11,7 @@ import yunishard
 from common.rm_messages import AllocationRelease, AllocationResponse, ApplicationResponse, UpdatedApplication
 from tests.yunishard.fake_core import PARTITION, FakeCore, play
 from yunishard import cli, exceptions
-from yunishard.results import complete_result
+from yunishard.items import complete_result
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -61,7 +61,7 @@ def test_connect_works_with_and_without_await() -> None:
 
 
 def test_connect_checks_its_arguments_at_the_call() -> None:
-    with pytest.raises(TypeError, match=r"connect\(\): rm_id must be text \(str\), got 1 \(int\)"):
+    with pytest.raises(TypeError, match=r"connect\(\): rm_id must be str, got 1 \(int\)"):
         yunishard.connect("tcp://127.0.0.1:9", rm_id=1)  # type: ignore[arg-type] # wrong on purpose
 
 

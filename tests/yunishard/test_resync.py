@@ -7,9 +7,9 @@ import pytest
 
 from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, SyncBegin, SyncDone, SyncEnd
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play, taken
-from yunishard.builders import node
 from yunishard.client import ResourceManager
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost
+from yunishard.items import node
 
 
 async def reports(rm: ResourceManager) -> SyncDone | None:

@@ -41,9 +41,8 @@ from common.rm_messages import (
 )
 from common.session import WINDOW_MESSAGES
 from common.wire import decode_body, encode_body, encode_frames
-from yunishard.builders import application, ask, node, release
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost
-from yunishard.results import Callbacks, Result
+from yunishard.items import Callbacks, Result, application, ask, node, release
 from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Sync, SyncTracker
 
 SESSION = "s1"

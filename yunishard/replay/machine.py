@@ -22,7 +22,7 @@ from typing import Final, Literal
 from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
-from yunishard.builders import application, ask, node, release, removal
+from yunishard.items import application, ask, node, release, removal
 from yunishard.replay.workload import Plan, PlannedJob, Site
 
 NEVER: Final = inf

@@ -22,8 +22,8 @@ from common.rm_messages import (
     RejectedApplication,
     RejectedNode,
 )
+from yunishard.items import Result
 from yunishard.replay.machine import Batch
-from yunishard.results import Result
 
 
 @dataclass

@@ -32,8 +32,7 @@ from common.rm_messages import (
     Verdict,
 )
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play
-from yunishard.builders import node
-from yunishard.results import Callbacks, Predicate, Result, Update, answer_predicates
+from yunishard.items import Callbacks, Predicate, Result, Update, answer_predicates, node
 
 IGNORED = AllocationRelease(allocation_key="k5", message="application a9 is unknown")
 ALLOCATION = Allocation(allocation_key="k1")
