@@ -46,7 +46,7 @@ from common.wire import Incoming, Outgoing, decode_body, decode_header, encode_b
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
-from partition_worker.outbox_barrier import SNAPSHOT_STEPS
+from partition_worker.rm_channel import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
 
 NAME: Final = "rm-1_default"

@@ -22,15 +22,14 @@ from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
 from common.settings import Settings
 from common.text_formats import format_count
-from partition_worker import poison_messages
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
 from partition_worker.journal.database import JournalReader
-from partition_worker.journal.files import Files, JournalDamaged
+from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
-from partition_worker.outbox_barrier import ReplayDiverged
-from partition_worker.snapshot import SnapshotInvalid
+from partition_worker.partition_host import Attempts, identify_message
+from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
 
 REPLAYS_MAX: Final = 4
@@ -57,9 +56,7 @@ class StartedWorker:
     """Duration of the recovery."""
 
 
-def make_worker(
-    settings: Settings, partition: str, epoch: int, attempts: poison_messages.Attempts | None = None
-) -> Worker:
+def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attempts | None = None) -> Worker:
     """Build an empty worker with its plug-ins.
 
     Raises:
@@ -82,15 +79,11 @@ def make_worker(
     )
 
 
-class _ReplayFailed(Exception):
-    """The replay raised an unexpected error, or has ended the worker too often."""
-
-
 async def recover_or_start_empty(
     new_worker: Callable[[], Worker],
     new_journal: Callable[[Worker], Journal],
     files: Files,
-    attempts: poison_messages.Attempts,
+    attempts: Attempts,
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 
@@ -105,7 +98,7 @@ async def recover_or_start_empty(
         except BaseException:
             journal.close()
             raise
-    except (JournalDamaged, ReplayDiverged, SnapshotInvalid, _ReplayFailed) as error:
+    except JournalDamaged as error:
         aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
         _log.error("%s: %s; it was moved to %s, and the partition starts empty", files.partition, problem, aside)
@@ -115,7 +108,7 @@ async def recover_or_start_empty(
     return StartedWorker(worker, new_journal(worker))
 
 
-def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.Attempts) -> StartedWorker:
+def _replay_journal(worker: Worker, journal: Journal, attempts: Attempts) -> StartedWorker:
     started_s = time.monotonic()
     replayed = 0
     with closing(JournalReader(journal.files)) as reader:
@@ -136,11 +129,11 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
         try:
             with gc_tuning.pause_collector():  # the collector would take a tenth of the time
                 worker.recover(snapshot, count_steps())
-        except (JournalDamaged, ReplayDiverged, SnapshotInvalid, OSError, MemoryError, _ReplayFailed):
+        except (JournalDamaged, OSError, MemoryError):
             raise
         except Exception as error:  # a defect, or a journal of another release: it would fail at each start
             _log.exception("%s: the replay failed, in step %d after the snapshot", worker.name, replayed)
-            raise _ReplayFailed(f"its replay failed: {type(error).__name__}: {error}") from error
+            raise JournalDamaged(f"its replay failed: {type(error).__name__}: {error}") from error
         attempts.end_attempt()
     took_s = time.monotonic() - started_s
     if replayed or snapshot is not None:
@@ -150,11 +143,11 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
     return StartedWorker(worker, journal, replayed, took_s)
 
 
-def _begin_attempt(attempts: poison_messages.Attempts, what: str, content: bytes) -> None:
-    """Mark what is replayed next. Raises _ReplayFailed if its replay has ended the worker too often."""
-    identity = poison_messages.identify_message("replay", content)
+def _begin_attempt(attempts: Attempts, what: str, content: bytes) -> None:
+    """Mark what is replayed next. Raises JournalDamaged if its replay has ended the worker too often."""
+    identity = identify_message("replay", content)
     if attempts.count_deaths(identity) >= REPLAYS_MAX:
-        raise _ReplayFailed(f"the replay of {what} ended the worker {REPLAYS_MAX} times")
+        raise JournalDamaged(f"the replay of {what} ended the worker {REPLAYS_MAX} times")
     attempts.begin_attempt(identity)
 
 

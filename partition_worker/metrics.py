@@ -31,8 +31,8 @@ from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import PartitionHost
+from partition_worker.rm_channel import OutboxBarrier
 
 # Cached samples -------------------------------------------------------------------------------------------------------
 

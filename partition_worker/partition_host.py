@@ -8,26 +8,43 @@ change).
 
 The state changes only through messages (`apply`) and time (`advance`). The same messages and times, in the same order,
 lead to the same state and the same outgoing messages, so a journal of them is sufficient for recovery.
+
+A poison message is quarantined: a message that ended the worker twice is rejected instead of handled a third time.
+
+    begin_attempt --> handled --> end_attempt
+         |
+         the process dies --> its successor counts a death for this identity; at ATTEMPTS_MAX it rejects the message
+
+The mark is in a mapped file that survives the process (`open_attempts` in `journal/files.py`), so marking costs no disk
+write. A quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are rejected
+one by one, in numbered messages. Every other quarantined message is answered with the reason.
 """
 
-from collections.abc import Sequence
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from common import control_messages, extra_config, rm_messages
 from common.config.validation import find_build_problems
-from common.journal_messages import SetAside
+from common.journal_messages import SetAside, Step
 from common.messages import Command, Header
 from common.names import BROKER, usual_name
-from common.query_messages import Answer, KillApplication, MoveApplication, Schedule
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from partition_worker import admin_actions
-from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import DEFAULT, Effect, IgnoredRelease, LogLine, Part, Tuning
 from partition_worker.event_ring_buffer import EventRingBuffer
-from partition_worker.rm_channel import RMChannel, build_messages, collect_ignored_releases, select_parts
+from partition_worker.rm_channel import RMChannel, build_messages, select_parts
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 IGNORED_WARNING_S: Final = 60.0
 """Minimum seconds between two warnings of the same kind about commands without effect; releases in between are only
@@ -87,12 +104,11 @@ class PartitionHost:
         self.events = EventRingBuffer("")
         self.releases_ignored = 0
         """Releases without an effect since the process started."""
-        self._warn_ignored_at = -NEVER
-        self._warn_mistake_at = -NEVER
-        """Unix seconds from which the next release without an effect is logged."""
+        self._warn_again_at = dict[str, float]()
+        """By kind of the warning: Unix seconds from which the next one is logged."""
         self.poisons = 0
-        """Messages that were quarantined (`poison_messages.py`) since the process started."""
-        self.poison = ("", 0.0)
+        """Messages that were quarantined since the process started."""
+        self.poison, self._poisoned_at = "", -NEVER
         """The reason of the latest one, and its time in Unix seconds."""
         self.notes: list[str] = []
         self.announcements: list[str] = []
@@ -156,22 +172,21 @@ class PartitionHost:
         for effect in effects:
             if isinstance(effect.part, LogLine | IgnoredRelease):
                 (self.announcements if effect.part.for_operators else self.notes).append(effect.part.text)
-                if isinstance(effect.part, LogLine) and effect.part.is_warning:
-                    self._warn_of_mistake(effect.part.text)
+                if isinstance(effect.part, LogLine) and effect.part.is_warning and self.partition is not None:
+                    self._warn_rarely("mistake", self.partition.now, f": {effect.part.text}")
         if self.partition is not None:
             complaints = self.partition.nodes.predicates.complaints
             self.warnings += complaints
             complaints.clear()
-            if happenings := self.partition.drain_events():
-                self.events.append_events(happenings, self.partition.now)
+            if events := self.partition.drain_events():
+                self.events.append_events(events, self.partition.now)
         return effects
 
-    def _warn_of_mistake(self, text: str) -> None:
-        """Log a mistake of the RM, with at most one warning every IGNORED_WARNING_S."""
-        assert self.partition is not None
-        if self.partition.now >= self._warn_mistake_at:
-            self._warn_mistake_at = self.partition.now + IGNORED_WARNING_S
-            self.warnings.append(f"{self.channel.rm}: {text}")
+    def _warn_rarely(self, kind: str, now: float, text: str) -> None:
+        """Log a warning about the RM, at most one of this kind every IGNORED_WARNING_S."""
+        if now >= self._warn_again_at.get(kind, -NEVER):
+            self._warn_again_at[kind] = now + IGNORED_WARNING_S
+            self.warnings.append(f"{self.channel.rm}{text}")
 
     def request_lookups(self) -> list[Outgoing]:
         """Request again the group lookups that a former process has not finished."""
@@ -186,8 +201,7 @@ class PartitionHost:
         if header.seq:
             self.channel.inbox.record(header.seq)
         try:
-            command = decode_body(rm_messages.NUMBERED[header.kind], incoming.body)
-            check_length(command)
+            command = _decode_command(header.kind, incoming.body)
         except WireError as error:
             return [self.channel.refuse(header, "malformed", str(error)), self.channel.acknowledge()]
         effects = self.record_effects(self.partition.apply(command, now))
@@ -225,13 +239,11 @@ class PartitionHost:
 
     def recent_poison(self, now: float) -> str:
         """The reason of a message that was quarantined within POISON_SHOWN_S; empty if none was."""
-        reason, at = self.poison
-        return reason if now < at + POISON_SHOWN_S else ""
+        return self.poison if now < self._poisoned_at + POISON_SHOWN_S else ""
 
     def note_poison(self, reason: str, now: float) -> None:
         """Count a quarantined message."""
-        self.poisons += 1
-        self.poison = (reason, now)
+        self.poisons, self.poison, self._poisoned_at = self.poisons + 1, reason, now
 
     def _apply_verdicts(self, incoming: Incoming, now: float) -> list[Outgoing]:
         assert self.partition is not None
@@ -248,21 +260,24 @@ class PartitionHost:
         return [*self._send_effects(effects), *self._report_ignored_releases(effects, now)]
 
     def _report_ignored_releases(self, effects: list[Effect], now: float) -> list[Outgoing]:
-        """Report releases that had no effect: to the RM, in the counter, and in the log with at most one warning every
-        IGNORED_WARNING_S.
+        """Report releases that had no effect to the RM, in the counter and in the log.
+
+        The message is not numbered, and so not in the journal: a journal of an earlier release leads to the same
+        numbered messages.
         """
-        message = collect_ignored_releases(effects)
-        if message is None:
+        found = select_parts(effects, IgnoredRelease)
+        if not found:
             return []
-        self.releases_ignored += len(message.ignored) + message.more
-        if now >= self._warn_ignored_at:
-            self._warn_ignored_at = now + IGNORED_WARNING_S
-            first = message.ignored[0]
-            key = repr(first.allocation_key) if first.allocation_key else "everything"
-            self.warnings.append(
-                f"{self.channel.rm} sent a release of {key} of application {first.application_id!r} that had no "
-                f"effect: {first.message} (releases without effect since this process started: {self.releases_ignored})"
-            )
+        self.releases_ignored += len(found)
+        first = found[0].release
+        key = repr(first.allocation_key) if first.allocation_key else "everything"
+        text = (
+            f" sent a release of {key} of application {first.application_id!r} that had no effect: {found[0].reason} "
+            f"(releases without effect since this process started: {self.releases_ignored})"
+        )
+        self._warn_rarely("release", now, text)
+        listed = [replace(one.release, message=one.reason) for one in found[: rm_messages.RELEASES_IGNORED_MAX]]
+        message = rm_messages.ReleasesIgnored(ignored=listed, more=len(found) - len(listed))
         return [self.channel.send_unnumbered(message)]
 
     def _send_effects(self, effects: list[Effect]) -> list[Outgoing]:
@@ -336,27 +351,19 @@ class PartitionHost:
 
     def _act(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Carry out an administrator's request; the RM is informed before the administrator is answered."""
-        partition, rm, body = self.partition, self.channel.rm, incoming.body
-        assert partition is not None
-        try:
-            match incoming.header.kind:
-                case "KillApplication":
-                    kill = decode_body(KillApplication, body)
-                    answer, effects = admin_actions.kill_application(partition, rm, kill, now)
-                case "MoveApplication":
-                    move = decode_body(MoveApplication, body)
-                    answer, effects = admin_actions.move_application(partition, rm, move, now)
-                case _:
-                    wanted = decode_body(Schedule, body)
-                    answer, effects = admin_actions.make_decisions(partition, rm, wanted, now, manual=self.manual)
-        except NotDone as refusal:
-            answer, effects = Answer(status=refusal.status, body=refusal.reason.encode()), []
+        assert self.partition is not None
+        answer, effects = admin_actions.act(self.partition, self.channel.rm, incoming, now, manual=self.manual)
         header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
         return [*self._send_effects(effects), make_outgoing(BROKER, answer, header)]
 
 
-def check_length(command: Command) -> None:
-    """Raise WireError for an update with too many items."""
+def _decode_command(kind: str, body: bytes) -> Command:
+    """Decode a command of the RM.
+
+    Raises:
+        WireError: it is malformed, or has too many items.
+    """
+    command = decode_body(rm_messages.NUMBERED[kind], body)
     match command:
         case rm_messages.NodeRequest(nodes=nodes):
             items = len(nodes)
@@ -365,6 +372,150 @@ def check_length(command: Command) -> None:
         case rm_messages.AllocationRequest(allocations=allocations, releases=releases):
             items = len(allocations) + len(releases.allocations_to_release)
         case _:
-            return
+            return command
     if items > rm_messages.UPDATE_ITEMS_MAX:
         raise WireError(f"{items} items in one update, at most {rm_messages.UPDATE_ITEMS_MAX} are taken: send several")
+    return command
+
+
+# Poison messages ------------------------------------------------------------------------------------------------------
+
+ATTEMPTS_MAX: Final = 2
+"""Times that handling a message may end the worker. The next time the message is quarantined."""
+
+_IDENTITY: Final = struct.Struct("<IIQ")
+_IDENTITY_BYTES: Final = 16
+
+MAGIC: Final = b"YSHATT01"
+ENTRIES_MAX: Final = 16
+"""Messages whose deaths are counted; the one that ended a worker longest ago is dropped first."""
+
+PAGE_BYTES: Final = 4096
+"""Size of the page of `Attempts`."""
+
+_BUSY: Final = len(MAGIC)
+_CURRENT: Final = slice(16, 16 + _IDENTITY_BYTES)
+_SUPERVISOR: Final = slice(32, 48)
+_ENTRIES_AT: Final = 64
+_ENTRY: Final = struct.Struct(f"<{_IDENTITY_BYTES}sIId")
+"""The identity and the fields of `Deaths`."""
+
+
+class QuarantinedMessage(Struct, array_like=True, frozen=True):
+    """A quarantined message, to be stored for inspection."""
+
+    reason: str
+    step: Step
+    """The step that the message would have become, with number 0."""
+
+
+class Deaths(NamedTuple):
+    """How often a message ended a worker."""
+
+    alone: int = 0
+    together: int = 0
+    """Together with the supervisor."""
+    at: float = 0.0
+    """Unix seconds of the last time."""
+
+
+class Attempts:
+    """The message in progress, and how often messages ended a worker, in a page of memory.
+
+    With a journal the page is a mapped file, which the next worker reads; else it ends with the process.
+    """
+
+    def __init__(self, deaths: Mapping[bytes, Deaths] | None = None, supervisor: bytes = b"") -> None:
+        """`deaths` are those of earlier workers, by identity; the latest ENTRIES_MAX count."""
+        self._supervisor = supervisor.ljust(_IDENTITY_BYTES, b"\0")
+        self._deaths = dict(sorted((deaths or {}).items(), key=lambda item: -item[1].at)[:ENTRIES_MAX])
+        self._current = b""
+        self.page: bytearray | mmap = bytearray(self._content())
+
+    def begin_attempt(self, identity: bytes) -> None:
+        """Mark the message as being handled."""
+        self.page[_CURRENT] = self._current = identity
+        self.page[_BUSY] = 1
+
+    def end_attempt(self) -> None:
+        """Remove the mark."""
+        self.page[_BUSY] = 0
+        if self._deaths and self._deaths.pop(self._current, None) is not None:
+            self.page[:] = self._content()  # this time the worker survived it
+
+    def count_deaths(self, identity: bytes) -> int:
+        """Return how many workers ended while they handled the message."""
+        ended = self._deaths.get(identity)
+        return 0 if ended is None else ended.alone + ended.together // 2
+
+    def _content(self) -> bytes:
+        header = MAGIC.ljust(_SUPERVISOR.start, b"\0") + self._supervisor
+        entries = b"".join(_ENTRY.pack(identity, *ended) for identity, ended in self._deaths.items())
+        return (header.ljust(_ENTRIES_AT, b"\0") + entries).ljust(PAGE_BYTES, b"\0")
+
+
+def read_page(page: bytes, supervisor: bytes, now: float) -> tuple[dict[bytes, Deaths], bytes]:
+    """Read the page of the former worker: return the messages that ended workers, and the one among them that was in
+    progress (empty if none was), which is counted.
+
+    Raises:
+        ValueError: it is not such a page.
+    """
+    if len(page) != PAGE_BYTES or not page.startswith(MAGIC):
+        raise ValueError("not a page of attempts")
+    found: dict[bytes, Deaths] = {}
+    for number in range(ENTRIES_MAX):
+        identity, *entry = _ENTRY.unpack_from(page, _ENTRIES_AT + number * _ENTRY.size)
+        ended = Deaths(*entry)
+        if ended.alone or ended.together:
+            found[identity] = ended
+    if not page[_BUSY]:
+        return found, b""
+    identity = page[_CURRENT]
+    ended = found.get(identity, Deaths())
+    if page[_SUPERVISOR] == supervisor.ljust(_IDENTITY_BYTES, b"\0"):
+        found[identity] = ended._replace(alone=ended.alone + 1, at=now)
+    else:
+        found[identity] = ended._replace(together=ended.together + 1, at=now)
+    return found, identity
+
+
+def identify_message(kind: str, body: bytes) -> bytes:
+    """Identify a message by its content, and not by time or session, so that it is recognized in a new session, too."""
+    return _IDENTITY.pack(zlib.crc32(kind.encode()), zlib.crc32(body), len(body))
+
+
+def describe_reason(header: Header, body: bytes, partition: str) -> str:
+    """Describe why a message is quarantined, with the RM's name of the partition."""
+    name = usual_name(partition)
+    return (
+        f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
+        "while it was handled: it was quarantined and has no effect"
+    )
+
+
+def build_set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
+    """Build the message that replaces a quarantined command. If `itemized`, it lists the items that the command would
+    have added; for that the command is decoded.
+    """
+    header, body = incoming.header, incoming.body
+    message = SetAside(kind=header.kind, reason=why)
+    command: Command | None = None
+    if itemized:
+        with suppress(WireError):  # a malformed command is refused as a whole
+            command = _decode_command(header.kind, body)
+    match command:
+        case rm_messages.NodeRequest(nodes=nodes):
+            creating = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
+            message = replace(message, nodes=[one.node_id for one in nodes if one.action in creating])
+        case rm_messages.ApplicationRequest(new=new):
+            message = replace(message, applications=[one.application_id for one in new])
+        case rm_messages.AllocationRequest(allocations=asks):
+            rejected = [
+                rm_messages.RejectedAllocation(
+                    allocation_key=one.allocation_key, application_id=one.application_id, reason=why
+                )
+                for one in asks
+            ]
+            message = replace(message, allocations=rejected)
+    return Incoming(incoming.source, replace(header, kind=SetAside.__name__), encode_body(message))

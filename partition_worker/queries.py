@@ -6,6 +6,13 @@ Each query gets a view (`views.py`), redacted for the viewer (`redaction.py`), o
 A page holds entries in the order of their keys, beginning after one key. Entries may be added and removed between two
 pages: each entry that exists all the time is on exactly one page. A page that would take long to compute ends early; a
 complete list that would is refused.
+
+The RM's state dump is requested when a query asks for it:
+
+    Query(what="rm-state") --StateDumpAsked--> waits --StateDumpAnswered, or STATE_DUMP_MAX_S--> Answer
+
+This changes nothing in the partition, so the journal has no record of it: if the worker ends, the broker answers the
+queries. Requests have numbers of their own, and an answer without a waiting query is ignored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +20,25 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal, TypeVar
 
-from msgspec.json import encode
+from msgspec import DecodeError, Raw
+from msgspec.json import decode, encode
 from msgspec.structs import asdict, replace
 
+from common import rm_messages
 from common.history_records import EVENT_LINES
+from common.messages import Header
+from common.names import BROKER
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
-from common.wire import BODY_BYTES_MAX
+from common.wire import (
+    BODY_BYTES_MAX,
+    NEVER,
+    Incoming,
+    Outgoing,
+    WireError,
+    decode_body,
+    make_outgoing,
+)
 from partition_worker import event_ring_buffer, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
@@ -27,6 +46,7 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.user_limits import Tracker, Trackers
 from partition_worker.partition_host import PartitionHost
 from partition_worker.redaction import Right, Visibility
+from partition_worker.rm_channel import RMChannel
 
 _T = TypeVar("_T")
 
@@ -356,3 +376,79 @@ CACHEABLE: Final = frozenset(_QUERIES)
 
 REDACTED: Final = CACHEABLE | {"health"}
 """Queries whose answers are redacted for their viewer."""
+
+
+# State dumps ----------------------------------------------------------------------------------------------------------
+
+STATE_DUMP_MAX_S: Final = 2.0
+"""Seconds after which the RM's answer is no longer awaited."""
+
+STATE_DUMPS_MAX: Final = 8
+"""Queries that wait for the RM at once; the next one fails."""
+
+
+class StateDumpRequests:
+    """The queries that wait for the RM's state dump."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        """The number of the latest request."""
+        self._waiting: dict[int, tuple[float, Header]] = {}
+        """By number of the request: its deadline and the header of the answer, oldest first."""
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the oldest query fails."""
+        return min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
+
+    def request(
+        self, channel: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str
+    ) -> Outgoing:
+        """Return the request to the RM; or the answer at once, if the RM has no such capability, there is an
+        `obstacle`, or too many queries wait.
+        """
+        if rm_messages.STATE_DUMP not in capabilities:  # YuniKorn's text
+            return _answer_dump(reply, encode({"empty": "Resource Manager did not register callback"}))
+        if not obstacle and len(self._waiting) >= STATE_DUMPS_MAX:
+            obstacle = f"{STATE_DUMPS_MAX} others wait for the resource manager's answer already"
+        if obstacle:
+            return _answer_dump(reply, encode({"Error": obstacle}))
+        self._last += 1
+        self._waiting[self._last] = (now + STATE_DUMP_MAX_S, reply)
+        milli_seconds = int(STATE_DUMP_MAX_S * 1000)
+        return channel.send_unnumbered(
+            rm_messages.StateDumpAsked(question=self._last, deadline_milli_seconds=milli_seconds)
+        )
+
+    def handle_answer(self, channel: RMChannel, incoming: Incoming) -> list[Outgoing]:
+        """Answer the query that waits for this answer of the RM."""
+        header = incoming.header
+        if header.life != channel.life or not channel.accept(header):
+            return []
+        try:
+            answered = decode_body(rm_messages.StateDumpAnswered, incoming.body)
+        except WireError as error:
+            return [channel.refuse(header, "malformed", str(error))]
+        waiting = self._waiting.pop(answered.question, None)
+        if waiting is None:
+            return []
+        text, problem = answered.text.encode(), answered.problem
+        if not problem and len(text) > rm_messages.STATE_DUMP_BYTES_MAX:
+            most = rm_messages.STATE_DUMP_BYTES_MAX
+            problem = f"the resource manager's answer has {len(text)} bytes, at most {most} are taken"
+        if not problem:
+            try:
+                decode(text, type=dict[str, Raw])
+            except (DecodeError, RecursionError) as error:
+                problem = f"the resource manager's answer is no JSON object: {error}"
+        return [_answer_dump(waiting[1], encode({"Error": problem}) if problem else text)]
+
+    def expire(self, now: float) -> list[Outgoing]:
+        """Answer the queries that have waited too long."""
+        late = [number for number, (deadline, _) in self._waiting.items() if deadline <= now]
+        error = encode({"Error": f"the resource manager did not answer within {STATE_DUMP_MAX_S:g} s"})
+        return [_answer_dump(self._waiting.pop(number)[1], error) for number in late]
+
+
+def _answer_dump(reply: Header, document: bytes) -> Outgoing:
+    return make_outgoing(BROKER, Answer(status=200, body=document), reply)

@@ -1,32 +1,33 @@
-"""The message channel between a partition and its RM: numbering, retransmission, building messages, state dumps.
+"""The message channel between a partition and its RM: numbering, retransmission, building messages, outbox barrier.
 
 Effects of one sort and one cause become one message. Accepted and rejected applications come first, then application
 state changes: each was true before the effects that depend on it. Without that, a batch of a thousand releases would
 become two thousand messages.
 
-The RM's state dump is requested when a query asks for it:
+The outbox barrier appends steps to the journal, and holds outgoing messages until the steps before them are durable:
 
-    Query(what="rm-state") --StateDumpAsked--> waits --StateDumpAnswered, or ANSWER_MAX_S--> Answer
+    step --a message follows from it, or LAZY_STEPS_MAX--> appended --Kept--> durable: held messages are sent
 
-This changes nothing in the partition, so the journal has no record of it: if the worker ends, the broker answers the
-queries. Requests have numbers of their own, and an answer without a waiting query is ignored.
+Every input that changes the partition is a step. A step without an outgoing message (a timer that only cleaned up, a
+search without a result) is appended with the next step that has one: if a crash loses it, no peer can detect that. All
+outgoing messages pass through the barrier in order, so nothing is ever sent that a crash can take back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, TypeVar
 
-import msgspec
-from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from common import rm_messages
 from common.control_messages import GroupsWanted
-from common.messages import Header, News
-from common.names import BROKER
-from common.query_messages import Answer
+from common.journal_messages import Append, Kept, NotKept, Step, TakeSnapshot
+from common.messages import Control, Header, Message, News
+from common.names import BROKER, JOURNAL
+from common.rm_messages import Received
 from common.session import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+from common.wire import Outgoing, encode_body, make_outgoing
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
 SentMessage = tuple[int, str, bytes]
@@ -172,19 +173,32 @@ class RMChannel:
 ITEMS_MAX: Final = 10_000
 """Entries in one message; more become several messages."""
 
-_SORT: Final[dict[type[Part], str]] = {
-    rm_messages.AcceptedNode: "nodes",
-    rm_messages.RejectedNode: "nodes",
-    rm_messages.AcceptedApplication: "applications",
-    rm_messages.RejectedApplication: "applications",
-    rm_messages.UpdatedApplication: "states",
-    rm_messages.Allocation: "new",
-    rm_messages.AllocationRelease: "released",
-    rm_messages.RejectedAllocation: "rejected",
-    rm_messages.EventRecord: "events",
-    rm_messages.UpdateContainerSchedulingState: "scheduling states",
-    rm_messages.SyncDone: "sync",
+_SORT: Final[dict[type[Part], tuple[str, str]]] = {
+    rm_messages.AcceptedNode: ("nodes", "accepted"),
+    rm_messages.RejectedNode: ("nodes", "rejected"),
+    rm_messages.AcceptedApplication: ("applications", "accepted"),
+    rm_messages.RejectedApplication: ("applications", "rejected"),
+    rm_messages.UpdatedApplication: ("states", "updated"),
+    rm_messages.Allocation: ("new", "new"),
+    rm_messages.AllocationRelease: ("released", "released"),
+    rm_messages.RejectedAllocation: ("rejected", "rejected_allocations"),
+    rm_messages.EventRecord: ("events", "events"),
+    rm_messages.UpdateContainerSchedulingState: ("scheduling states", "updated"),
+    rm_messages.SyncDone: ("sync", ""),
 }
+"""The sort of each part, and the field that holds it in the message of this sort."""
+
+_EMPTY: Final[dict[str, News]] = {
+    "nodes": rm_messages.NodeResponse(),
+    "applications": rm_messages.ApplicationResponse(),
+    "states": rm_messages.ApplicationResponse(),
+    "new": rm_messages.AllocationResponse(),
+    "released": rm_messages.AllocationResponse(),
+    "rejected": rm_messages.AllocationResponse(),
+    "events": rm_messages.EventResponse(),
+    "scheduling states": rm_messages.SchedulingStateResponse(),
+}
+"""The message of each sort."""
 
 _UNNUMBERED: Final = (LogLine, GroupsWanted, rm_messages.PredicatesAsked, IgnoredRelease)
 """Parts that are not for the RM, or that are sent to it without a number."""
@@ -197,12 +211,19 @@ _P = TypeVar("_P")
 
 def build_messages(effects: Iterable[Effect]) -> Iterator[News]:
     """Build the numbered messages for the effects of one input or of a batch of decisions."""
-    sent = [effect for effect in effects if not isinstance(effect.part, _UNNUMBERED)]
-    sent.sort(key=lambda effect: _FIRST.get(_SORT[type(effect.part)], len(_FIRST)))
-    for (sort, cause), group in groupby(sent, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
-        parts = [effect.part for effect in group]
-        for start in range(0, len(parts), ITEMS_MAX):
-            yield _build(sort, cause, parts[start : start + ITEMS_MAX])
+    sorts = [(*_SORT[type(one.part)], one) for one in effects if not isinstance(one.part, _UNNUMBERED)]
+    sorts.sort(key=lambda each: _FIRST.get(each[0], len(_FIRST)))
+    for (sort, cause), group in groupby(sorts, key=lambda each: (each[0], each[2].cause)):
+        items = list(group)
+        for start in range(0, len(items), ITEMS_MAX):
+            parts = defaultdict[str, list[Part]](list)
+            for _, field, effect in items[start : start + ITEMS_MAX]:
+                if isinstance(effect.part, rm_messages.SyncDone):
+                    yield replace(effect.part, cause=cause)
+                else:
+                    parts[field].append(effect.part)
+            if parts:
+                yield replace(_EMPTY[sort], cause=cause, **parts)
 
 
 def select_parts(effects: Iterable[Effect], kind: type[_P]) -> list[_P]:
@@ -210,130 +231,188 @@ def select_parts(effects: Iterable[Effect], kind: type[_P]) -> list[_P]:
     return [effect.part for effect in effects if isinstance(effect.part, kind)]
 
 
-def collect_ignored_releases(effects: Sequence[Effect]) -> rm_messages.ReleasesIgnored | None:
-    """Build the message about releases that had no effect; None if all had one.
+# Outbox barrier -------------------------------------------------------------------------------------------------------
 
-    It is not numbered, and so not in the journal: a journal of an earlier release leads to the same numbered messages.
+LAZY_STEPS_MAX: Final = 256
+"""Steps without an outgoing message that are not appended yet."""
+
+PATIENT_BYTES: Final = 64 << 10
+"""Bytes of steps that wait for the decisions that follow at once, if their only messages are acknowledgements. Writing
+more takes the disk longer than the decisions take, so it starts.
+"""
+
+NEWS_BYTES: Final = 4 << 10
+"""The same for steps with other messages, such as the first ask of an application, which starts it. The decisions that
+follow from so little take little time.
+"""
+
+UNKEPT_BYTES_MAX: Final = 16 << 20
+"""Bytes on their way to the disk, beyond which the partition does not schedule. The window of its RM bounds the
+commands that it still receives.
+"""
+
+SNAPSHOT_BYTES: Final = 16 << 20
+"""Steps since the last snapshot, after which the next one is due: about 80,000 allocations in large commands, which are
+replayed in about three seconds.
+"""
+
+SNAPSHOT_STEPS: Final = 20_000
+"""The same as a number of steps: small ones take about a tenth of a millisecond each."""
+
+REST: Final = 9
+"""Pause before the next snapshot, as a multiple of the last one's duration, so that snapshots use a tenth of a
+processor. A partition with more changes takes longer to recover.
+"""
+
+BYPASS: Final = frozenset({"Heartbeat"})
+"""Kinds that are never held."""
+
+
+class OutboxBarrier:
+    """Steps on their way to the journal, and messages that wait for them.
+
+    `last` is the number of the latest step, `kept` that of the latest durable one; each held message waits for a step
+    after `kept`. `problem` is the reason while nothing becomes durable. If not `journalled`, nothing is ever held.
     """
-    found = select_parts(effects, IgnoredRelease)
-    if not found:
-        return None
-    listed = found[: rm_messages.RELEASES_IGNORED_MAX]
-    return rm_messages.ReleasesIgnored(
-        ignored=[replace(one.release, message=one.reason) for one in listed], more=len(found) - len(listed)
-    )
 
-
-def _build(sort: str, cause: int, parts: list[Part]) -> News:
-    def only(kind: type[_P]) -> list[_P]:
-        return [part for part in parts if isinstance(part, kind)]
-
-    match sort:
-        case "nodes":
-            accepted, rejected = only(rm_messages.AcceptedNode), only(rm_messages.RejectedNode)
-            return rm_messages.NodeResponse(accepted=accepted, rejected=rejected, cause=cause)
-        case "applications":
-            return rm_messages.ApplicationResponse(
-                accepted=only(rm_messages.AcceptedApplication),
-                rejected=only(rm_messages.RejectedApplication),
-                cause=cause,
-            )
-        case "states":
-            return rm_messages.ApplicationResponse(updated=only(rm_messages.UpdatedApplication), cause=cause)
-        case "new":
-            return rm_messages.AllocationResponse(new=only(rm_messages.Allocation), cause=cause)
-        case "released":
-            return rm_messages.AllocationResponse(released=only(rm_messages.AllocationRelease), cause=cause)
-        case "rejected":
-            rejections = only(rm_messages.RejectedAllocation)
-            return rm_messages.AllocationResponse(rejected_allocations=rejections, cause=cause)
-        case "scheduling states":
-            states = only(rm_messages.UpdateContainerSchedulingState)
-            return rm_messages.SchedulingStateResponse(updated=states, cause=cause)
-        case "events":
-            return rm_messages.EventResponse(events=only(rm_messages.EventRecord), cause=cause)
-    (done,) = only(rm_messages.SyncDone)
-    return replace(done, cause=cause)
-
-
-# State dumps ----------------------------------------------------------------------------------------------------------
-
-ANSWER_MAX_S: Final = 2.0
-"""Seconds after which the RM's answer is no longer awaited."""
-
-WAITING_MAX: Final = 8
-"""Queries that wait for the RM at once; the next one fails."""
-
-NO_DUMP: Final[Mapping[str, str]] = {"empty": "Resource Manager did not register callback"}
-"""The answer for an RM without the capability: YuniKorn's text."""
-
-
-class StateDumpRequests:
-    """The queries that wait for the RM's state dump. `deadline` is the time at which the oldest one fails."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        """The number of the latest request."""
-        self._waiting: dict[int, tuple[float, Header]] = {}
-        """By number of the request: its deadline and the header of the answer, oldest first."""
+    def __init__(self, last: int = 0, *, journalled: bool = True) -> None:
+        self.journalled = journalled
+        self.last = last
+        self.kept = last
+        self.problem = ""
+        self.urgent = False
+        """Whether steps have to be appended now, unless more follow at once."""
+        self.pending_bytes = 0
+        """Bytes of steps that were appended and are not durable."""
+        self._appended = last
+        """The number of the latest step that was appended."""
+        self._lazy: list[bytes] = []
+        self._fresh = False
+        """Whether the first of these starts with an empty partition."""
+        self._news = False
+        """Whether messages other than acknowledgements wait for these."""
+        self._held: deque[tuple[int, Outgoing]] = deque()
+        self._pending: deque[tuple[int, int]] = deque()
+        """Last number and bytes of each append that is not durable."""
+        self._bytes_since_snapshot = self._steps_since_snapshot = 0
+        self._taking_snapshot = False
+        self._snapshot_started = self._snapshot_after = 0.0
+        """When the last snapshot was started, and when the next one may."""
 
     @property
-    def deadline(self) -> float:
-        return min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
+    def disk_behind(self) -> bool:
+        """Whether the partition must not schedule until the disk has caught up."""
+        return self.pending_bytes >= UNKEPT_BYTES_MAX
 
-    def request(
-        self, channel: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str
-    ) -> Outgoing:
-        """Return the request to the RM; or the answer at once, if the RM has no such capability, there is an
-        `obstacle`, or too many queries wait.
+    @property
+    def held_messages(self) -> int:
+        """The number of held messages."""
+        return len(self._held)
+
+    def record_step(self, step: Step, *, fresh: bool = False) -> None:
+        """Record an input that changed the partition; its number is the one after `last`."""
+        if not self.journalled:
+            return
+        self.last = step.number
+        if fresh:
+            self._lazy, self._fresh, self._bytes_since_snapshot, self._steps_since_snapshot = [], True, 0, 0
+        self._lazy.append(encode_body(step))
+
+    def hold_or_send(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
+        """Return what is sent now: appends to the journal, then the messages that need not wait for them.
+
+        If `more` follows at once, a few steps wait for it: the decision about an ask becomes durable with the ask, in
+        one transaction.
         """
-        if rm_messages.STATE_DUMP not in capabilities:
-            return _document(NO_DUMP, reply)
-        if obstacle:
-            return _document({"Error": obstacle}, reply)
-        if len(self._waiting) >= WAITING_MAX:
-            return _document({"Error": f"{WAITING_MAX} others wait for the resource manager's answer already"}, reply)
-        self._last += 1
-        self._waiting[self._last] = (now + ANSWER_MAX_S, reply)
-        milli_seconds = int(ANSWER_MAX_S * 1000)
-        return channel.send_unnumbered(
-            rm_messages.StateDumpAsked(question=self._last, deadline_milli_seconds=milli_seconds)
-        )
+        out: list[Outgoing] = []
+        for one in sends:
+            if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
+                self._hold(one)
+            else:
+                out.append(one)
+        self.urgent = self.urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
+        patient = not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
+        if not self.urgent or (more and patient):
+            return out
+        steps = self.flush()
+        enough = self._bytes_since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
+        if enough and now >= self._snapshot_after:
+            steps += self.request_snapshot(now)
+        return [*steps, *out]
 
-    def handle_answer(self, channel: RMChannel, incoming: Incoming) -> list[Outgoing]:
-        """Answer the query that waits for this answer of the RM."""
-        header = incoming.header
-        if header.life != channel.life or not channel.accept(header):
+    def _hold(self, one: Outgoing) -> None:
+        """Hold a message. An acknowledgement is dropped if another message in the same transaction repeats it."""
+        if self._lazy:
+            self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
+            if self._held and self._held[-1][0] > self._appended and _supersedes(one.header, self._held[-1][1].header):
+                self._held.pop()
+        self._held.append((self.last, one))
+
+    def flush(self) -> list[Outgoing]:
+        """Append the steps that are not appended yet."""
+        if not self._lazy:
             return []
-        try:
-            answered = decode_body(rm_messages.StateDumpAnswered, incoming.body)
-        except WireError as error:
-            return [channel.refuse(header, "malformed", str(error))]
-        waiting = self._waiting.pop(answered.question, None)
-        return [] if waiting is None else [_answer(answered, waiting[1])]
+        steps, first = self._lazy, self.last - len(self._lazy) + 1
+        size = sum(map(len, steps))
+        append = Append(steps=steps, first=first, fresh=self._fresh)
+        self._lazy, self._appended = [], self.last
+        self._fresh = self.urgent = self._news = False
+        self._pending.append((self.last, size))
+        self.pending_bytes += size
+        self._bytes_since_snapshot += size
+        self._steps_since_snapshot += len(steps)
+        return [make_outgoing(JOURNAL, append)]
 
-    def expire(self, now: float) -> list[Outgoing]:
-        """Answer the queries that have waited too long."""
-        late = [number for number, (deadline, _) in self._waiting.items() if deadline <= now]
-        error = {"Error": f"the resource manager did not answer within {ANSWER_MAX_S:g} s"}
-        return [_document(error, self._waiting.pop(number)[1]) for number in late]
+    def request_snapshot(self, now: float) -> list[Outgoing]:
+        """Request a snapshot of the partition after the last step, unless one is being taken."""
+        if self._taking_snapshot:
+            return []
+        steps = self.flush()
+        self._taking_snapshot, self._snapshot_started = True, now
+        self._bytes_since_snapshot = self._steps_since_snapshot = 0
+        return [*steps, make_outgoing(JOURNAL, TakeSnapshot(number=self.last))]
+
+    def drop_superseded(self) -> None:
+        """Drop held messages to the RM, as it is about to receive everything again that it has not acknowledged. So it
+        receives them in order, and once, however often it resumes while the disk stands still.
+        """
+        self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
+
+    def is_holding(self, kind: str) -> bool:
+        """Whether a message of this kind is held."""
+        return any(one.header.kind == kind for _, one in self._held)
+
+    # From the journal -----------------------------------------------------------------------------------------------
+
+    def handle_kept(self, message: Kept) -> list[Outgoing]:
+        """Return the messages whose steps are durable now."""
+        self.kept, self.problem = max(self.kept, message.number), ""
+        while self._pending and self._pending[0][0] <= self.kept:
+            self.pending_bytes -= self._pending.popleft()[1]
+        out: list[Outgoing] = []
+        while self._held and self._held[0][0] <= self.kept:
+            out.append(self._held.popleft()[1])
+        return out
+
+    def handle_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
+        """Request a snapshot, which may free room on the disk; if another worker has the partition, drop everything."""
+        self.problem = message.problem
+        if message.fenced:
+            self._held.clear()
+            return []
+        return self.request_snapshot(now)
+
+    def handle_snapshot_taken(self, now: float) -> None:
+        self._taking_snapshot = False
+        self._snapshot_after = now + REST * (now - self._snapshot_started)
 
 
-def _answer(answered: rm_messages.StateDumpAnswered, reply: Header) -> Outgoing:
-    text, problem = answered.text.encode(), answered.problem
-    if not problem and len(text) > rm_messages.STATE_DUMP_BYTES_MAX:
-        problem = (
-            f"the resource manager's answer has {len(text)} bytes, at most {rm_messages.STATE_DUMP_BYTES_MAX} are taken"
-        )
-    if not problem:
-        try:
-            decode(text, type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, RecursionError) as error:
-            problem = f"the resource manager's answer is no JSON object: {error}"
-    if problem:
-        return _document({"Error": problem}, reply)
-    return make_outgoing(BROKER, Answer(status=200, body=text), reply)
+def _only_acknowledges(header: Header) -> bool:
+    return header.kind == Received.__name__ and not header.ref
 
 
-def _document(found: Mapping[str, str], reply: Header) -> Outgoing:
-    return make_outgoing(BROKER, Answer(status=200, body=encode(found)), reply)
+def _supersedes(later: Header, earlier: Header) -> bool:
+    """Whether the earlier message only acknowledges, and the later one does so too, in the same session."""
+    acknowledges = later.seq > 0 or later.kind == Received.__name__
+    same = (earlier.session, earlier.life) == (later.session, later.life)
+    return acknowledges and same and _only_acknowledges(earlier)

@@ -18,13 +18,13 @@ from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.transport import BrokerConnection, Transport, clock, drive
 from common.wire import make_outgoing
-from partition_worker import metrics, poison_messages
+from partition_worker import metrics
 from partition_worker.bootstrap import StartedWorker, make_worker, recover_or_start_empty
 from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal import files as journal_files
 from partition_worker.journal.files import Files, identify_parent_process, open_attempts
 from partition_worker.journal.writer import Journal
-from partition_worker.partition_host import GROUPS
+from partition_worker.partition_host import GROUPS, Attempts
 from partition_worker.worker import Worker
 
 SWITCH_S: Final = 0.0005
@@ -96,7 +96,7 @@ async def _send_heartbeats(lease: Assignment, link: BrokerConnection, heartbeat_
 
 
 async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
-    attempts = poison_messages.Attempts()
+    attempts = Attempts()
 
     def new_worker() -> Worker:
         return make_worker(settings, lease.partition, lease.epoch, attempts)

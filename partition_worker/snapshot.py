@@ -17,15 +17,22 @@ from common.session import Inbox, Outbox
 from common.wire import Incoming
 from partition_worker.engine.snapshot import codec
 from partition_worker.event_ring_buffer import EventRingBuffer
-from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import PartitionHost
 from partition_worker.rm_channel import RMChannel, SentMessage
 
 FORMAT: Final = 1
 
 
-class SnapshotInvalid(ValueError):
+class JournalDamaged(Exception):
+    """A journal has lost data, or cannot be used; the text is the reason."""
+
+
+class SnapshotInvalid(JournalDamaged):
     """Data that is not a snapshot of this release."""
+
+
+class ReplayDiverged(JournalDamaged):
+    """The replay of steps did not lead to the messages that were sent the first time."""
 
 
 class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -2,7 +2,7 @@
 
 A message that changes the partition is applied by the host (`partition_host.py`) if it is the RM's next one. So is
 time, as soon as an ask may be placed and the RM has acknowledged enough. Each such input becomes a step of the journal,
-and the messages that follow from it are held until the step is durable (`outbox_barrier.py`).
+and the messages that follow from it are held until the step is durable (`OutboxBarrier` in `rm_channel.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,14 +19,13 @@ from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-from partition_worker import metrics, poison_messages, queries
+from partition_worker import metrics, partition_host, queries
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import DEFAULT, Tuning
 from partition_worker.event_ring_buffer import EventPush
-from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import GROUPS, PartitionHost
-from partition_worker.rm_channel import StateDumpRequests
+from partition_worker.rm_channel import OutboxBarrier
 from partition_worker.snapshot import encode_snapshot, recover
 
 BUDGET_DECISIONS: Final = 512
@@ -40,6 +39,9 @@ lost (an RM that does not set `Resume.acknowledged` dropped it once it was ackno
 _ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "Schedule"})
 _QUESTIONS: Final = _ACTIONS | {"Query"}
 """Kinds that are answered with an `Answer`."""
+
+_REFUSABLE: Final = NUMBERED.keys() | _QUESTIONS | {"PredicatesAnswered", "PrepareConfig"}
+"""Kinds that can be quarantined. The worker cannot continue without the others, which restore what runs already."""
 
 _WAIT: Final = NUMBERED.keys() | {"PredicatesAnswered", "GroupsFound"}
 """Kinds that a recovered worker drops until the RM has resumed: then the RM sends its commands again, and the worker
@@ -66,14 +68,14 @@ class Worker:
         tuning: Tuning = DEFAULT,
         journalled: bool = False,
         heartbeat_s: float = NEVER,
-        attempts: poison_messages.Attempts | None = None,
+        attempts: partition_host.Attempts | None = None,
     ) -> None:
         self.name = partition
         self.epoch = epoch
         self.host = PartitionHost(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
         self.barrier = OutboxBarrier(journalled=journalled)
-        self.attempts = attempts or poison_messages.Attempts()
-        self.poisons: list[poison_messages.Poison] = []
+        self.attempts = attempts or partition_host.Attempts()
+        self.poisons: list[partition_host.QuarantinedMessage] = []
         """Quarantined messages that the service has not written to files yet."""
         self._quarantined: dict[bytes, None] = {}
         """The identities of all of them; not more than the attempts file has."""
@@ -90,7 +92,7 @@ class Worker:
         """Returns processor seconds, for the cost of answers: it does not grow with the load of the machine."""
         self._sample_cache = metrics.SampleCache()
         self._push = EventPush()
-        self._state_dumps = StateDumpRequests()
+        self._state_dumps = queries.StateDumpRequests()
         self._paused = False
         """Whether the RM is disconnected, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
@@ -205,16 +207,17 @@ class Worker:
     def _begin_attempt(self, incoming: Incoming, now: float) -> str:
         """Mark the message as being handled; or return why it is quarantined instead."""
         header, body = incoming.header, incoming.body
-        if header.kind not in poison_messages.REFUSABLE:
+        if header.kind not in _REFUSABLE:
             return ""
-        identity = poison_messages.identify_message(header.kind, body)
-        if self.attempts.count_deaths(identity) < poison_messages.ATTEMPTS_MAX:
+        identity = partition_host.identify_message(header.kind, body)
+        if self.attempts.count_deaths(identity) < partition_host.ATTEMPTS_MAX:
             self.attempts.begin_attempt(identity)
             return ""
-        why = poison_messages.describe_reason(header, body, self.name)
+        why = partition_host.describe_reason(header, body, self.name)
         if identity not in self._quarantined:
             self._quarantined[identity] = None
-            self.poisons.append(poison_messages.Poison(now, identity, incoming, why))
+            step = Step(number=0, at=now, source=incoming.source, header=header, body=body)
+            self.poisons.append(partition_host.QuarantinedMessage(why, step))
         if header.kind not in NUMBERED:
             self.host.note_poison(why, now)
         return why
@@ -223,10 +226,10 @@ class Worker:
         """Build the message that replaces a command. Decoding the command may be what ended the workers, so that is an
         attempt of its own, and is left out after as many deaths.
         """
-        identity = poison_messages.identify_message(SetAside.__name__, incoming.body)
-        itemized = self.attempts.count_deaths(identity) < poison_messages.ATTEMPTS_MAX
+        identity = partition_host.identify_message(SetAside.__name__, incoming.body)
+        itemized = self.attempts.count_deaths(identity) < partition_host.ATTEMPTS_MAX
         self.attempts.begin_attempt(identity)
-        return poison_messages.build_set_aside(incoming, why, itemized=itemized)
+        return partition_host.build_set_aside(incoming, why, itemized=itemized)
 
     def _reject_quarantined(self, incoming: Incoming, why: str) -> Outgoing:
         """Answer a quarantined message that is not a command."""

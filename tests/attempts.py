@@ -1,4 +1,4 @@
-"""Attempts to handle a message (`partition_worker/poison_messages.py`), for tests: as in the file, without a file."""
+"""Attempts to handle a message (`partition_worker/partition_host.py`), for tests: as in the file, without a file."""
 
 from collections.abc import Mapping, Set
 

@@ -23,9 +23,8 @@ from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.bootstrap import make_worker
 from partition_worker.journal.database import SCHEMA, JournalReader, Row, decode_step
-from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged, read_poisons
-from partition_worker.outbox_barrier import ReplayDiverged
-from partition_worker.snapshot import SnapshotInvalid
+from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
+from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
 
 FOLDER: Final = "journals"
@@ -301,10 +300,7 @@ def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]
                 break
         else:
             raise OSError(f"{files.database}: its worker replaced the snapshot while it was read; try again")
-    try:
-        worker.recover(content, steps)
-    except (ReplayDiverged, SnapshotInvalid) as error:
-        raise JournalDamaged(str(error)) from error
+    worker.recover(content, steps)
     return worker, steps
 
 

@@ -23,8 +23,9 @@ from urllib.parse import quote
 import msgspec
 
 from common.journal_messages import Step
-from partition_worker.journal.files import PRIVATE, Fenced, Files, JournalDamaged
+from partition_worker.journal.files import PRIVATE, Fenced, Files
 from partition_worker.journal.snapshots import read_snapshot
+from partition_worker.snapshot import JournalDamaged
 
 FORMAT: Final = 1
 """The format of the file, in its `user_version`."""

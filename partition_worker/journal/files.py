@@ -12,7 +12,7 @@ worker that starts reads its predecessor's file and replaces it, so that a prede
 the new one.
 
 If a worker ends together with the supervisor, the message is probably not the cause: an operator has stopped
-everything, or the power failed. Two such ends count as one death. `partition_worker/poison_messages.py` decides when a
+everything, or the power failed. Two such ends count as one death. `partition_worker/partition_host.py` decides when a
 message is quarantined.
 """
 
@@ -24,15 +24,22 @@ import shutil
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from common.journal_messages import Step
 from common.text_formats import format_count
-from partition_worker.poison_messages import PAGE_BYTES, Attempts, Deaths, Poison, read_page
+from partition_worker.partition_host import (
+    PAGE_BYTES,
+    Attempts,
+    Deaths,
+    QuarantinedMessage,
+    identify_message,
+    read_page,
+)
+from partition_worker.snapshot import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
 """Characters of a partition's full name: none has a meaning in a path."""
@@ -43,57 +50,32 @@ PRIVATE: Final = 0o600
 """File mode; SQLite uses it for its own files too."""
 
 
-class JournalDamaged(Exception):
-    """A journal has lost data, or cannot be decoded; the text is the reason."""
-
-
 class Fenced(OSError):
     """Another worker has the partition, under a later lease."""
 
 
-@dataclass(frozen=True, slots=True)
 class Files:
     """The paths of a partition's journal files."""
 
-    folder: Path
-    partition: str
-
-    def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.partition):
-            raise ValueError(f"{self.partition!r} is not a full partition name, <rm-id>_<name>")
-
-    @property
-    def database(self) -> Path:
-        return self.folder / f"{self.partition}{SUFFIX}"
-
-    @property
-    def wal(self) -> Path:
+    def __init__(self, folder: Path, partition: str) -> None:
+        if not NAME.fullmatch(partition):
+            raise ValueError(f"{partition!r} is not a full partition name, <rm-id>_<name>")
+        self.folder, self.partition = folder, partition
+        self.database = folder / f"{partition}{SUFFIX}"
+        self.wal = folder / f"{partition}{SUFFIX}-wal"
         """SQLite's write-ahead log."""
-        return self.folder / f"{self.partition}{SUFFIX}-wal"
-
-    @property
-    def wal_index(self) -> Path:
+        self.wal_index = folder / f"{partition}{SUFFIX}-shm"
         """SQLite's index of the write-ahead log, which exists while a process has the database open."""
-        return self.folder / f"{self.partition}{SUFFIX}-shm"
-
-    @property
-    def damaged(self) -> Path:
+        self.damaged = folder / f"{partition}{DAMAGED}"
         """The directory for a journal that cannot be used; only the last one is kept."""
-        return self.folder / f"{self.partition}{DAMAGED}"
-
-    @property
-    def attempts(self) -> Path:
+        self.attempts = folder / f"{partition}.attempts"
         """The message in progress and those that ended workers; not moved aside with a damaged journal."""
-        return self.folder / f"{self.partition}.attempts"
-
-    def poison(self, identity: bytes) -> Path:
-        """The file of a quarantined message."""
-        return self.folder / f"{self.partition}.poison-{identity.hex()}"
 
     def poisons(self) -> list[Path]:
-        """The files of all quarantined messages."""
+        """The files of all quarantined messages, oldest first."""
         pattern = re.compile(rf"{re.escape(self.partition)}\.poison-[0-9a-f]+")
-        return [path for path in sorted(self.folder.glob("*.poison-*")) if pattern.fullmatch(path.name)]
+        paths = (path for path in self.folder.glob("*.poison-*") if pattern.fullmatch(path.name))
+        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
     def snapshot(self, number: int) -> Path:
         return self.folder / f"{self.partition}.snapshot-{number}"
@@ -112,7 +94,11 @@ class Files:
 
     def size_bytes(self) -> int:
         """Bytes of all files."""
-        return sum(_size(path) for path in self.all())
+        size = 0
+        for path in self.all():
+            with suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
 
     def put_aside(self) -> Path:
         """Move all files to `damaged`, and return that path.
@@ -139,13 +125,6 @@ class Files:
                 path.unlink(missing_ok=True)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def sync(folder: Path) -> None:
     """Make file names in a directory durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -161,32 +140,22 @@ KEPT_MAX: Final = 8
 """Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""
 
 
-class QuarantinedMessage(msgspec.Struct, array_like=True, frozen=True):
-    """The content of a poison file."""
-
-    reason: str
-    step: Step
-    """The step that the message would have become, with number 0."""
-
-
 _decoder = msgspec.msgpack.Decoder(QuarantinedMessage)
 
 
-def write_poison(files: Files, poison: Poison) -> Path:
+def write_poison(files: Files, message: QuarantinedMessage) -> Path:
     """Write a quarantined message, and remove the oldest files beyond KEPT_MAX.
 
     Raises:
         OSError: it cannot be written.
     """
-    incoming = poison.incoming
-    step = Step(number=0, at=poison.at, source=incoming.source, header=incoming.header, body=incoming.body)
-    path = files.poison(poison.identity)
+    identity = identify_message(message.step.header.kind, message.step.body)
+    path = files.folder / f"{files.partition}.poison-{identity.hex()}"
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     with open(descriptor, "wb") as file:
-        file.write(msgspec.msgpack.encode(QuarantinedMessage(poison.reason, step)))
-    paths = sorted(files.poisons(), key=lambda one: one.stat().st_mtime_ns)
-    for old in paths[:-KEPT_MAX]:
+        file.write(msgspec.msgpack.encode(message))
+    for old in files.poisons()[:-KEPT_MAX]:
         old.unlink(missing_ok=True)
     return path
 
@@ -197,7 +166,7 @@ def read_poisons(files: Files) -> Iterator[tuple[Path, QuarantinedMessage]]:
     Raises:
         JournalDamaged: a file cannot be decoded.
     """
-    for path in sorted(files.poisons(), key=lambda one: one.stat().st_mtime_ns):
+    for path in files.poisons():
         try:
             yield path, _decoder.decode(path.read_bytes())
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -26,7 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from partition_worker.journal.files import PRIVATE, JournalDamaged, sync
+from partition_worker.journal.files import PRIVATE, sync
+from partition_worker.snapshot import JournalDamaged
 
 MAGIC: Final = b"YSHSNAP1"
 """The last byte is the version of the file format."""

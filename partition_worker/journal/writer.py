@@ -13,7 +13,7 @@ A snapshot is written by a forked process, which has a copy of the memory. Once 
 records it, before all queued steps: that frees room on a full disk. Only then are older steps deleted, in slices
 between transactions. After another worker has taken the partition over, nothing is written any more.
 
-`database.py` defines the transactions; `partition_worker/outbox_barrier.py` decides when a snapshot is due.
+`database.py` defines the transactions; `partition_worker/rm_channel.py` decides when a snapshot is due.
 """
 
 import asyncio

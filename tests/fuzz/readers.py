@@ -40,9 +40,9 @@ from common.wire import (
 from deploy.settings import resolve_settings
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
-from partition_worker.journal.files import Files, JournalDamaged
+from partition_worker.journal.files import Files
 from partition_worker.partition_host import PartitionHost
-from partition_worker.snapshot import SnapshotInvalid, encode_snapshot, restore_snapshot
+from partition_worker.snapshot import JournalDamaged, SnapshotInvalid, encode_snapshot, restore_snapshot
 from rmproxy import grpc_conversion
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_status import StatusError, StatusKind, parse_request

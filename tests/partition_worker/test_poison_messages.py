@@ -25,7 +25,7 @@ from common.rm_messages import (
     SyncEnd,
 )
 from common.wire import Incoming, Outgoing, decode_body
-from partition_worker import partition_host, poison_messages, queries, rm_channel
+from partition_worker import partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
 from partition_worker.worker import Worker
@@ -148,7 +148,6 @@ def test_a_command_that_ends_the_worker_while_it_is_decoded_is_refused_as_a_whol
         return decode_body(kind, body)
 
     monkeypatch.setattr(partition_host, "decode_body", deadly)
-    monkeypatch.setattr(poison_messages, "decode_body", deadly)
     lives.tell(NODES)
     lives.tell(APP)
     told = lives.tell(ask(DEADLY))
@@ -182,7 +181,7 @@ def test_the_end_of_a_report_is_answered_so_that_its_rm_reports_again(
 def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
     """As it would have been if it had not ended the worker: nobody is sent millions of rejections."""
     update = AllocationRequest(allocations=[Allocation(allocation_key="k")] * (UPDATE_ITEMS_MAX + 1))
-    taken = poison_messages.build_set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
+    taken = partition_host.build_set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
     assert decode_body(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
 
 
@@ -194,7 +193,7 @@ def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
 
 def test_the_reason_names_the_partition_as_its_rm_does() -> None:
     incoming = arrives(BROKER, ask("k1"), partition="a_b_default~3")
-    why = poison_messages.describe_reason(incoming.header, incoming.body, "a_b_default~3")
+    why = partition_host.describe_reason(incoming.header, incoming.body, "a_b_default~3")
     assert "the worker of partition a_b_default 2 times" in why
 
 
@@ -293,7 +292,8 @@ def test_a_configuration_that_ends_the_worker_gets_a_no(lives: Lives, monkeypatc
 def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
     lives.tell(ask(DEADLY))
     [kept] = lives.worker.poisons
-    assert kept.identity == poison_messages.identify_message("AllocationRequest", kept.incoming.body)
+    assert (kept.step.number, kept.step.header.kind) == (0, "AllocationRequest")
+    assert DEADLY.encode() in kept.step.body
     lives.tell(ask(DEADLY))
     assert lives.worker.poisons == [kept]
     assert lives.worker.host.poisons == 2

@@ -29,8 +29,8 @@ from common.rm_messages import (
     NodeResponse,
 )
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from partition_worker import outbox_barrier
-from partition_worker.outbox_barrier import ReplayDiverged
+from partition_worker import rm_channel
+from partition_worker.snapshot import ReplayDiverged
 from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask, placed
@@ -173,7 +173,7 @@ def test_an_ask_is_acknowledged_though_nothing_may_be_decided_any_more(desk: Des
 def test_what_takes_the_disk_long_is_handed_over_before_anything_is_decided(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_barrier, "PATIENT_BYTES", 10)
+    monkeypatch.setattr(rm_channel, "PATIENT_BYTES", 10)
     assert kinds(asked(desk, "k")) == ["Append"]
 
 
@@ -189,7 +189,7 @@ def test_the_first_ask_of_an_application_is_durable_with_what_is_decided_because
 
 
 def test_many_news_are_handed_over_before_anything_is_decided(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_barrier, "NEWS_BYTES", 10)
+    monkeypatch.setattr(rm_channel, "NEWS_BYTES", 10)
     desk.tell(NODES)
     desk.tell(APP)
     sends = desk.worker.handle(arrives(BROKER, ask("first"), partition=PARTITION, seq=3), desk.now)
@@ -263,7 +263,7 @@ def test_steps_that_nobody_hears_of_wait_for_one_that_somebody_does(desk: Desk) 
 def test_a_disk_that_cannot_keep_up_stops_decisions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.tell(NODES)
     desk.tell(APP)
-    monkeypatch.setattr(outbox_barrier, "UNKEPT_BYTES_MAX", 1)
+    monkeypatch.setattr(rm_channel, "UNKEPT_BYTES_MAX", 1)
     desk.tell(ask("k"))
     assert desk.worker.deadline > desk.now
     desk.kept()
@@ -517,7 +517,7 @@ def test_a_vote_is_remembered() -> None:
 
 
 def test_a_snapshot_is_taken_when_enough_has_been_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_barrier, "SNAPSHOT_BYTES", 1000)
+    monkeypatch.setattr(rm_channel, "SNAPSHOT_BYTES", 1000)
     desk = Desk()
     busy(desk)
     assert desk.disk.snapshots
@@ -529,14 +529,14 @@ def test_a_snapshot_is_taken_when_enough_has_been_written(monkeypatch: pytest.Mo
 
 
 def test_a_snapshot_is_taken_after_so_many_small_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_barrier, "SNAPSHOT_STEPS", 10)
+    monkeypatch.setattr(rm_channel, "SNAPSHOT_STEPS", 10)
     desk = Desk()
     busy(desk)
     assert len(desk.disk.snapshots) == 1
 
 
 def test_the_next_snapshot_waits_longer_than_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_barrier, "SNAPSHOT_STEPS", 10)
+    monkeypatch.setattr(rm_channel, "SNAPSHOT_STEPS", 10)
     desk = Desk()
     busy(desk)
     desk.now += 100

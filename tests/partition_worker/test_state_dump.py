@@ -11,7 +11,7 @@ from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
 from common.wire import NEVER, Incoming, Outgoing
-from partition_worker.rm_channel import ANSWER_MAX_S, WAITING_MAX
+from partition_worker.queries import STATE_DUMP_MAX_S, STATE_DUMPS_MAX
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import EPOCH, NOW, Bench
@@ -93,9 +93,9 @@ def test_the_largest_answer_is_taken() -> None:
 def test_who_waits_for_too_long_is_told_so_and_a_late_answer_means_nothing() -> None:
     bench = able()
     ask(bench)
-    assert bench.worker.deadline == NOW + ANSWER_MAX_S
-    assert bench.worker.tick(NOW + ANSWER_MAX_S - 0.1) == []
-    sends = bench.worker.tick(NOW + ANSWER_MAX_S)
+    assert bench.worker.deadline == NOW + STATE_DUMP_MAX_S
+    assert bench.worker.tick(NOW + STATE_DUMP_MAX_S - 0.1) == []
+    sends = bench.worker.tick(NOW + STATE_DUMP_MAX_S)
     assert found(sends) == {"Error": "the resource manager did not answer within 2 s"}
     assert bench.worker.deadline == NEVER
     assert bench.hear(StateDumpAnswered(question=1, text=TEXT)) == []
@@ -112,7 +112,7 @@ def test_each_who_asks_gets_the_answer_to_their_own_question() -> None:
 
 def test_so_many_wait_and_no_more() -> None:
     bench = able()
-    for number in range(WAITING_MAX):
+    for number in range(STATE_DUMPS_MAX):
         assert isinstance(said(ask(bench, str(number)))[0], StateDumpAsked)
     assert found(ask(bench)) == {"Error": "8 others wait for the resource manager's answer already"}
     bench.hear(StateDumpAnswered(question=1, text="{}"))
@@ -183,7 +183,7 @@ def test_it_is_no_step_of_the_journal() -> None:
     assert said(ask(bench)) == [ASKED]
     assert found(bench.hear(StateDumpAnswered(question=1, text="{}"))) == {}
     ask(bench)
-    bench.worker.tick(NOW + ANSWER_MAX_S)
+    bench.worker.tick(NOW + STATE_DUMP_MAX_S)
     assert last(bench) == before
 
 
@@ -201,5 +201,5 @@ def test_while_nothing_becomes_durable_the_rm_is_not_asked_and_who_asked_before_
     written(bench, NotKept(problem="the disk is full"))
     told = "the resource manager is not asked while nothing becomes durable: the disk is full"
     assert found(ask(bench)) == {"Error": told}
-    answers = [one for one in bench.worker.tick(NOW + ANSWER_MAX_S) if one.to == BROKER]
+    answers = [one for one in bench.worker.tick(NOW + STATE_DUMP_MAX_S) if one.to == BROKER]
     assert found(answers, "before") == {"Error": "the resource manager did not answer within 2 s"}

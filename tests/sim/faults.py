@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import Incoming, decode_body
-from partition_worker.poison_messages import identify_message
+from partition_worker.partition_host import identify_message
 from partition_worker.worker import Worker
 from tests.sim.process import Process
 

@@ -19,10 +19,9 @@ from common.messages import Header
 from common.names import BROKER
 from common.session import Arrival, EncodedMessage, Inbox, Outbox, Session
 from common.wire import NEVER, Incoming, Outgoing
-from partition_worker import poison_messages, worker
+from partition_worker import partition_host, worker
 from partition_worker.engine.partition import Partition
-from partition_worker.outbox_barrier import OutboxBarrier
-from partition_worker.rm_channel import RMChannel
+from partition_worker.rm_channel import OutboxBarrier, RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.disk import Writer
@@ -234,7 +233,7 @@ def answer_before_durable() -> Iterator[None]:
 
 def handle_poison_for_ever() -> Iterator[None]:
     """A worker is given a message again, however many workers it has ended."""
-    return _replaced(poison_messages, "ATTEMPTS_MAX", NEVER)
+    return _replaced(partition_host, "ATTEMPTS_MAX", NEVER)
 
 
 DEFECTS: Final[tuple[Defect, ...]] = (

@@ -20,9 +20,8 @@ from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
 from partition_worker.engine.state import Tuning
-from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import GROUPS
-from partition_worker.snapshot import SnapshotInvalid
+from partition_worker.snapshot import ReplayDiverged, SnapshotInvalid
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.asker import Asker

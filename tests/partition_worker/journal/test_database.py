@@ -18,7 +18,8 @@ from partition_worker.journal.database import (
     WAL_PREALLOCATED_BYTES,
     Database,
 )
-from partition_worker.journal.files import Fenced, Files, JournalDamaged
+from partition_worker.journal.files import Fenced, Files
+from partition_worker.snapshot import JournalDamaged
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
 

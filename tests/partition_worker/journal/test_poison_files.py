@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from common.journal_messages import Step
 from common.messages import Header
-from common.wire import Incoming
 from partition_worker.journal import files as journal_files
 from partition_worker.journal.files import Files, open_attempts
-from partition_worker.poison_messages import ENTRIES_MAX, PAGE_BYTES, Poison
+from partition_worker.partition_host import ENTRIES_MAX, PAGE_BYTES, QuarantinedMessage
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 
@@ -121,10 +121,9 @@ def test_only_its_owner_may_read_it(files: Files) -> None:
 
 def test_messages_that_were_set_aside_are_kept_the_latest_ones(files: Files) -> None:
     for number in range(journal_files.KEPT_MAX + 3):
-        incoming = Incoming("broker", Header(kind="NodeRequest", seq=number), bytes([number]))
-        path = journal_files.write_poison(
-            files, Poison(1000.0 + number, number.to_bytes(16), incoming, f"reason {number}")
-        )
+        header, body = Header(kind="NodeRequest", seq=number), bytes([number])
+        step = Step(number=0, at=1000.0 + number, source="broker", header=header, body=body)
+        path = journal_files.write_poison(files, QuarantinedMessage(f"reason {number}", step))
         os.utime(path, (number, number))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     kept = [one for _, one in journal_files.read_poisons(files)]

@@ -8,7 +8,7 @@ import pytest
 
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import PAGE_STEPS, Database, decode_step, make_row
-from partition_worker.journal.files import JournalDamaged
+from partition_worker.snapshot import JournalDamaged
 from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, rows
 
 

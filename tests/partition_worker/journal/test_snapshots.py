@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from partition_worker.journal import snapshots
-from partition_worker.journal.files import JournalDamaged
 from partition_worker.journal.snapshots import SnapshotProcess
+from partition_worker.snapshot import JournalDamaged
 
 CONTENT = b"everything that a partition knows" * 10
 
