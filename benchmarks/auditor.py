@@ -22,7 +22,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from partition_worker.engine.invariant_checks import SLICE_EVERY_S
+from partition_worker.engine.auditor import SLICE_EVERY_S
 from partition_worker.engine.partition import Partition
 
 QUEUES: Final = 50

@@ -30,13 +30,13 @@ from common.rm_messages import (
 from common.wire import NEVER
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 from tests.builders import PARTITION, TERMINATION_TYPES, config
+from tests.invariants import check
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0

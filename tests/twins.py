@@ -18,10 +18,10 @@ from common.query_messages import Actor
 from common.rm_messages import PredicatesAnswered
 from partition_worker.engine import queue_traversal
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.state import Effect
+from tests.invariants import check
 from tests.likeness import differences
 from tests.trial import Trial
 

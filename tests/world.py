@@ -36,10 +36,10 @@ from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy
+from tests.invariants import check
 from tests.machines import partition_of
 from tests.world_rm import RM
 

@@ -1,7 +1,7 @@
 """Double-entry accounting: apply asks, placements, resizes, releases and moves to everything that counts them.
 
 Application, node, the queues on the path, user and group, the index of keys and the scheduling order change together
-here, and on the fast path of `queue_traversal.py`; nowhere else. `invariant_checks.py` verifies the sums. The caller
+here, and on the fast path of `queue_traversal.py`; nowhere else. `auditor.py` verifies the sums. The caller
 has already decided that the change is allowed.
 """
 

@@ -31,8 +31,8 @@ from partition_worker.engine import (
     resync,
 )
 from partition_worker.engine.application import AppEvent
+from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, handle_state_timeout
-from partition_worker.engine.invariant_checks import Auditor
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement

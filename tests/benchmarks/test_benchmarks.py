@@ -40,11 +40,11 @@ from benchmarks.shapes import SHAPES, Workload, nearly_full
 from benchmarks.systems import grpc, native
 from common.config.validation import find_build_problems, load
 from common.gc_tuning import YOUNG_OBJECTS
-from partition_worker.engine.invariant_checks import check
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
 from partition_worker.worker import Worker
 from tests.benchmarks.fake_scheduler import CONNECTED, fake
+from tests.invariants import check
 
 HERE = Machine("a processor", 2, "3.11.7")
 TINY = Plan(share=0.01, rounds=1)

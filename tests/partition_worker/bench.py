@@ -14,8 +14,8 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import Outgoing
-from partition_worker.engine.invariant_checks import check
 from partition_worker.worker import BROKER, Worker
+from tests.invariants import check
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
 
 EPOCH = 5

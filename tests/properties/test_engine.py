@@ -23,9 +23,9 @@ from common.rm_messages import (
     Allocation,
 )
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
+from tests.invariants import check
 from tests.properties.searching import bounds, missed
 from tests.properties.workload import TREES
 from tests.trial import ADMIN

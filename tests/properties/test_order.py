@@ -9,10 +9,10 @@ from common.messages import Command
 from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
 from common.wire import NEVER
 from partition_worker.engine import queue_traversal
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Allocate, Effect, Preempt, Release, Replace, Reserve
 from tests.builders import PARTITION, apps, config
+from tests.invariants import check
 from tests.properties.plain_scheduler import Decision, PlainScheduler
 from tests.properties.workload import LEAVES, TREES, Livelier
 from tests.trial import START_S

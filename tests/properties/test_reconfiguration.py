@@ -14,10 +14,10 @@ from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
 from common.resources import Limit
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.tree import Settings, read_all_settings, settings_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
+from tests.invariants import check
 from tests.properties.configurations import configurations, pairs_of_configurations
 
 LONG = os.environ.get("PROPERTIES") == "long"

@@ -14,10 +14,10 @@ from common.journal_messages import Append
 from common.resources import drop_zeros, fits
 from common.wire import decode_body
 from partition_worker.engine.application import ACTIVE, Application, AppState
-from partition_worker.engine.invariant_checks import find_violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import has_room
 from partition_worker.worker import Worker
+from tests.invariants import find_violations
 from tests.sim.auditor import Violation
 from tests.sim.rm import ResourceManager
 from tests.sim.roles import recovered

@@ -10,10 +10,10 @@ from common.query_messages import Actor
 from common.rm_messages import STOPPED_BY_RM, AllocationRelease, EventRecord, NodeRequest, RejectedNode
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import AppEvent, AppState
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.lifecycle import fire
 from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
+from tests.invariants import check
 from tests.trial import ADMIN, Trial, line
 
 ANN = Actor(user="ann", groups=["ops"])

@@ -14,9 +14,9 @@ from common.rm_messages import (
     RejectedApplication,
     UserGroupInformation,
 )
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
+from tests.invariants import check
 from tests.trial import START_S
 
 VECTORS = Path(__file__).parents[2] / "data" / "placement-vectors.yaml"

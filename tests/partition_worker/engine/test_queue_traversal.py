@@ -8,10 +8,10 @@ import pytest
 
 from common.messages import Command
 from partition_worker.engine import queue_traversal
-from partition_worker.engine.invariant_checks import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
 from tests.builders import PARTITION, apps, asks, config, nodes, released
+from tests.invariants import check
 from tests.likeness import differences
 from tests.trial import START_S, Trial
 
