@@ -1,4 +1,4 @@
-"""Limits of this process: free file descriptors, and memory.
+"""Limits of this process: free file descriptors, memory, and log lines about clients.
 
 Each connection uses a descriptor, so clients could use all that a process may have. Then the process cannot open files,
 and a loop that waits for connections never sleeps: `accept` fails, and the connection that it could not accept makes
@@ -16,6 +16,7 @@ Not here: the number of connections of a port (`webservice/http1.py`), limits on
 import asyncio
 import errno
 import logging
+import math
 import os
 import resource
 import socket
@@ -265,3 +266,29 @@ class MemoryLimit:
             self._stop()
         else:
             self._timer = self._loop.call_later(self._check_every_s, self._check)
+
+
+# Log lines ------------------------------------------------------------------------------------------------------------
+
+
+class LogLimit:
+    """Rate limit of log lines about clients, so that they cannot fill the log: so many in a minute. The next line
+    counts those that were left out.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        self._lines_max = lines_max
+        self._minute_start = -math.inf
+        self._logged = self._unlogged = 0
+
+    def admit(self, now: float) -> str | None:
+        """Return what to append to a log line at this time in seconds; None if the line is left out."""
+        if now - self._minute_start >= LOG_EVERY_S:
+            self._minute_start, self._logged = now, 0
+        if self._logged >= self._lines_max:
+            self._unlogged += 1
+            return None
+        self._logged += 1
+        more = f" (and {self._unlogged} more)" if self._unlogged else ""
+        self._unlogged = 0
+        return more

@@ -38,6 +38,7 @@ from common.curve_keys import (
     require_client_keys,
 )
 from common.names import RM_ID, compile_rm_ids
+from common.process_limits import LogLimit
 from common.transport import CONTEXT, clock
 from rmproxy.grpc_status import StatusError, StatusKind
 
@@ -56,7 +57,6 @@ RM_IDS_NAMED_MAX: Final = 100_000
 ZAP_BATCH_MAX: Final = 64
 """Connections that are authenticated before other callbacks run."""
 
-_MINUTE_S: Final = 60.0
 _MECHANISM: Final = b"CURVE"
 
 _Stamp = tuple[int, int, int]
@@ -86,7 +86,7 @@ class ZapAuthenticator:
             raise OSError(f"{allowed}: {error}") from None
         self._problem = ""
         """Why the list could not be read at the latest attempt; empty if it could."""
-        self._refusal_log = RefusalLog()
+        self._log_limit = LogLimit(REFUSALS_LOGGED_MAX)
         self._loop = asyncio.get_running_loop()
         self._socket: zmq.Socket[bytes] = CONTEXT.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -173,8 +173,9 @@ class ZapAuthenticator:
             good = domain == DOMAIN.encode() and key in self._list.entries
             if not good:
                 peer = f"key {fingerprint(key)}" if key else "a connection without a key"
-                source = address.decode(errors="replace")
-                self._refusal_log.write(f"{peer} from {source} is not on the allow-list", clock())
+                if (more := self._log_limit.admit(clock())) is not None:
+                    source = address.decode(errors="replace")
+                    _log.warning("%s from %s is not on the allow-list%s", peer, source, more)
             verdict = (b"200", b"OK", key.encode()) if good else (b"400", b"not on the allow-list", b"")
             with suppress(zmq.ZMQError):  # the connection has closed
                 self._socket.send_multipart([route, empty, version, request, *verdict, b""], zmq.NOBLOCK)
@@ -183,26 +184,6 @@ class ZapAuthenticator:
     def _authenticate_more(self) -> None:
         if not self._socket.closed:
             self._authenticate()
-
-
-class RefusalLog:
-    """Rate limit of log lines about refused connections, so that clients cannot fill the log."""
-
-    def __init__(self) -> None:
-        self._minute_start = 0.0
-        self._logged = self._unlogged = 0
-
-    def write(self, text: str, now: float) -> None:
-        """Log a refusal, unless too many were logged within this minute; the next line counts those that were not."""
-        if now - self._minute_start >= _MINUTE_S:
-            self._minute_start, self._logged = now, 0
-        if self._logged >= REFUSALS_LOGGED_MAX:
-            self._unlogged += 1
-            return
-        self._logged += 1
-        more = f" (and {self._unlogged} more)" if self._unlogged else ""
-        self._unlogged = 0
-        _log.warning("%s%s", text, more)
 
 
 def _stamp(file: Path) -> _Stamp:

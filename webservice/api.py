@@ -2,8 +2,8 @@
 and compresses.
 
 The router's own answers (unknown path, other method, redirect) are plain text without the API's headers. Routes are in
-`*_routes.py`, the audit log in `audit.py`, the listening port in `service.py`, authorization in `auth.py`, CORS in
-`cross_site.py`.
+`*_routes.py`, the audit log in `audit.py`, the listening port in `service.py`, authorization in `authn_authz.py`, and
+CORS in `cross_site.py`.
 """
 
 import asyncio
@@ -28,11 +28,10 @@ from starlette.types import Receive, Scope, Send
 from common.settings import Settings
 from webservice.api_document import routes
 from webservice.audit import FAILED_A_MINUTE_MAX, Entry
-from webservice.authn_authz import PROXY, AccessControl, Authorizer, LoopbackUsers, find_viewer
+from webservice.authn_authz import PROXY, AccessControl, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML
-from webservice.cross_site import Cors
 from webservice.http1 import HEAD_BYTES_MAX
 from webservice.parameters import escape_for_log, has_bad_escape, parse_query
 from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
@@ -82,16 +81,11 @@ class _NewConfig(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """Answers requests by querying the broker and the workers. Without `control`, authentication is off, and `users`
-    identifies the callers who make changes.
-    """
+    """Answers requests by querying the broker and the workers."""
 
-    def __init__(
-        self, broker: BrokerClient, users: LoopbackUsers, settings: Settings, control: AccessControl | None = None
-    ) -> None:
-        control = control or AccessControl(Authorizer(users), Cors(settings.cors))
+    def __init__(self, broker: BrokerClient, settings: Settings, control: AccessControl) -> None:
         self.services = Services(broker, settings, control.audit)
-        self._authorizer = control.authorizer
+        self._control = control
         self._audit = control.audit
         self._cors = control.cors
         self._routes = routes(debug=settings.debug)
@@ -180,9 +174,9 @@ class Api:
                 reply = await self._make_change(request, call, route, own["X-Request-Id"])
             else:
                 if is_private:  # it must name a known host while authentication is off
-                    self._authorizer.check_host(request, call.headers)
-                caller = await self._authorizer.identify(request, call.headers, route)
-                self._authorizer.authorize(request, call.headers, route, caller)
+                    self._control.check_host(request, call.headers)
+                caller = await self._control.identify(request, call.headers, route)
+                self._control.authorize(request, call.headers, route, caller)
                 reply = await route.respond(replace(call, viewer=find_viewer(caller)))
         except RequestError as error:
             reply = Reply(error.body, error.status)
@@ -192,7 +186,7 @@ class Api:
         if self._cors.named_only or reply.content_type in (JSON, YAML):
             methods = sorted((route.method, "OPTIONS"))
             _add_headers(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
-        if not self._authorizer.is_off:
+        if not self._control.is_off:
             headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
         content = reply.body
         if not isinstance(content, bytes | CachedBody):
@@ -216,12 +210,12 @@ class Api:
             query=escape_for_log(query, length_max=_WRITTEN_LENGTH_MAX),
         )
         try:
-            caller = await self._authorizer.identify(request, call.headers, route)
+            caller = await self._control.identify(request, call.headers, route)
             assert caller is not None, f"{route.path} changes something and needs no caller"
             entry.user, entry.by = caller.actor.user, caller.method
             if caller.method == PROXY:
                 entry.forwarded_for = escape_for_log(call.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:])
-            self._authorizer.authorize(request, call.headers, route, caller)
+            self._control.authorize(request, call.headers, route, caller)
             if self._audit is not None and not caller.actor.scheduler_admin and self._audit.is_over_limit(entry.user):
                 text = f"{FAILED_A_MINUTE_MAX} of your changes failed in this minute: try again later"
                 raise RequestError(429, text)  # failed changes could otherwise fill the audit log
@@ -260,7 +254,7 @@ class Api:
                 raise RequestError(503, text) from None
 
     async def _end_change(self, entry: Entry, request: Request) -> None:
-        if entry.by or self._authorizer.is_off:  # else the authorizer logs it, with a rate limit
+        if entry.by or self._control.is_off:  # else the authorizer logs it, with a rate limit
             address = escape_for_log(request.scope["raw_path"], request.scope["query_string"])
             client = f"{request.client.host} port {request.client.port}" if request.client else "an unknown address"
             outcome = f"{entry.status} {entry.reason}".rstrip() if entry.status else "given up"

@@ -1,12 +1,12 @@
 """Authentication and authorization of REST requests.
 
-`Authenticator` tries the methods that are switched on, one after the other (a token, a client certificate, a trusted
-proxy); the first that identifies the caller counts. While none is on, every caller may read, and changes are for users
-of this machine: `LoopbackUsers` asks the kernel for the user who owns the client's socket.
+`AccessControl` tries the methods that are on, one after the other (a token, a client certificate, a trusted proxy); the
+first that identifies the caller counts. While none is on, every caller may read, and changes are for users of this
+machine: `LoopbackUsers` asks the kernel for the user who owns the client's socket.
 
-`Authorizer` decides by the access rule of a route whether the caller may use it. While authentication is on, every
-caller has to authenticate, except for routes with the rule `ANYBODY`. It also refuses requests that a page of another
-site made the caller's browser send. The worker of a partition decides which parts of it a caller may see.
+It decides by the access rule of a route whether the caller may use it. While authentication is on, every caller has to
+authenticate, except for routes with the rule `ANYBODY`. It also refuses requests that a page of another site made the
+caller's browser send. The worker of a partition decides which parts of it a caller may see.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from starlette.requests import Request
 
 from common.acl import NOBODY, Acl
 from common.group_ids import group_ids
+from common.process_limits import LogLimit
 from common.query_messages import Actor
 from common.token_keys import TokenKeyError, TokenKeys, read_token_keys
 from webservice import credentials
@@ -95,17 +96,6 @@ class KeyFile:
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-# Authentication -------------------------------------------------------------------------------------------------------
-
-
-class Unauthenticated(Exception):
-    """The caller is not authenticated; the text has the reason and advice, `reason` only the reason."""
-
-    def __init__(self, reason: str, advice: str) -> None:
-        super().__init__(f"{reason}. {advice}")
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated caller, and the method that identified them."""
@@ -113,65 +103,6 @@ class Caller:
     actor: Actor
     method: str
     read_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Authenticator:
-    """The methods that are switched on; with none, callers need not authenticate."""
-
-    keys: KeyFile | None = None
-    """Keys of tokens; None if tokens do not count."""
-    terms: credentials.TokenTerms = field(default_factory=credentials.TokenTerms)
-    certificates: bool = False
-    """Whether client certificates count. TLS has verified them."""
-    proxies: tuple[credentials.Network, ...] = ()
-    """Networks of trusted proxies."""
-    clock: Callable[[], float] = time.time
-
-    @property
-    def is_off(self) -> bool:
-        """Whether callers need not authenticate."""
-        return self.keys is None and not self.certificates and not self.proxies
-
-    def authenticate(
-        self, headers: credentials.Headers, address: str, certificate: Identity | None = None
-    ) -> tuple[Identity, str]:
-        """The sender of a request with these headers from this address, and the method that identifies them;
-        `certificate` is the owner of the client certificate.
-
-        Raises:
-            Unauthenticated: nothing identifies them, or their token is invalid.
-            UntrustedHeaders: a sender that is no trusted proxy names a user.
-        """
-        trusted = credentials.is_among(self.proxies, address)
-        if credentials.claims_identity(headers) and not trusted:
-            raise UntrustedHeaders(
-                f"{address} is no proxy that may send X-Forwarded-User or X-Forwarded-Groups; those are named by the"
-                " setting auth-proxy"
-            )
-        token = _find_bearer_token(headers)
-        if self.keys is not None and token is not None:
-            try:
-                return credentials.verify_token(token, self.keys.keys(), terms=self.terms, now=self.clock()), TOKEN
-            except credentials.InvalidToken as error:
-                raise Unauthenticated(f"The token is invalid: {error}", self._advice()) from None
-        if self.certificates and certificate is not None:
-            return certificate, CERTIFICATE
-        proxied = credentials.proxied_identity(headers) if trusted else None
-        if proxied is not None:
-            return proxied, PROXY
-        raise Unauthenticated("The caller is not authenticated", self._advice())
-
-    def _advice(self) -> str:
-        """How to authenticate, by each method that is switched on."""
-        ways = []
-        if self.keys is not None:
-            ways.append("a token (`yunishard token` makes one) in the header `Authorization: Bearer TOKEN`")
-        if self.certificates:
-            ways.append("a client certificate")
-        if self.proxies:
-            ways.append("the proxy in front of this port, where you log in")
-        return f"Authenticate by {', or '.join(ways)}"
 
 
 def _find_bearer_token(headers: credentials.Headers) -> str | None:
@@ -288,7 +219,7 @@ class LoopbackUsers:
         return found[0]
 
 
-# Authorization --------------------------------------------------------------------------------------------------------
+# Authentication and authorization -------------------------------------------------------------------------------------
 
 LOGGED_A_MINUTE_MAX: Final = 10
 """Log lines about refused requests; further ones are counted."""
@@ -298,32 +229,42 @@ HOST_LENGTH_MAX: Final = 255
 
 
 @dataclass(slots=True, eq=False)
-class Authorizer:
-    """Identifies and authorizes callers."""
+class AccessControl:
+    """Identifies and authorizes callers. While no method of authentication is on, callers need not authenticate."""
 
     users: LoopbackUsers
     """Identifies users of this machine, while authentication is off."""
-    authenticator: Authenticator = field(default_factory=Authenticator)
-    """The methods of authentication."""
     _: KW_ONLY
+    keys: KeyFile | None = None
+    """Keys of tokens; None if tokens do not count."""
+    issuer: str = ""
+    """The required issuer of tokens; empty for any."""
+    audience: str = ""
+    """The required audience of tokens; empty for none."""
+    certificates: bool = False
+    """Whether client certificates count. TLS has verified them."""
+    proxies: tuple[credentials.Network, ...] = ()
+    """Networks of trusted proxies."""
     admins: Acl = NOBODY
     """The scheduler administrators, while authentication is on."""
     origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may use the API."""
     hosts: tuple[str, ...] = ()
     """Names of this server, in lower case."""
-    clock: Callable[[], float] = time.monotonic
-    _minute: int = field(default=0, init=False)
-    """The minute of the latest refusal."""
-    _logged: int = field(default=0, init=False)
-    """How many refusals of that minute are in the log."""
-    _unlogged: int = field(default=0, init=False)
-    """How many are not."""
+    audit: AuditLog | None = None
+    """Records changes; None for no audit log."""
+    clock: Callable[[], float] = time.time
+    _log_limit: LogLimit = field(default_factory=lambda: LogLimit(LOGGED_A_MINUTE_MAX), init=False)
 
     @property
     def is_off(self) -> bool:
         """Whether every caller may read without authentication."""
-        return self.authenticator.is_off
+        return self.keys is None and not self.certificates and not self.proxies
+
+    @property
+    def cors(self) -> Cors:
+        """The pages that may read answers."""
+        return Cors(self.origins, is_open=self.is_off, credentials=self.certificates or bool(self.proxies))
 
     async def identify(self, request: Request, headers: Mapping[str, str], route: Route) -> Caller | None:
         """The caller; None if the route does not need one. Header names are in lower case.
@@ -331,9 +272,64 @@ class Authorizer:
         Raises:
             RequestError: the caller is unknown.
         """
-        if self.authenticator.is_off:
+        if self.is_off:
             return await self._find_connection_owner(request, headers) if route.changes else None
-        return None if route.access is Access.ANYBODY else self._authenticate(request)
+        if route.access is Access.ANYBODY:
+            return None
+        address = request.client.host if request.client else ""
+        extensions = request.scope.get("extensions") or {}
+        certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
+        assert certificate is None or isinstance(certificate, Identity)
+        try:
+            found = self.authenticate(request.scope["headers"], address, certificate)
+        except UntrustedHeaders as error:
+            self._log_refusal(request, str(error))
+            raise RequestError(403, f"Refused: {error}") from None
+        except credentials.InvalidToken as error:
+            found, reason = None, f"The token is invalid: {error}"
+        else:
+            reason = "The caller is not authenticated"
+        if found is None:
+            self._log_refusal(request, reason)
+            raise RequestError(401, f"{reason}. {self._advise()}")
+        identity, method = found
+        is_admin = self.admins.allows(identity.user, identity.groups)
+        actor = Actor(user=identity.user, groups=list(identity.groups), scheduler_admin=is_admin)
+        return Caller(actor, method, identity.read_only)
+
+    def authenticate(
+        self, headers: credentials.Headers, address: str, certificate: Identity | None = None
+    ) -> tuple[Identity, str] | None:
+        """The sender of a request with these headers from this address, and the method that identifies them; None if
+        nothing does. `certificate` is the owner of the client certificate.
+
+        Raises:
+            InvalidToken: their token is invalid.
+            UntrustedHeaders: a sender that is no trusted proxy names a user, or a proxy does so ambiguously.
+        """
+        trusted = credentials.is_among(self.proxies, address)
+        if credentials.claims_identity(headers) and not trusted:
+            raise UntrustedHeaders(
+                f"{address} is no proxy that may send X-Forwarded-User or X-Forwarded-Groups; those are named by the"
+                " setting auth-proxy"
+            )
+        token = _find_bearer_token(headers)
+        if self.keys is not None and token is not None:
+            keys, now = self.keys.keys(), self.clock()
+            return credentials.verify_token(token, keys, now=now, issuer=self.issuer, audience=self.audience), TOKEN
+        if self.certificates and certificate is not None:
+            return certificate, CERTIFICATE
+        proxied = credentials.proxied_identity(headers) if trusted else None
+        return None if proxied is None else (proxied, PROXY)
+
+    def _advise(self) -> str:
+        """How to authenticate, by each method that is on."""
+        ways = {
+            "a token (`yunishard token` makes one) in the header `Authorization: Bearer TOKEN`": self.keys is not None,
+            "a client certificate": self.certificates,
+            "the proxy in front of this port, where you log in": bool(self.proxies),
+        }
+        return "Authenticate by " + ", or ".join(way for way, is_on in ways.items() if is_on)
 
     def authorize(self, request: Request, headers: Mapping[str, str], route: Route, caller: Caller | None) -> None:
         """Check that the caller may use the route, and that no page of another site made their browser send it.
@@ -344,7 +340,10 @@ class Authorizer:
         if caller is None:
             return
         if route.changes and caller.method in (CERTIFICATE, PROXY):  # browsers send these by themselves
-            reason = explain_foreign_page(headers, allowed=self._own_origins(request, headers, caller))
+            scheme, host = request.scope["scheme"], headers.get("host", "")
+            if caller.method == PROXY:
+                scheme, host = headers.get("x-forwarded-proto", scheme), headers.get("x-forwarded-host", host)
+            reason = explain_foreign_page(headers, allowed=(f"{scheme}://{host}".lower(), *self.origins))
             if reason:
                 raise RequestError(403, f"Refused: {reason}")
         if route.access is Access.ADMINS and not caller.actor.scheduler_admin:
@@ -377,45 +376,12 @@ class Authorizer:
             " may be asking (DNS rebinding). Ask by address, or name the host by the setting rest-hosts",
         )
 
-    def _authenticate(self, request: Request) -> Caller:
-        address = request.client.host if request.client else ""
-        extensions = request.scope.get("extensions") or {}
-        certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
-        assert certificate is None or isinstance(certificate, Identity)
-        try:
-            identity, method = self.authenticator.authenticate(request.scope["headers"], address, certificate)
-        except Unauthenticated as error:
-            self._log_refusal(request, error.reason)
-            raise RequestError(401, str(error)) from None
-        except UntrustedHeaders as reason:
-            self._log_refusal(request, str(reason))
-            raise RequestError(403, f"Refused: {reason}") from None
-        is_admin = self.admins.allows(identity.user, identity.groups)
-        actor = Actor(user=identity.user, groups=list(identity.groups), scheduler_admin=is_admin)
-        return Caller(actor, method, identity.read_only)
-
     def _log_refusal(self, request: Request, reason: str) -> None:
-        """Log a refusal, up to the bound of this minute."""
-        minute = int(self.clock() // 60)
-        if minute != self._minute:
-            if self._unlogged:
-                _log.info("requests refused in that minute besides those logged: %d", self._unlogged)
-            self._minute, self._logged, self._unlogged = minute, 0, 0
-        if self._logged == LOGGED_A_MINUTE_MAX:
-            self._unlogged += 1
-            return
-        self._logged += 1
-        path = escape_for_log(request.scope["raw_path"])
-        host = request.client.host if request.client else "an unknown address"
-        _log.info("refused: %s %s from %s: %s", request.method, path, host, reason)
-
-    def _own_origins(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
-        """The origins whose pages may change something: this server, as the browser sees it, and the allowed ones."""
-        scheme, host = request.scope["scheme"], headers.get("host", "")
-        if caller.method == PROXY:
-            scheme = headers.get("x-forwarded-proto", scheme)
-            host = headers.get("x-forwarded-host", host)
-        return (f"{scheme}://{host}".lower(), *self.origins)
+        more = self._log_limit.admit(self.clock())
+        if more is not None:
+            path = escape_for_log(request.scope["raw_path"])
+            host = request.client.host if request.client else "an unknown address"
+            _log.info("refused: %s %s from %s: %s%s", request.method, path, host, reason, more)
 
     async def _find_connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
         client, server = request.scope.get("client"), request.scope.get("server")
@@ -432,13 +398,3 @@ def find_viewer(caller: Caller | None) -> Actor | None:
     if caller is None or caller.method == LOOPBACK or caller.actor.scheduler_admin:
         return None
     return caller.actor
-
-
-@dataclass(frozen=True, slots=True)
-class AccessControl:
-    """How requests are authorized, which other sites may read answers, and where changes are audited."""
-
-    authorizer: Authorizer
-    cors: Cors
-    audit: AuditLog | None = None
-    """None for no audit log."""

@@ -1,6 +1,6 @@
 """Reads credentials: client certificates, headers of a trusted proxy, tokens, the kernel's table of TCP connections.
 
-Pure parsing; `auth.py` decides which credentials count.
+Pure parsing; `authn_authz.py` decides which credentials count.
 """
 
 import ipaddress
@@ -160,16 +160,12 @@ class _Claims(msgspec.Struct, frozen=True):
     scope: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTerms:
-    """The required issuer (empty: any) and audience (empty: none) of a token."""
-
-    issuer: str = ""
-    audience: str = ""
-
-
-def verify_token(token: str, keys: "TokenKeys", *, terms: TokenTerms, now: float) -> Identity:
+def verify_token(token: str, keys: "TokenKeys", *, now: float, issuer: str = "", audience: str = "") -> Identity:
     """The user that a token names, at this time in seconds since the epoch.
+
+    Args:
+        issuer: The required issuer; empty for any.
+        audience: The required audience; empty for none.
 
     Raises:
         InvalidToken: it is not valid.
@@ -181,12 +177,12 @@ def verify_token(token: str, keys: "TokenKeys", *, terms: TokenTerms, now: float
         raise InvalidToken("the token is not valid yet (nbf)")
     if claims.iat is not None and now < claims.iat - LEEWAY_S:
         raise InvalidToken("the token was issued in the future (iat): compare the clocks")
-    if terms.issuer and claims.iss != terms.issuer:
+    if issuer and claims.iss != issuer:
         raise InvalidToken("the token is of another issuer (iss)")
     named = [claims.aud] if isinstance(claims.aud, str) else claims.aud or []
-    if terms.audience and terms.audience not in named:
+    if audience and audience not in named:
         raise InvalidToken("the token is for another audience (aud)")
-    if not terms.audience and named:
+    if not audience and named:
         raise InvalidToken("the token is for an audience (aud), and none is set here")
     for name in (claims.sub, *claims.groups):
         if not is_person(name):

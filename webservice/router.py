@@ -6,8 +6,9 @@ A route is one handler and its declaration:
     async def nodes(call: Call) -> Reply:
         \"\"\"All nodes with their allocations.\"\"\"
 
-Everything else follows from the declaration: how a path finds its handler (`find`), who may use the route (`auth.py`),
-and the OpenAPI document (`api_document.py`), which takes the summary and the description from the docstring.
+Everything else follows from the declaration: how a path finds its handler (`find`), who may use the route
+(`authn_authz.py`), and the OpenAPI document (`api_document.py`), which takes the summary and the description from the
+docstring.
 
 A path is matched after percent-decoding, so a segment cannot contain a slash. Rejected: Starlette's router, which
 answers HEAD, matches no empty segment, does not correct the case of a path, and does not answer OPTIONS as the API

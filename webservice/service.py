@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 import ssl
@@ -11,22 +12,26 @@ from typing import Final
 import h11
 import uvicorn
 
+from common.acl import parse_acl
 from common.names import WEBSERVICE
 from common.process import Arguments, Life
-from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
+from common.process_limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
 from common.process_metrics import ProcessMetrics
-from common.settings import TlsPaths
+from common.settings import Settings, TlsPaths, host_and_port
+from common.token_keys import TokenKeyError
 from webservice.api import Api
-from webservice.authn_authz import AccessControl, LoopbackUsers
+from webservice.audit import AuditLog
+from webservice.authn_authz import CERTIFICATE, PROXY, TOKEN, AccessControl, KeyFile, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder
 from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
+AUDIT: Final = "audit.log"
+"""The audit log of changes, in the state directory."""
+
 LINES_MAX: Final = 10
 """Lines per minute; further ones are counted, and the next line has their number."""
-
-_MINUTE_S: Final = 60.0
 
 
 class ClientErrorFilter(logging.Filter):
@@ -38,9 +43,7 @@ class ClientErrorFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._minute_began = 0.0
-        self._logged = 0
-        self._suppressed = 0
+        self._limit = LogLimit(LINES_MAX)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.msg == MALFORMED_LINE:  # `BoundedHttpProtocol` logs it with the address of the client
@@ -50,16 +53,9 @@ class ClientErrorFilter(logging.Filter):
             if not isinstance(error, h11.ProtocolError):
                 return True
             record.exc_info, record.msg, record.args = None, "%s", (f"the answer was aborted: {error}",)
-        if record.created - self._minute_began >= _MINUTE_S:
-            self._minute_began, self._logged = record.created, 0
-        self._logged += 1
-        if self._logged > LINES_MAX:
-            self._suppressed += 1
-            return False
-        if self._suppressed:
-            record.msg, record.args = "%s (and %d more)", (record.getMessage(), self._suppressed)
-            self._suppressed = 0
-        return True
+        more = self._limit.admit(record.created)
+        record.msg, record.args = "%s%s", (record.getMessage(), more)
+        return more is not None
 
 
 STOP_MAX_S: Final = 5
@@ -124,24 +120,51 @@ def format_endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def serve(
-    arguments: Arguments,
-    life: Life,
-    *,
-    listener: socket.socket,
-    users: LoopbackUsers,
-    control: AccessControl | None = None,
-) -> None:
+def make_access_control(settings: Settings) -> AccessControl:
+    """Make authentication, authorization and the audit log from the settings.
+
+    Raises:
+        OSError: in one line, with the reason.
+    """
+    keys = None
+    if TOKEN in settings.auth:
+        if settings.auth_keys is None:
+            raise OSError("--auth-keys is missing")
+        try:
+            keys = KeyFile(settings.auth_keys)
+        except TokenKeyError as error:
+            raise OSError(f"{settings.auth_keys}: {error}") from None
+    admins = parse_acl(settings.scheduler_admins)
+    return AccessControl(
+        LoopbackUsers(admins),
+        keys=keys,
+        issuer=settings.auth_issuer,
+        audience=settings.auth_audience,
+        certificates=CERTIFICATE in settings.auth,
+        proxies=tuple(map(ipaddress.ip_network, settings.auth_proxy)) if PROXY in settings.auth else (),
+        admins=admins,
+        origins=settings.cors,
+        hosts=(*settings.rest_hosts, host_and_port(settings.rest)[0].lower()),
+        audit=AuditLog(settings.state / AUDIT) if settings.state else None,
+    )
+
+
+async def serve(arguments: Arguments, life: Life) -> None:
     """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
     broker ends the process.
+
+    Raises:
+        OSError: it cannot start; in one line, with the reason.
     """
+    settings = arguments.settings
+    control = make_access_control(settings)
+    listener = listen(*host_and_port(settings.rest))
     client_errors = ClientErrorFilter()
     for name in ("uvicorn.error", "webservice.http1"):
         logging.getLogger(name).addFilter(client_errors)
-    settings = arguments.settings
     tls = settings.rest_tls
     client = BrokerClient(arguments.broker, heartbeat_s=settings.heartbeat_s)
-    api = Api(client, users, settings, control)
+    api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:
         recorder = services.storage.recorder = HistoryRecorder(
@@ -167,7 +190,7 @@ async def serve(
             one.close()
         server.should_exit = True
         await serving
-        users.close()
+        control.users.close()
         if services.history is not None:
             services.history.close()
         for task in background:

@@ -19,6 +19,7 @@ from tests.captures.scenario import DATA, Recorded, Request, scenario
 from tests.captures.visitor import Answered, streaming, visit
 from tests.webservice.fakes import loopback_users
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.history.queries import HistoryReader
 
 HEADERS: Final = frozenset(
@@ -56,7 +57,7 @@ def given() -> dict[Key, Answered]:
 def _played(history: Path) -> dict[Key, Answered]:
     played = scenario()
     player = Player(played, history)
-    api = Api(player.link, loopback_users(), Settings(debug=True))
+    api = Api(player.link, Settings(debug=True), AccessControl(loopback_users()))
     found: dict[Key, Answered] = {}
     for group in player.play():
         if player.past is not None and api.services.history is None:

@@ -20,6 +20,7 @@ from common.process_limits import (
     RESERVE,
     Acceptor,
     DescriptorGuard,
+    LogLimit,
     MemoryLimit,
     count_open_descriptors,
     descriptor_limit,
@@ -232,3 +233,9 @@ def test_a_process_sees_what_it_takes() -> None:
         for place in range(0, size, PAGESIZE):
             taken[place] = 1  # memory is only taken when it is used
         assert resident_bytes() - before >= size // 2
+
+
+def test_clients_do_not_fill_the_log_and_the_next_line_counts_what_was_left_out() -> None:
+    limit = LogLimit(10)
+    assert [limit.admit(100.0 + number / 1000) for number in range(15)] == [""] * 10 + [None] * 5
+    assert [limit.admit(161.0), limit.admit(161.0)] == [" (and 5 more)", ""]

@@ -28,6 +28,7 @@ from tests.conformance.wires import STREAMS, Hear, RefusedError
 from tests.webservice.fakes import loopback_users
 from tests.world_rm import RM
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 
 HOST: Final = {"Host": "127.0.0.1"}
 RUNS_US: Final = 0
@@ -52,7 +53,7 @@ class VirtualRest(Rest):
 
     def __init__(self, system: System) -> None:
         super().__init__("")
-        self._api = Api(SystemLink(system), loopback_users(RUNS_US), Settings())
+        self._api = Api(SystemLink(system), Settings(), AccessControl(loopback_users(RUNS_US)))
 
     def ask(self, path: str, *, post: str | None = None) -> tuple[int, str]:
         method = "GET" if post is None else "POST"

@@ -18,7 +18,7 @@ from common.query_messages import Answer
 from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.authentication import REFUSALS_LOGGED_MAX, Authorizer, RefusalLog, TlsFiles, ZapAuthenticator, read_rm_ids
+from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator, read_rm_ids
 from rmproxy.grpc_status import StatusError
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
@@ -220,16 +220,6 @@ def test_there_is_no_beginning_without_a_list(tmp_path: Path) -> None:
             ZapAuthenticator(SERVER, tmp_path / "broken")
 
     asyncio.run(story())
-
-
-def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    log = RefusalLog()
-    for number in range(REFUSALS_LOGGED_MAX + 5):
-        log.write(f"refused {number}", 100.0 + number / 1000)
-    assert caplog.messages == [f"refused {number}" for number in range(REFUSALS_LOGGED_MAX)]
-    log.write("refused", 161.0)
-    log.write("refused", 161.0)
-    assert caplog.messages[-2:] == ["refused (and 5 more)", "refused"]
 
 
 TEXT = (

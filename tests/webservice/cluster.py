@@ -16,6 +16,7 @@ from tests.captures.scenario import scenario
 from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, loopback_users
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.history.queries import HistoryReader
 
 UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
@@ -30,7 +31,7 @@ def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp
     """
     player = Player(scenario(), file)
     next(group for group in player.play() if group == moment)
-    answering = Api(link(player.system), loopback_users(0), Settings(debug=True))
+    answering = Api(link(player.system), Settings(debug=True), AccessControl(loopback_users(0)))
     if player.past is not None:
         player.past.close()
         answering.services.history = HistoryReader(player.past)

@@ -158,7 +158,8 @@ def request(
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
     certificate with which the client has come.
     """
-    api = Api(link, who or loopback_users(), settings or Settings(), control)
+    settings = settings or Settings()
+    api = Api(link, settings, control or AccessControl(who or loopback_users(), origins=settings.cors))
     api.services.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:

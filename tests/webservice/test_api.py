@@ -15,8 +15,7 @@ from common.settings import Settings
 from tests.webservice.fakes import QUEUES, FakeLink, loopback_users, partition, request
 from webservice import api, response_cache
 from webservice.api import Api
-from webservice.authn_authz import AccessControl, Authenticator, Authorizer
-from webservice.cross_site import Cors
+from webservice.authn_authz import AccessControl
 from webservice.response_cache import accepts_gzip
 
 LINK = FakeLink(partition())
@@ -156,7 +155,7 @@ def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pyt
 
     async def run() -> list[bytes]:
         nonlocal version
-        answering = Api(FakeLink(partition(), worker=worker), loopback_users(), Settings())
+        answering = Api(FakeLink(partition(), worker=worker), Settings(), AccessControl(loopback_users()))
         transport = httpx.ASGITransport(app=answering)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             path, bodies = "/ws/v1/partition/default/queues", list[bytes]()
@@ -235,12 +234,10 @@ def test_what_yunikorn_answers_is_answered_whatever_the_host_is_called(path: str
 
 
 def test_a_private_answer_is_given_where_the_host_is_checked_by_other_means() -> None:
-    named = AccessControl(Authorizer(loopback_users(), hosts=("core.example",)), Cors())
+    named = AccessControl(loopback_users(), hosts=("core.example",))
     headers = {"Host": "Core.example.:9080"}
     assert request(LINK, "/ws/v1/settings", headers=headers, control=named).status_code == 200
-    known = AccessControl(
-        Authorizer(loopback_users(), Authenticator(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors()
-    )
+    known = AccessControl(loopback_users(), proxies=(ip_network("127.0.0.1"),), admins=parse_acl("ann"))
     headers = {"Host": "evil.example:9080", "X-Forwarded-User": "ann"}
     assert request(LINK, "/ws/v1/settings", headers=headers, control=known).status_code == 200
     tls = {"method": "GET", "path": "/ws/v1/settings", "raw_path": b"/ws/v1/settings", "scheme": "https"}
@@ -366,8 +363,8 @@ def converse(
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 9080),
     }
-    control = AccessControl(Authorizer(loopback_users(0), hosts=hosts), Cors())
-    asyncio.run(Api(asked, loopback_users(0), Settings(), control)({**usual, **scope}, receive, send))
+    control = AccessControl(loopback_users(0), hosts=hosts)
+    asyncio.run(Api(asked, Settings(), control)({**usual, **scope}, receive, send))
     return sent
 
 
@@ -413,7 +410,7 @@ def test_an_address_with_too_many_requests_at_once_has_to_wait() -> None:
             return self.known
 
     async def run() -> tuple[list[int], int]:
-        app = Api(SlowLink(), loopback_users(), Settings())
+        app = Api(SlowLink(), Settings(), AccessControl(loopback_users()))
 
         async def ask(host: str) -> httpx.Response:
             transport = httpx.ASGITransport(app=app, client=(host, 1))

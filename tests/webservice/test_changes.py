@@ -9,16 +9,15 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, loopback_users, partition, request
 from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog
-from webservice.authn_authz import AccessControl, Authenticator, Authorizer
+from webservice.authn_authz import AccessControl
 from webservice.broker_client import Change
-from webservice.cross_site import Cors
 
 CONFIG = "/ws/v1/config"
 KILL = "/ws/v1/partition/default/application/app-1/kill"
 
 
 def control(file: Path, uid: int = 1000) -> AccessControl:
-    return AccessControl(Authorizer(loopback_users(uid)), Cors(), AuditLog(file, lambda: 0.0))
+    return AccessControl(loopback_users(uid), audit=AuditLog(file, lambda: 0.0))
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -94,9 +93,9 @@ def test_all_of_what_was_changed_is_there_or_nothing_is_changed(tmp_path: Path) 
 
 def test_the_forwarded_address_of_a_proxy_is_recorded(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
-    proxy = Authenticator(proxies=(ip_network("127.0.0.1"),))
+    proxies = (ip_network("127.0.0.1"),)
     behind = {"X-Forwarded-User": "alice", "X-Forwarded-For": f"{'10.0.0.1, ' * 99}192.0.2.7"}
-    one = AccessControl(Authorizer(loopback_users(), proxy), Cors(is_open=False), AuditLog(file, lambda: 0.0))
+    one = AccessControl(loopback_users(), proxies=proxies, audit=AuditLog(file, lambda: 0.0))
     request(FakeLink(partition()), KILL, "POST", headers=behind, control=one)
     assert str(lines(file)[0]["forwardedFor"]).endswith(", 192.0.2.7")
 

@@ -15,6 +15,7 @@ from common.settings import Settings
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, loopback_users, partition, request
 from webservice import cluster_routes
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.calls import Call, Respond, Services
 from webservice.response_cache import ResponseCache
 from webservice.views import RequestError
@@ -125,7 +126,11 @@ def test_a_list_of_all_partitions_is_compressed_once_while_it_stays_the_same(
     async def run() -> list[bytes]:
         nonlocal size
         transport = httpx.ASGITransport(
-            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), loopback_users(), Settings())
+            app=Api(
+                FakeLink(partition("rm-1"), partition("rm-2"), worker=worker),
+                Settings(),
+                AccessControl(loopback_users()),
+            )
         )
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             replies = [await reader.get(path) for _ in "123"]
@@ -296,7 +301,7 @@ def test_of_one_manager_only_what_it_has_is_shown() -> None:
 
 
 def test_requests_are_counted_by_route_and_status() -> None:
-    api = Api(two(), loopback_users(), Settings())
+    api = Api(two(), Settings(), AccessControl(loopback_users()))
 
     async def asked() -> str:
         transport = httpx.ASGITransport(app=api, client=CLIENT)

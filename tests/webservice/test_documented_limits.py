@@ -18,6 +18,7 @@ from tests.webservice.cluster import api as cluster
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.server import serving
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.http1 import BoundedHttpProtocol
 
 KIB: Final = 1024
@@ -53,7 +54,7 @@ def served(story: Callable[[tuple[str, int]], Awaitable[None]]) -> None:
     """Play a story at the address of the API on a real port."""
 
     async def run() -> None:
-        async with serving(Api(FakeLink(partition()), loopback_users(), Settings())) as address:
+        async with serving(Api(FakeLink(partition()), Settings(), AccessControl(loopback_users()))) as address:
             await story(address)
 
     asyncio.run(run())
@@ -124,7 +125,7 @@ def test_as_many_connections_are_served_as_stated_and_only_further_ones_are_refu
     asking = HEAD.replace(b"Connection: close\r\n", b"\r\n")
 
     async def run() -> None:
-        async with serving(Api(FakeLink(partition()), loopback_users(), Settings()), Narrow) as address:
+        async with serving(Api(FakeLink(partition()), Settings(), AccessControl(loopback_users())), Narrow) as address:
             held = [await asyncio.open_connection(*address) for _ in range(4)]
             statuses = list[int]()
             for reader, writer in held:

@@ -14,6 +14,7 @@ from tests.webservice.event_worker import FakeClock, FakeWorker
 from tests.webservice.fakes import FakeLink, loopback_users, partition
 from tests.webservice.server import serving
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
 
 FIRST = '{"InstanceUUID":"history-1"}'
@@ -26,7 +27,7 @@ PADDING = {"message": "x" * 300}
 @asynccontextmanager
 async def api(worker: FakeWorker, clock: FakeClock | None = None) -> AsyncIterator[tuple[Api, tuple[str, int]]]:
     """The API with a clock that stands still, so that nobody is cut off because the machine is busy."""
-    one = Api(FakeLink(partition(), worker=worker.answer), loopback_users(), Settings())
+    one = Api(FakeLink(partition(), worker=worker.answer), Settings(), AccessControl(loopback_users()))
     one.services.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
     async with serving(one) as address:
         yield one, address

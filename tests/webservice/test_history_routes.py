@@ -15,9 +15,8 @@ from common.query_messages import Actor, Answer, Query
 from common.settings import Settings
 from tests.webservice.fakes import FakeLink, answer, loopback_users, partition, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
-from webservice.authn_authz import AccessControl, Authenticator, Authorizer
+from webservice.authn_authz import AccessControl
 from webservice.credentials import Identity
-from webservice.cross_site import Cors
 from webservice.history.queries import LISTS, HistoryReader, ListName
 from webservice.history.store import Store
 from webservice.history_routes import HISTORY
@@ -218,10 +217,7 @@ def test_who_wants_json_gets_it_whatever_else_they_would_take(ask: Ask) -> None:
 # Who sees what --------------------------------------------------------------------------------------------------------
 
 
-CLOSED = AccessControl(
-    Authorizer(loopback_users(), Authenticator(certificates=True), admins=parse_acl("root")),
-    Cors((), is_open=False, credentials=True),
-)
+CLOSED = AccessControl(loopback_users(), certificates=True, admins=parse_acl("root"))
 ADMINISTERS = {"carl": {"submit": ["root.a"], "admin": ["root.a"]}, "eve": {"submit": ["root"], "admin": []}}
 
 

@@ -16,6 +16,7 @@ from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users
 from tests.webservice.server import serving
 from webservice.api import Api, StreamResponse
+from webservice.authn_authz import AccessControl
 from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -33,7 +34,7 @@ def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHtt
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
-        api = Api(FakeLink(), loopback_users(), Settings())
+        api = Api(FakeLink(), Settings(), AccessControl(loopback_users()))
         config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None)
         config.load()
         state = ServerState()

@@ -18,9 +18,8 @@ from common.settings import Settings
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.authn_authz import AccessControl, Authenticator, Authorizer, KeyFile
+from webservice.authn_authz import AccessControl, KeyFile
 from webservice.credentials import Identity
-from webservice.cross_site import Cors
 from webservice.router import Access, Route
 
 ADMINS = "root ops"
@@ -91,15 +90,19 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
 
 
 def closed(folder: Path, *origins: str) -> AccessControl:
-    """A authenticator at which everybody has to say who they are, in any way."""
+    """Access control with every method of authentication."""
     file = folder / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    authenticator = Authenticator(
-        keys=KeyFile(file), certificates=True, proxies=(ip_network("10.1.0.0/16"),), clock=lambda: NOW
+    return AccessControl(
+        loopback_users(),
+        keys=KeyFile(file),
+        certificates=True,
+        proxies=(ip_network("10.1.0.0/16"),),
+        admins=parse_acl(ADMINS),
+        origins=origins,
+        clock=lambda: NOW,
     )
-    authorizer = Authorizer(loopback_users(), authenticator, admins=parse_acl(ADMINS), origins=origins)
-    return AccessControl(authorizer, Cors(origins, is_open=False, credentials=True))
 
 
 def path_of(route: Route) -> str:

@@ -20,8 +20,7 @@ from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.api_document import ROUTES
-from webservice.authn_authz import AccessControl, Authenticator, Authorizer, KeyFile
-from webservice.cross_site import Cors
+from webservice.authn_authz import AccessControl, KeyFile
 from webservice.router import Access, Route
 
 NAMES = {
@@ -78,10 +77,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
     file: Path = tmp_path_factory.mktemp("keys") / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    authorizer = Authorizer(
-        loopback_users(), Authenticator(keys=KeyFile(file), clock=lambda: NOW), admins=parse_acl("root")
-    )
-    return AccessControl(authorizer, Cors(is_open=False))
+    return AccessControl(loopback_users(), keys=KeyFile(file), admins=parse_acl("root"), clock=lambda: NOW)
 
 
 @cache

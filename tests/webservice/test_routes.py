@@ -12,6 +12,7 @@ from common.query_messages import Answer, ManagerEntry, Query
 from common.settings import Settings
 from tests.webservice.fakes import FakeLink, SilentLink, echo, loopback_users, partition, request
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.calls import VALIDATIONS_MAX
 
 PARTITION = "/ws/v1/partition/default"
@@ -263,7 +264,7 @@ def test_configurations_are_validated_one_after_the_other_and_only_so_many_wait(
             yield b"partitions: []"
             await rest.wait()
 
-        transport = httpx.ASGITransport(app=Api(link(), loopback_users(), Settings()))
+        transport = httpx.ASGITransport(app=Api(link(), Settings(), AccessControl(loopback_users())))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
             path = "/ws/v1/validate-conf"
             first = [asyncio.create_task(visitor.post(path, content=slow())) for _ in range(VALIDATIONS_MAX)]
@@ -317,7 +318,7 @@ def test_an_expensive_answer_of_a_partition_that_ended_is_not_given_for_the_one_
         nonlocal generation
         entry = replace(partition(), session="first")
         link = FakeLink(entry, worker=worker)
-        transport = httpx.ASGITransport(app=Api(link, loopback_users(), Settings()))
+        transport = httpx.ASGITransport(app=Api(link, Settings(), AccessControl(loopback_users())))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
             texts = [(await reader.get(path)).text]
             generation = "later"

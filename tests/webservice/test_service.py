@@ -17,7 +17,7 @@ from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
-from webservice.authn_authz import LoopbackUsers, look_up_account
+from webservice.authn_authz import look_up_account
 from webservice.http1 import MALFORMED_LINE
 from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 
@@ -40,10 +40,7 @@ def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behav
     async def run() -> None:
         life = FakeLife()
         async with broker(behaviour) as fake:
-            listener = listen("127.0.0.1", 0)
-            serving = asyncio.create_task(
-                serve(Arguments(fake.address, Settings(), None), life, listener=listener, users=LoopbackUsers())
-            )
+            serving = asyncio.create_task(serve(Arguments(fake.address, Settings(rest="127.0.0.1:0"), None), life))
             try:
                 await visiting((await life.endpoints)["rest"], life)
             finally:

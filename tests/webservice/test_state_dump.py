@@ -10,6 +10,7 @@ from common.query_messages import Answer, Query, ReadConfig
 from common.settings import Settings
 from tests.webservice.fakes import FakeLink, loopback_users, partition, request
 from webservice.api import Api
+from webservice.authn_authz import AccessControl
 from webservice.debug_routes import Part, write_json
 from webservice.views import RequestError
 
@@ -215,7 +216,7 @@ def test_one_dump_is_made_at_a_time() -> None:
 
     async def run() -> None:
         link = SlowLink(partition(), worker=worker)
-        api = Api(link, loopback_users(), Settings())
+        api = Api(link, Settings(), AccessControl(loopback_users()))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://x") as client:
             first = asyncio.create_task(client.get(PATH))
             await asked.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from common.token_keys import read_token_keys
 from tests.webservice.identities import jwks, rsa_jwk
-from webservice.credentials import Identity, InvalidToken, TokenTerms, verify_token
+from webservice.credentials import Identity, InvalidToken, verify_token
 from yunishard.cli import main
 
 
@@ -61,21 +61,21 @@ def test_a_token_says_who_somebody_is_and_nothing_else_is_printed(
 ) -> None:
     text = made(capsys, "alice", "--groups", "ops, dev")
     began = issued(text)
-    assert verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=began) == Identity("alice", ("ops", "dev"))
+    assert verify_token(text, read_token_keys(keys), now=began) == Identity("alice", ("ops", "dev"))
     assert shown(text)["exp"] - began == 12 * 3600
 
 
 def test_one_for_looking_can_only_look(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = made(capsys, "prometheus", "--scope", "read", "--lifetime", "90d")
-    found = verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=issued(text) + 89 * 86400)
+    found = verify_token(text, read_token_keys(keys), now=issued(text) + 89 * 86400)
     assert found == Identity("prometheus", read_only=True)
 
 
 def test_issuer_and_audience_are_named_where_they_are_wanted(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, terms = made(capsys, "alice", "--issuer", "us", "--audience", "here"), TokenTerms("us", "here")
-    assert verify_token(text, read_token_keys(keys), terms=terms, now=issued(text)).user == "alice"
+    text, terms = made(capsys, "alice", "--issuer", "us", "--audience", "here"), {"issuer": "us", "audience": "here"}
+    assert verify_token(text, read_token_keys(keys), **terms, now=issued(text)).user == "alice"
     with pytest.raises(InvalidToken, match="issuer"):
-        verify_token(made(capsys, "alice"), read_token_keys(keys), terms=terms, now=issued(text))
+        verify_token(made(capsys, "alice"), read_token_keys(keys), **terms, now=issued(text))
 
 
 def test_a_token_of_another_key_file_does_not_count(
@@ -85,7 +85,7 @@ def test_a_token_of_another_key_file_does_not_count(
     assert token("--new-key", "--keys", str(other)) == 0
     text = made(capsys, "alice", "--keys", str(other))
     with pytest.raises(InvalidToken, match="no key here"):
-        verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=issued(text))
+        verify_token(text, read_token_keys(keys), now=issued(text))
 
 
 def test_json_has_the_token_and_what_is_in_it(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +93,7 @@ def test_json_has_the_token_and_what_is_in_it(keys: Path, capsys: pytest.Capture
     assert token("alice", "--lifetime", "1h", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["claims"]["exp"] - found["claims"]["iat"] == 3600
-    assert (
-        verify_token(found["token"], read_token_keys(keys), terms=TokenTerms(), now=found["claims"]["iat"]).user
-        == "alice"
-    )
+    assert verify_token(found["token"], read_token_keys(keys), now=found["claims"]["iat"]).user == "alice"
 
 
 @pytest.mark.parametrize("lifetime", ["91d", "0s", "-1h", "soon", "", "0.5s", "9999d", "2161h"])

@@ -29,14 +29,14 @@ from tests.webservice.identities import (
     token,
 )
 from webservice.authn_authz import CHECK_EVERY_S, KeyFile
-from webservice.credentials import LEEWAY_S, TOKEN_BYTES_MAX, Identity, InvalidToken, TokenTerms, verify_token
+from webservice.credentials import LEEWAY_S, TOKEN_BYTES_MAX, Identity, InvalidToken, verify_token
 
 ALICE = Identity("alice", ("dev",))
 CLAIMS = json.dumps({"sub": "root", "exp": NOW + 60}).encode()
 
 
 def bearer(text: str, *, now: float = NOW, issuer: str = "", audience: str = "") -> Identity:
-    return verify_token(text, all_keys(), terms=TokenTerms(issuer, audience), now=now)
+    return verify_token(text, all_keys(), now=now, issuer=issuer, audience=audience)
 
 
 def refusal(text: str, *, now: float = NOW, issuer: str = "", audience: str = "") -> str:
@@ -73,7 +73,7 @@ def test_a_token_that_names_no_key_means_the_only_one_of_its_kind() -> None:
     assert bearer(text).user == "alice"
     two = parse_token_keys(jwks(secret_jwk(), secret_jwk(bytes(32), kid="other")))
     with pytest.raises(InvalidToken, match="no key here"):
-        verify_token(text, two, terms=TokenTerms(), now=NOW)
+        verify_token(text, two, now=NOW)
 
 
 @pytest.mark.parametrize("claim", ["sub", "exp"])
@@ -273,7 +273,7 @@ def test_no_header_makes_a_signature_right(header: dict[str, object]) -> None:
 def test_a_key_of_one_kind_does_not_vouch_for_another() -> None:
     only = parse_token_keys(jwks(ec_jwk(kid="own"), rsa_jwk(kid="own")))
     with pytest.raises(InvalidToken, match="no key here"):
-        verify_token(token(), only, terms=TokenTerms(), now=NOW)
+        verify_token(token(), only, now=NOW)
 
 
 _TOKENS = {algorithm: token(algorithm) for algorithm in SIGNERS}
