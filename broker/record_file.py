@@ -8,7 +8,6 @@ refuses it. Not here: what a record contains and when it is written (`rm_records
 import logging
 import os
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +21,11 @@ from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
-from common.messages import INT64_MAX, Header
-from common.names import BROKER, RECORD
+from common.messages import INT64_MAX, Header, Message
+from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
+from common.transport import Inbox
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 FORMAT_VERSION: Final = 2
 """The file's `user_version`; a file with a later one is refused. Format 1 had configuration versions only."""
@@ -51,18 +51,25 @@ CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT
 """,
 )
 
+_DELETE_OLDEST_RM: Final = """
+DELETE FROM versions WHERE rm=(SELECT rm FROM versions GROUP BY rm ORDER BY min(rowid) LIMIT 1)
+AND (SELECT count(DISTINCT rm) FROM versions) > ?
+"""
+"""Deletes the versions of the RM that was first known, if there are too many RMs."""
+
+_Statement = tuple[str, Sequence[object]]
+
 _log = logging.getLogger("core.config")
 
 
-class RecordFile:
+class RecordFile(Inbox):
     """The open file. Raises OSError for one that cannot be used."""
 
     def __init__(self, path: str | Path, *, wake: Callable[[], None]) -> None:
+        super().__init__(wake=wake)
         self.problem = ""
         """Why the file could not be written when this broker started; empty if it could."""
         self._incarnation = 0
-        self._answers: deque[Incoming] = deque()
-        self._wake = wake
         self._path = path
         with self._usable():
             if path != IN_MEMORY:  # only this user may read it; SQLite gives its other files the same mode
@@ -102,9 +109,6 @@ class RecordFile:
                 for statement in _SCHEMA:
                     self._file.execute(statement)
                 self._file.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-        rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid").fetchall()
-        self._known: dict[str, None] = {rm: None for (rm,) in rows}
-        """RM ids in the order of their first version."""
 
     def begin(self, unix_s: int) -> int:
         """Start a new incarnation of the broker at this time; its number is above all earlier ones.
@@ -116,18 +120,25 @@ class RecordFile:
             last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
         self._incarnation = max(unix_s, (last or 0) + 1)
         self.problem = self._write_incarnation()
-        if self.problem:
-            _log.warning("the start of broker %d could not be recorded: %s", self._incarnation, self.problem)
         return self._incarnation
 
     def _write_incarnation(self) -> str:
         """Write the incarnation; why that failed, or empty."""
+        return self._commit(
+            f"the start of broker {self._incarnation}",
+            ("DELETE FROM incarnations", ()),
+            ("INSERT INTO incarnations VALUES (?)", (self._incarnation,)),
+        )
+
+    def _commit(self, what: str, *statements: _Statement) -> str:
+        """Execute the statements in one transaction; why that failed, or empty."""
         try:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
-                self._file.execute("DELETE FROM incarnations")
-                self._file.execute("INSERT INTO incarnations VALUES (?)", (self._incarnation,))
+                for statement, values in statements:
+                    self._file.execute(statement, values)
         except sqlite3.Error as error:
+            _log.warning("%s could not be recorded: %s", what, error)
             return str(error)
         return ""
 
@@ -166,9 +177,6 @@ class RecordFile:
 
     # Endpoint -------------------------------------------------------------------------------------------------------
 
-    def receive(self) -> Incoming | None:
-        return self._answers.popleft() if self._answers else None
-
     def send(self, message: Outgoing) -> None:
         header = message.header
         match header.kind:
@@ -177,53 +185,31 @@ class RecordFile:
             case "RebaseVersion":
                 self._rebase(header.rm, decode_body(RebaseVersion, message.body))
             case "ProbeRecord":
-                self._answer(make_outgoing(RECORD, Recorded(number=0, problem=self._write_incarnation())))
+                self._answer(Recorded(number=0, problem=self._write_incarnation()), Header(kind="Recorded"))
             case "ReadConfig":
                 self._read(header, decode_body(ReadConfig, message.body))
             case unknown:
                 raise TypeError(unknown)
 
     def _write(self, rm: str, message: ManagerRecord) -> None:
-        problem = ""
-        try:
-            with self._file:
-                self._file.execute("BEGIN IMMEDIATE")
-                if message.facts:
-                    self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, message.facts.decode()))
-                else:
-                    self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
-                dropped = self._write_version(rm, message.version) if message.version is not None else None
-            if message.version is not None:
-                self._known = dict.fromkeys(one for one in (*self._known, rm) if one != dropped)
-        except sqlite3.Error as error:
-            problem = str(error)
-            _log.warning("changes of RM %s could not be recorded: %s", rm, error)
-        self._answer(
-            make_outgoing(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm))
-        )
-
-    def _write_version(self, rm: str, version: ConfigVersion) -> str | None:
-        """Add a version and delete those above the limits; the RM whose versions were all deleted, if any."""
-        self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (rm, *astuple(version)))
-        self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, version.number - VERSIONS_MAX))
-        if rm in self._known or len(self._known) < RMS_MAX:
-            return None
-        oldest = next(iter(self._known))
-        self._file.execute("DELETE FROM versions WHERE rm=?", (oldest,))
-        return oldest
+        """Write or delete a record. With a version, delete those above the limits."""
+        statements: list[_Statement] = [("DELETE FROM managers WHERE rm=?", (rm,))]
+        if message.facts:
+            statements.append(("INSERT INTO managers VALUES (?, ?)", (rm, message.facts.decode())))
+        if message.version is not None:
+            statements += [
+                ("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (rm, *astuple(message.version))),
+                ("DELETE FROM versions WHERE rm=? AND number<=?", (rm, message.version.number - VERSIONS_MAX)),
+                (_DELETE_OLDEST_RM, (RMS_MAX,)),
+            ]
+        problem = self._commit(f"changes of RM {rm}", *statements)
+        self._answer(Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm))
 
     def _rebase(self, rm: str, rebase: RebaseVersion) -> None:
         """Set the base of the latest version. If the write fails, the next registration repeats it."""
-        problem = ""
-        try:
-            self._file.execute(
-                "UPDATE versions SET base=? WHERE rm=? AND number=(SELECT max(number) FROM versions WHERE rm=?)",
-                (rebase.base, rm, rm),
-            )
-        except sqlite3.Error as error:
-            problem = str(error)
-            _log.warning("the base of the configuration of RM %s could not be recorded: %s", rm, error)
-        self._answer(make_outgoing(RECORD, Recorded(number=0, problem=problem)))
+        statement = "UPDATE versions SET base=? WHERE rm=? AND number=(SELECT max(number) FROM versions WHERE rm=?)"
+        problem = self._commit(f"the base of the configuration of RM {rm}", (statement, (rebase.base, rm, rm)))
+        self._answer(Recorded(number=0, problem=problem), Header(kind="Recorded"))
 
     def _read(self, header: Header, query: ReadConfig) -> None:
         try:
@@ -235,11 +221,10 @@ class RecordFile:
             answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
         else:
             answer = build_version_answer(header.rm, query.version, _build_version(row) if row else None)
-        self._answer(make_outgoing(BROKER, answer, Header(kind="Answer", ref=header.ref)))
+        self._answer(answer, Header(kind="Answer", ref=header.ref))
 
-    def _answer(self, message: Outgoing) -> None:
-        self._answers.append(Incoming(RECORD, message.header, message.body))
-        self._wake()
+    def _answer(self, message: Message, header: Header) -> None:
+        self.put(Incoming(RECORD, header, encode_body(message)))
 
 
 def _build_version(row: Sequence[int | str]) -> ConfigVersion:

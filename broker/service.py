@@ -7,7 +7,6 @@ Not here: decisions (`routing.py`).
 import asyncio
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -21,7 +20,7 @@ from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
-from common.transport import BrokerPort, Transport, clock, drive
+from common.transport import BrokerPort, Inbox, Transport, clock, drive
 from common.wire import Incoming, Outgoing
 
 RECORD_NAME: Final = "broker.sqlite"
@@ -83,7 +82,7 @@ def _write_notes(broker: BrokerMachine) -> None:
         lines.clear()
 
 
-class ValidationProcess:
+class ValidationProcess(Inbox):
     """Child process that analyses one configuration text and exits, so that the broker continues to route meanwhile.
 
     An endpoint of the broker's wire: the machine sends one text at a time and receives the encoded analysis, or an
@@ -94,14 +93,10 @@ class ValidationProcess:
     def __init__(
         self, *, wake: Callable[[], None], program: Sequence[str] = _VALIDATION, limit_s: float = VALIDATION_MAX_S
     ) -> None:
-        self._wake = wake
+        super().__init__(wake=wake)
         self._program = program
         self._limit_s = limit_s
-        self._answers: deque[Incoming] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def receive(self) -> Incoming | None:
-        return self._answers.popleft() if self._answers else None
 
     def send(self, message: Outgoing) -> None:
         """Start the analysis of a text; needs a running loop."""
@@ -119,8 +114,7 @@ class ValidationProcess:
         except (OSError, TimeoutError) as error:
             _log.warning("the broker parses a configuration itself, as its process failed: %s", error or "timeout")
             analysis = b""
-        self._answers.append(Incoming(READER, Header(kind="TextRead", ref=message.header.ref), analysis))
-        self._wake()
+        self.put(Incoming(READER, Header(kind="TextRead", ref=message.header.ref), analysis))
 
     async def _run_child(self, text: bytes) -> bytes:
         pipe = asyncio.subprocess.PIPE

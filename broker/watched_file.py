@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import shutil
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.messages import Header
 from common.names import FILE
+from common.transport import Inbox
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 POLL_INTERVAL_S: Final = 0.5
@@ -35,15 +35,14 @@ NEW_FILE_MODE: Final = 0o644
 _log = logging.getLogger("core.config")
 
 
-class WatchedFile:
+class WatchedFile(Inbox):
     """A file that cannot be read at first has no text yet: `yunishard up` refuses it, but a broker that restarts has to
     run without it.
     """
 
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
+        super().__init__(wake=wake)
         self.path = path
-        self._wake = wake
-        self._changes: deque[Incoming] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._last_warning = ""
         self._stamp: tuple[int, ...] | None = None
@@ -63,9 +62,6 @@ class WatchedFile:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def receive(self) -> Incoming | None:
-        return self._changes.popleft() if self._changes else None
 
     def send(self, message: Outgoing) -> None:
         """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
@@ -139,8 +135,7 @@ class WatchedFile:
         self._stamp, self._last_warning = stamp, ""
         if text != self.text:
             self.text = text
-            self._changes.append(Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text))))
-            self._wake()
+            self.put(Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text))))
 
     def _read_stamp(self) -> tuple[int, ...]:
         """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as
