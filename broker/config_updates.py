@@ -23,6 +23,7 @@ from common.config.problems import Problem
 from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
+from common.query_messages import ChangeConfig
 from common.rest_records import ChangedView
 from common.rm_messages import ConfigurationUpdated
 from common.wire import Outgoing, make_outgoing
@@ -47,27 +48,19 @@ class UpdateRequest:
     """
 
     source: Literal["rm", "front-end", "file"]
-    rm: str
-    text: str
-    author: str
-    """For users: shown in the history and, if the RM did not request the change itself, to the RM."""
-    origin: str
-    """As in `ConfigVersion`."""
+    change: ChangeConfig
+    """Its author is for users: shown in the history and, if the RM did not request the change itself, to the RM."""
     peer: str = ""
     """The RM's proxy, or the front end."""
     call: Header
-    """Of the message with the request, for the answer."""
-    expected: str = ""
-    """Precondition: checksum of the configuration to replace; empty for none."""
-    overwrite: bool = False
-    """Whether to overwrite an edit of the watched file that is not in force."""
+    """Of the message with the request, for the answer; has the RM."""
     follows_core: bool | None = None
     """Whether the RM uses the default configuration from then on; None keeps that as it is."""
 
     @property
     def is_owner(self) -> bool:
         """Whether the requester owns the configuration, instead of changing the owner's text."""
-        return self.origin in OWNER_ORIGINS
+        return self.change.origin in OWNER_ORIGINS
 
     def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         """Answer that the configuration is in force, and whether it is written to the watched file."""
@@ -93,17 +86,17 @@ class UpdateRequest:
         """
         if self.source == "rm":
             return [] if session.proxy == self.peer else [session.build_message(_describe(session))]
-        return [session.build_message(_describe(session, self.author))]
+        return [session.build_message(_describe(session, self.change.author))]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer that nothing has changed, and why."""
         if self.source == "file":
             state.warnings.append(
-                f"RM {self.rm} keeps its configuration, {state.watched} was refused: {refusal.in_one_line}; correct "
-                "the file, or send it once more with `yunishard config put`"
+                f"RM {self.call.rm} keeps its configuration, {state.watched} was refused: {refusal.in_one_line}; "
+                "correct the file, or send it once more with `yunishard config put`"
             )
             return []
-        state.notes.append(f"configuration change of RM {self.rm} refused: {refusal}")
+        state.notes.append(f"configuration change of RM {self.call.rm} refused: {refusal}")
         if self.source == "rm":
             return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
         body = str(refusal).encode()
@@ -143,8 +136,8 @@ class ConfigUpdate(ConfigChange):
         after = replace(
             before,
             configs=self.configs,
-            text=request.text,
-            checksum=compute_checksum(request.text),
+            text=request.change.config,
+            checksum=compute_checksum(request.change.config),
             follows_core=before.follows_core if request.follows_core is None else request.follows_core,
             rollout=self.number,
             generations={**before.generations, **added},
@@ -162,12 +155,13 @@ class ConfigUpdate(ConfigChange):
         commits = self.build_outcome(registry, CommitConfig)
         sends = [*commits, *registry.build_first_settings(session, added)]
         held = [registry.build_retirement(session, partition) for partition in removed]
-        requester = f"the file {state.watched}" if request.source == "file" else f"{request.author} ({request.origin})"
+        change = request.change
+        requester = f"the file {state.watched}" if request.source == "file" else f"{change.author} ({change.origin})"
         state.notes.append(f"configuration of RM {session.rm} changed by {requester}")
         state.notes += [f"partition {partition} is no longer configured and is taken down" for partition in removed]
         written_back = _is_written_back(state, session, request)
         if written_back:
-            sends.append(make_outgoing(FILE, WriteFile(text=request.text, replaces=self.file_checksum)))
+            sends.append(make_outgoing(FILE, WriteFile(text=change.config, replaces=self.file_checksum)))
         sends += request.notify_rm(session)
         confirmation = request.confirm(state, session, written_back=written_back)
         if added and request.source == "front-end":
@@ -189,7 +183,8 @@ def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequ
 
 
 def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
-    rm, checksum = request.rm, compute_checksum(request.text)
+    rm, change = request.call.rm, request.change
+    checksum = compute_checksum(change.config)
     session = state.registry.sessions.get(rm)
     if session is None:
         raise ChangeRefused(HTTPStatus.NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
@@ -197,8 +192,8 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
     if in_progress is not None:
         reason = f"{in_progress.label} of RM {rm!r} is under way, try again when it is done"
         raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
-    if request.expected not in ("", session.checksum):
-        reason = f"the configuration in force has the checksum {session.checksum}, not {request.expected}"
+    if change.expected not in ("", session.checksum):
+        reason = f"the configuration in force has the checksum {session.checksum}, not {change.expected}"
         raise ChangeRefused(HTTPStatus.PRECONDITION_FAILED, reason)
     if checksum == session.checksum:
         if request.follows_core is not None:
@@ -207,7 +202,7 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         return [*rebased, *request.confirm(state, session)]
     latest = state.versions.history(rm).latest
     _check_file(state, request, {checksum, session.checksum, latest.base if latest else ""}, session)
-    configs = state.registry.by_full_name(rm, state.validate(rm, request.text, session.configs))
+    configs = state.registry.by_full_name(rm, state.validate(rm, change.config, session.configs))
     for partition in configs:
         if partition in state.registry.leaving:
             name = usual_name(partition)
@@ -215,10 +210,10 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
             raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
     version = state.versions.build_next(
         rm,
-        request.text,
+        change.config,
         at_ns=int(now * 1e9),
-        author=request.author,
-        origin=request.origin,
+        author=change.author,
+        origin=change.origin,
         base=checksum if request.is_owner or latest is None else latest.base,
     )
     update = ConfigUpdate(
@@ -253,13 +248,13 @@ def _check_file(state: BrokerState, request: UpdateRequest, known: Collection[st
     Raises:
         ChangeRefused: with what to do about it.
     """
-    if request.overwrite or state.file_empty or not _is_written_back(state, session, request):
+    if request.change.overwrite or state.file_empty or not _is_written_back(state, session, request):
         return
     if state.file_checksum in known:
         return
     raise ChangeRefused(
         HTTPStatus.CONFLICT,
-        f"the watched file {state.watched} has been edited, and RM {request.rm} does not run that text (see the log): "
+        f"the watched file {state.watched} has been edited, and RM {session.rm} does not run that text (see the log): "
         "the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then correct the "
         "file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",
     )
@@ -334,10 +329,7 @@ class DefaultConfig:
             return []
         request = UpdateRequest(
             source="file",
-            rm=rm,
-            text=state.default_text,
-            author="the file",
-            origin=FROM_FILE,
-            call=Header(kind="ChangedFile"),
+            change=ChangeConfig(config=state.default_text, author="the file", origin=FROM_FILE),
+            call=Header(kind="ChangedFile", rm=rm),
         )
         return start_update(state, self._changes, request, now)

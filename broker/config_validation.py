@@ -149,17 +149,17 @@ class ConfigPreloader:
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if incoming.source == READER:
             return self._handle_analysis(incoming, now)
-        if self._waiting:
-            kind = incoming.header.kind
-            if kind not in ORDERED_KINDS and (kind != "Hello" or incoming.header.partition):
-                return self._handle_analysed(incoming, now)
-            self._waiting.append(incoming)
-            if len(self._waiting) <= WAITING_MAX:
-                return []
-            waiting, self._waiting, self._text = self._waiting, deque(), ""
-            return [one for each in waiting for one in self._handle_analysed(each, now)]
-        text = self._find_unknown_text(incoming)
-        return self._handle_analysed(incoming, now) if text is None else self._request_analysis(text, incoming)
+        header = incoming.header
+        is_ordered = header.kind in ORDERED_KINDS or (header.kind == "Hello" and not header.partition)
+        if self._waiting and not is_ordered:
+            return self._handle_analysed(incoming, now)
+        self._waiting.append(incoming)
+        if len(self._waiting) == 1:
+            return self._handle_waiting(now)
+        if len(self._waiting) <= WAITING_MAX:
+            return []
+        waiting, self._waiting = self._waiting, deque()
+        return [one for each in waiting for one in self._handle_analysed(each, now)]
 
     def _handle_analysis(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the messages that waited for this analysis. An empty one means that the child process failed."""
@@ -167,21 +167,19 @@ class ConfigPreloader:
             return []
         with suppress(msgspec.MsgspecError):
             self._cache.add_encoded(self._text, incoming.body)
-        sends = self._handle_analysed(self._waiting.popleft(), now)
+        return [*self._handle_analysed(self._waiting.popleft(), now), *self._handle_waiting(now)]
+
+    def _handle_waiting(self, now: float) -> list[Outgoing]:
+        """Handle waiting messages up to the first one whose text has to be analysed, and request that analysis."""
+        sends: list[Outgoing] = []
         while self._waiting:
             text = self._find_unknown_text(self._waiting[0])
             if text is not None:
-                return [*sends, *self._request_analysis(text)]
+                self._text, self._requests = text, self._requests + 1
+                return [*sends, Outgoing(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
             sends += self._handle_analysed(self._waiting.popleft(), now)
         self._text = ""
         return sends
-
-    def _request_analysis(self, text: str, *arrived: Incoming) -> list[Outgoing]:
-        """Request the analysis of the text in the first waiting message."""
-        self._waiting.extend(arrived)
-        self._requests += 1
-        self._text = text
-        return [Outgoing(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
 
     def _find_unknown_text(self, incoming: Incoming) -> str | None:
         """The large text in a message, unless its analysis is in the cache."""

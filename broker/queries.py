@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from broker.registry import Registry, build_answer
 from broker.state import BrokerState
@@ -119,9 +120,9 @@ class VersionText(msgspec.Struct, frozen=True, kw_only=True):
     """One version with its text, as it was written; `at` in Unix nanoseconds."""
 
     rm: str
-    version: int
+    number: int = msgspec.field(name="version")
     checksum: str
-    at: int
+    at_ns: int = msgspec.field(name="at")
     author: str
     origin: str
     config: str
@@ -147,16 +148,9 @@ def build_version_answer(rm: str, wanted: int, version: ConfigVersion | None) ->
     if version is None:
         text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
         return Answer(status=404, body=text.encode())
-    view = VersionText(
-        rm=rm,
-        version=version.number,
-        checksum=version.checksum,
-        at=version.at_ns,
-        author=version.author,
-        origin=version.origin,
-        config=version.config,
-    )
-    return Answer(status=200, body=msgspec.json.encode(view))
+    fields = asdict(version)
+    del fields["base"]
+    return Answer(status=200, body=msgspec.json.encode(VersionText(rm=rm, **fields)))
 
 
 def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Outgoing:
@@ -166,17 +160,10 @@ def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Ou
     view: msgspec.Struct | list[VersionView]
     match query.what:
         case "current" if session is not None:
-            latest = history.latest or _UNKNOWN_VERSION
-            view = CurrentConfig(
-                rm=rm,
-                version=latest.number,
-                checksum=session.checksum,
-                at=latest.at_ns,
-                author=latest.author,
-                origin=latest.origin,
-                config=session.text,
-                extra=session.extra,
-            )
+            latest = replace(history.latest or _UNKNOWN_VERSION, checksum=session.checksum, config=session.text)
+            fields = asdict(latest)
+            del fields["base"]
+            view = CurrentConfig(rm=rm, extra=session.extra, **fields)
         case "history" if history.entries:  # also of an RM that is not registered now
             current = history.entries[-1].number if session is not None else 0
             view = [

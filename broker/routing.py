@@ -15,7 +15,7 @@ Not here: sockets (`service.py`), starting workers (the supervisor).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from broker.metrics import BrokerMetrics
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from broker.rm_records import RmPersistence, restore_session
-from broker.state import FROM_FILE, BrokerState, ConfigVersions
+from broker.state import FROM_FILE, BrokerState
 from common import control_messages, rm_messages
 from common.config.problems import ConfigError
 from common.messages import Command, Header, Message, News
@@ -34,9 +34,6 @@ from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-
-if TYPE_CHECKING:
-    from common.settings import Settings
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))
@@ -50,27 +47,17 @@ class BrokerMachine:
 
     def __init__(
         self,
+        state: BrokerState,
         *,
         now: float,
-        default_config: str = "",
-        watched: str = "",
-        versions: ConfigVersions | None = None,
-        settings: "Settings",
-        incarnation: int = 0,
         records: Iterable[RmRecord] = (),
         record_problem: str = "",
     ) -> None:
-        """`incarnation` is above that of every earlier broker; `records` are those in the file; `record_problem` is the
-        reason why the file cannot be written at present, if it cannot.
+        """`records` are those in the file; `record_problem` is the reason why the file cannot be written at present, if
+        it cannot.
         """
-        self.state = BrokerState(
-            default_text=default_config,
-            watched=watched,
-            versions=versions,
-            settings=settings,
-            incarnation=incarnation,
-        )
-        self.registry = self.state.registry
+        self.state = state
+        self.registry = state.registry
         durable = {one.rm: one for one in records}
         self._persistence = RmPersistence(self.state, durable, problem=record_problem, now=now)
         self._changes = ConfigChanges(self.state, self._persistence)
@@ -79,7 +66,7 @@ class BrokerMachine:
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
         self._liveness = leases.Liveness(self.state, self._changes)
         self._started_ns = int(now * 1e9)
-        self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(incarnation)))
+        self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(state.incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
         if self.registry.away:
@@ -298,17 +285,9 @@ class BrokerMachine:
             case "UpdateConfiguration":
                 return self._handle_update(incoming, now)
             case "ChangeConfig":
-                message = decode_body(ChangeConfig, incoming.body)
+                change = decode_body(ChangeConfig, incoming.body)
                 request = config_updates.UpdateRequest(
-                    source="front-end",
-                    rm=header.rm,
-                    text=message.config,
-                    author=message.author,
-                    origin=message.origin,
-                    peer=incoming.source,
-                    call=header,
-                    expected=message.expected,
-                    overwrite=message.overwrite,
+                    source="front-end", change=change, peer=incoming.source, call=header
                 )
                 return config_updates.start_update(self.state, self._changes, request, now)
             case "ReadConfig":
@@ -420,10 +399,11 @@ class BrokerMachine:
             settings = self.registry.build_settings(session, session.configs)
         request = config_updates.UpdateRequest(
             source="rm",
-            rm=header.rm,
-            text=message.config or self.state.default_text,
-            author=f"RM {header.rm}",
-            origin=FROM_FILE if self.state.watched and not message.config else "update",
+            change=ChangeConfig(
+                config=message.config or self.state.default_text,
+                author=f"RM {header.rm}",
+                origin=FROM_FILE if self.state.watched and not message.config else "update",
+            ),
             follows_core=not message.config,
             peer=incoming.source,
             call=header,

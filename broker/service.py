@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.record_file import RecordFile
 from broker.routing import BrokerMachine
-from broker.state import ConfigVersions
+from broker.state import BrokerState, ConfigVersions
 from broker.watched_file import WatchedFile
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
@@ -55,16 +55,14 @@ async def serve(arguments: Arguments, life: Life) -> None:
         port = BrokerPort(arguments.broker, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
-        broker = BrokerMachine(
-            now=clock(),
-            incarnation=record.begin(int(clock())),
-            records=record.read_records(),
-            record_problem=record.problem,
-            default_config=file.text if file else "",
+        state = BrokerState(
+            default_text=file.text if file else "",
             watched=str(file.path) if file else "",
             versions=ConfigVersions(record.read_histories()),
             settings=settings,
+            incarnation=record.begin(int(clock())),
         )
+        broker = BrokerMachine(state, now=clock(), records=record.read_records(), record_problem=record.problem)
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
         broker.metrics.process_families = process.collect

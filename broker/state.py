@@ -214,6 +214,8 @@ class BrokerState:
         settings: "Settings",
         incarnation: int = 0,
     ) -> None:
+        """`incarnation` is above that of every earlier broker."""
+        self.incarnation = incarnation
         self.registry = Registry(incarnation)
         self.versions = versions or ConfigVersions()
         self.echo_barrier = EchoBarrier()

@@ -19,7 +19,7 @@ from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import SUPERVISOR, BrokerMachine
-from broker.state import ConfigVersions
+from broker.state import BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
@@ -169,15 +169,14 @@ class World:
         self.carry(FILE, [make_outgoing(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
 
     def _broker(self) -> BrokerMachine:
-        return BrokerMachine(
-            now=self.now,
-            default_config=self.file,
+        state = BrokerState(
+            default_text=self.file,
             watched="queues.yaml" if self.file else "",
             versions=self._recorded(),
             settings=Settings(lease_timeout_s=NEVER),
             incarnation=self._incarnation,
-            records=list(self.facts.values()),
         )
+        return BrokerMachine(state, now=self.now, records=list(self.facts.values()))
 
     def _recorded(self) -> ConfigVersions:
         versions = ConfigVersions()

@@ -7,7 +7,7 @@ import msgspec
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
-from broker.state import ConfigVersions
+from broker.state import BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
@@ -56,9 +56,8 @@ class BrokerBench:
         versions: ConfigVersions | None = None,
     ) -> None:
         self._default_config, self._watched, self._settings = default_config, watched, settings or PATIENT
-        self.broker = BrokerMachine(
-            default_config=default_config, watched=watched, now=1.0, settings=self._settings, versions=versions
-        )
+        state = BrokerState(default_text=default_config, watched=watched, settings=self._settings, versions=versions)
+        self.broker = BrokerMachine(state, now=1.0)
         self.now = 1.0
         self.record: list[ConfigVersion] = []
         self.facts: dict[str, RmRecord] = {}
@@ -72,15 +71,14 @@ class BrokerBench:
     def begin_again(self) -> None:
         """The broker dies, and another one begins with what is on the disk."""
         self.incarnation += 1
-        self.broker = BrokerMachine(
-            default_config=self._default_config,
+        state = BrokerState(
+            default_text=self._default_config,
             watched=self._watched,
-            now=self.now,
             settings=self._settings,
             versions=self.broker.state.versions,
             incarnation=self.incarnation,
-            records=list(self.facts.values()),
         )
+        self.broker = BrokerMachine(state, now=self.now, records=list(self.facts.values()))
 
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Outgoing]:
         """A partition as source stands for its worker, and in what is sent too."""

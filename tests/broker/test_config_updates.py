@@ -19,7 +19,7 @@ from common.control_messages import (
 )
 from common.messages import Header
 from common.names import RECORD, worker_name
-from common.query_messages import Answer
+from common.query_messages import Answer, ChangeConfig
 from common.rm_messages import ConfigurationUpdated, Refused, Resume, UpdateConfiguration
 from common.settings import replace_settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body
@@ -466,8 +466,9 @@ def test_a_front_end_hears_of_each_problem_where_it_is() -> None:
 
 def test_only_owners_own_what_they_ask_for() -> None:
     origins = ("registration", "update", "file", "api", "rollback to 3")
-    fields = {"source": "front-end", "rm": RM, "text": "", "author": "a", "call": Header(kind="ChangeConfig")}
-    assert [UpdateRequest(origin=one, **fields).is_owner for one in origins] == [True, True, True, False, False]
+    changes = [ChangeConfig(config="", author="a", origin=one) for one in origins]
+    requests = [UpdateRequest(source="front-end", change=one, call=Header(kind="ChangeConfig")) for one in changes]
+    assert [one.is_owner for one in requests] == [True, True, True, False, False]
 
 
 def test_nothing_is_asked_of_a_worker_twice_for_a_refused_change() -> None:

@@ -9,6 +9,7 @@ from broker.record_file import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
+from broker.state import BrokerState
 from common.control_messages import ManagerAway, ManagerRecord
 from common.messages import Header
 from common.names import RECORD
@@ -139,7 +140,7 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
     )
     assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
-    broker = BrokerMachine(now=1.0, settings=PATIENT, records=found)
+    broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, records=found)
     assert [one.full_name for one in broker.registry.partition_entries()] == [
         "zeta_default",
         "beta_default",
@@ -158,7 +159,7 @@ def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
     known = [msgspec.json.encode(bench.facts[rm]) for rm in ("alpha", "zeta")]
     found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
     assert [one.rm for one in found] == ["zeta", "alpha", "older"]
-    broker = BrokerMachine(now=1.0, settings=PATIENT, records=found)
+    broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, records=found)
     assert sorted(broker.registry.sessions, key=lambda rm: broker.registry.sessions[rm].order) == [
         "zeta",
         "alpha",

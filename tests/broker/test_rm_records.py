@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from broker.registry import Registry
 from broker.rm_records import HELD_MAX, PROBE_S, RETRY_S, build_record, decode_record, restore_session
 from broker.routing import BrokerMachine
+from broker.state import BrokerState
 from common.config.problems import ConfigError
 from common.control_messages import Hello, ManagerRecord, Recorded
 from common.names import RECORD, worker_name
@@ -139,7 +140,7 @@ def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_ag
 
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
-    broker = BrokerMachine(now=1.0, settings=PATIENT, record_problem="disk full")
+    broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, record_problem="disk full")
     assert (broker.state.counters.record_writes["refused"], broker.deadline) == (1, 1.0 + PROBE_S)
     assert kinds(broker.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
     assert broker.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []

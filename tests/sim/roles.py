@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.routing import BrokerMachine
-from broker.state import ConfigVersions
+from broker.state import BrokerState, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
@@ -116,15 +116,14 @@ class Roles:
         world = self._world
         give = world.record.open(process.take)
         record = world.record.record
-        switch = BrokerMachine(
-            now=world.now,
-            default_config=world.file.text,
+        state = BrokerState(
+            default_text=world.file.text,
             watched=WATCHED if world.options.watched else "",
             versions=ConfigVersions(record.read_histories()),
             settings=SETTINGS,
-            records=record.read_records(),
             incarnation=record.begin(int(world.now)),
         )
+        switch = BrokerMachine(state, now=world.now, records=record.read_records())
         world.switch = switch
         process.peer = BROKER
         router = world.network.listen(process, BROKER)
