@@ -14,20 +14,19 @@ import argparse
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from common.acl import AclError, parse_acl
-from common.names import OFF, RM_ID
+from common.names import OFF, RM_ID, parse_rm_ids
 from common.text_formats import parse_duration
 
 T = TypeVar("T", covariant=True)
 C = TypeVar("C", bound=str)
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 TOKEN: Final = "token"  # noqa: S105 - the name of a method, no secret
 CERTIFICATE: Final = "certificate"
 PROXY: Final = "proxy"
@@ -91,13 +90,6 @@ def _acl(text: str) -> str:
     return text
 
 
-def _percent(text: str) -> int:
-    number = text.removesuffix("%").strip()
-    if not re.fullmatch(r"[0-9]{1,3}", number) or int(number) > 100:
-        raise _expected("a whole number from 0 to 100", text)
-    return int(number)
-
-
 def _rm_id(text: str) -> str:
     if text and not RM_ID.fullmatch(text):
         raise _expected("the id of a resource manager, such as rm-1", text)
@@ -152,12 +144,10 @@ def _count(minimum: int, maximum: int) -> Kind[int]:
     return Kind("N", parse)
 
 
-_SIZE: Final = re.compile(r"([0-9]{1,18}) ?([kMGT]?B|[KMGT]iB)")
-_UNITS: Final = {"B": 1} | {
-    f"{letter}{sign}": int(base**power)
-    for sign, base, letters in (("B", 1000, "kMGT"), ("iB", 1024, "KMGT"))
-    for power, letter in enumerate(letters, start=1)
+_UNITS: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    f"{letter}iB": 1 << 10 * power for power, letter in enumerate("KMGT", start=1)
 }
+_SIZE: Final = re.compile(rf"([0-9]{{1,18}}) ?({'|'.join(_UNITS)})")
 
 
 def _size(minimum_mib: int) -> Kind[int]:
@@ -211,14 +201,10 @@ DIR: Final = Kind("DIR", _path)
 TEXT: Final = Kind("TEXT", str)
 FLAG: Final = Kind("true|false", _flag)
 ACL: Final = Kind("ACL", _acl)
-PERCENT: Final = Kind("PERCENT", _percent)
+PERCENT: Final = Kind("PERCENT", lambda text: _count(0, 100).parse(text.removesuffix("%").strip()))
 DURATION: Final = _duration()
 RM: Final = Kind("ID", _rm_id)
-RM_IDS: Final = _words(
-    "IDS",
-    "ids with commas between, as in 'rm-1,test-*'",
-    lambda word: RM_ID.fullmatch(word.replace(ANY, "x")),
-)
+RM_IDS: Final = _words("IDS", "ids with commas between, as in 'rm-1,test-*'", parse_rm_ids)
 PLUGINS: Final = _words(
     "NAMES", "names of plug-ins with commas between", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
 )
@@ -246,17 +232,23 @@ HOSTS: Final = _words(
 class Setting:
     """A setting: `--log-level` on the command line, YUNISHARD_LOG_LEVEL in the environment, `log-level` in the file."""
 
-    name: str
+    attribute: str
+    """Its name in `Settings`, which ends in its unit if it has one; the other names follow from it."""
     kind: Kind[object]
-    default: str
     about: str
-    attribute: str = ""
-    """Its name in `Settings`."""
+    default: str
+    prefix: str
+    """Of its name in the file."""
 
     @property
     def flag(self) -> str:
         """The option on the command line."""
-        return f"--{self.name.rpartition('.')[2]}"
+        return f"--{re.sub('_(s|bytes|percent)$', '', self.attribute).replace('_', '-')}"
+
+    @property
+    def name(self) -> str:
+        """Its name in the file and in the output."""
+        return self.prefix + self.flag[2:]
 
     @property
     def variable(self) -> str:
@@ -269,9 +261,10 @@ class Setting:
         return self.about if self.default in ("", "false") else f"{self.about} (default: {self.default})"
 
 
-def setting(name: str, kind: Kind[T], default: str, about: str) -> T:
+def setting(kind: Kind[T], about: str, default: str = "", *, prefix: str = "") -> T:
     """Define an attribute of `Settings`."""
-    return field(default=kind.parse(default), metadata={"setting": Setting(name, kind, default, about)})
+    row = {"kind": kind, "about": about, "default": default, "prefix": prefix}
+    return field(default=kind.parse(default), metadata=row)
 
 
 class EffectiveSetting(NamedTuple):
@@ -299,135 +292,105 @@ class Settings:
     """All settings. Each is valid in itself; the defaults are those of a process that is started by hand."""
 
     config: Path | None = setting(
-        "config", FILE, "", "queues for RMs that send none, watched for changes (default: a built-in default queue)"
+        FILE, "queues for RMs that send none, watched for changes (default: a built-in default queue)"
     )
     same_hierarchy: Literal["off", "warn", "enforce"] = setting(
-        "queues.same-hierarchy",
         _choice("off", "warn", "enforce"),
-        "warn",
         "what to do about a queue with a different parent in another partition",
+        "warn",
+        prefix="queues.",
     )
     native: str = setting(
-        "native", _address("tcp://"), "tcp://127.0.0.1:9090", "port for resource managers (RMs), `off` opens no port"
+        _address("tcp://"), "port for resource managers (RMs), `off` opens no port", "tcp://127.0.0.1:9090"
     )
-    grpc: str = setting(
-        "grpc", _address(), "127.0.0.1:3333", "port for the scheduler interface over gRPC, `off` opens no port"
-    )
+    grpc: str = setting(_address(), "port for the scheduler interface over gRPC, `off` opens no port", "127.0.0.1:3333")
     rest: str = setting(
-        "rest", _address(), "127.0.0.1:9080", "port for REST and metrics, `off` opens no port and keeps no history"
+        _address(), "port for REST and metrics, `off` opens no port and keeps no history", "127.0.0.1:9080"
     )
-    grpc_tls_cert: Path | None = setting("grpc-tls-cert", FILE, "", "certificate of the gRPC port (default: no TLS)")
-    grpc_tls_key: Path | None = setting("grpc-tls-key", FILE, "", "its key")
+    grpc_tls_cert: Path | None = setting(FILE, "certificate of the gRPC port (default: no TLS)")
+    grpc_tls_key: Path | None = setting(FILE, "its key")
     grpc_tls_client_ca: Path | None = setting(
-        "grpc-tls-client-ca", FILE, "", "CAs that sign certificates of gRPC clients (default: any client may connect)"
+        FILE, "CAs that sign certificates of gRPC clients (default: any client may connect)"
     )
-    rest_tls_cert: Path | None = setting("rest-tls-cert", FILE, "", "certificate of the REST port (default: no TLS)")
-    rest_tls_key: Path | None = setting("rest-tls-key", FILE, "", "its key")
-    rest_tls_client_ca: Path | None = setting(
-        "rest-tls-client-ca", FILE, "", "CAs that sign users' certificates, for --auth certificate"
-    )
+    rest_tls_cert: Path | None = setting(FILE, "certificate of the REST port (default: no TLS)")
+    rest_tls_key: Path | None = setting(FILE, "its key")
+    rest_tls_client_ca: Path | None = setting(FILE, "CAs that sign users' certificates, for --auth certificate")
     native_keys: Path | None = setting(
-        "native-keys", DIR, "", "its key server.key_secret, or its directory (default: no keys, any client may connect)"
+        DIR, "its key server.key_secret, or its directory (default: no keys, any client may connect)"
     )
     native_allowed: Path | None = setting(
-        "native-allowed",
-        FILE,
-        "",
-        "file with the keys of each RM, watched for changes (default: allowed beside the key)",
+        FILE, "file with the keys of each RM, watched for changes (default: allowed beside the key)"
     )
-    insecure: bool = setting("insecure", FLAG, "false", "open unsecured ports on addresses other than loopback, too")
+    insecure: bool = setting(FLAG, "open unsecured ports on addresses other than loopback, too", "false")
     allowed_rms: tuple[str, ...] = setting(
-        "allowed-rms", RM_IDS, "*", "ids of RMs that may register, separated by commas; * in an id matches any text"
+        RM_IDS, "ids of RMs that may register, separated by commas; * in an id matches any text", "*"
     )
-    scheduler_admins: str = setting(
-        "scheduler-admins", ACL, "", "administrators as 'user,user group,group', besides yourself (default: none)"
-    )
+    scheduler_admins: str = setting(ACL, "administrators as 'user,user group,group', besides yourself (default: none)")
     auth: tuple[str, ...] = setting(
-        "auth", METHODS, OFF, "how clients authenticate: token, certificate, proxy, separated by commas"
+        METHODS, "how clients authenticate: token, certificate, proxy, separated by commas", OFF
     )
     auth_keys: Path | None = setting(
-        "auth-keys", FILE, "", "keys that verify tokens: a JWKS or the secret of `yunishard token`; watched for changes"
+        FILE, "keys that verify tokens: a JWKS or the secret of `yunishard token`; watched for changes"
     )
-    auth_issuer: str = setting("auth-issuer", TEXT, "", "accept only tokens with this `iss` (default: any)")
-    auth_audience: str = setting(
-        "auth-audience", TEXT, "", "accept only tokens with this in `aud` (default: only tokens without `aud`)"
-    )
+    auth_issuer: str = setting(TEXT, "accept only tokens with this `iss` (default: any)")
+    auth_audience: str = setting(TEXT, "accept only tokens with this in `aud` (default: only tokens without `aud`)")
     auth_proxy: tuple[str, ...] = setting(
-        "auth-proxy", NETWORKS, "", "addresses or networks of proxies whose X-Forwarded-User is trusted"
+        NETWORKS, "addresses or networks of proxies whose X-Forwarded-User is trusted"
     )
     cors: tuple[str, ...] = setting(
-        "cors", ORIGINS, "", "origins of pages that may use the API (default: all may read without --auth)"
+        ORIGINS, "origins of pages that may use the API (default: all may read without --auth)"
     )
     rest_hosts: tuple[str, ...] = setting(
-        "rest-hosts",
         HOSTS,
-        "",
         "host names of the REST port, * for any; without --auth and TLS, private answers are given "
         "only under these, addresses and localhost (default: the name in --rest)",
     )
     preemption_threshold_percent: int = setting(
-        "preemption-threshold", PERCENT, "0", "preempt for guarantees only while this much of the cluster is used"
+        PERCENT, "preempt for guarantees only while this much of the cluster is used", "0"
     )
     preemption_pause_s: float = setting(
-        "preemption-pause", DURATION, "15s", "time between two searches for victims for an ask, as in 500ms or 1m30s"
+        DURATION, "time between two searches for victims for an ask, as in 500ms or 1m30s", "15s"
     )
-    disable_reservation: bool = setting(
-        "disable-reservation", FLAG, "false", "reserve no node for an ask that fits none now"
-    )
+    disable_reservation: bool = setting(FLAG, "reserve no node for an ask that fits none now", "false")
     predicates: tuple[str, ...] = setting(
-        "predicates", PLUGINS, "", "plug-ins that decide which nodes an ask may use (default: built-in predicates only)"
+        PLUGINS, "plug-ins that decide which nodes an ask may use (default: built-in predicates only)"
     )
-    manual: bool = setting(
-        "manual", FLAG, "false", "make no scheduling decision unless `yunishard schedule` asks for it"
-    )
+    manual: bool = setting(FLAG, "make no scheduling decision unless `yunishard schedule` asks for it", "false")
     interpreted: bool = setting(
-        "interpreted", FLAG, "false", "run the engine as Python, even where `make compiled` has made a compiled one"
+        FLAG, "run the engine as Python, even where `make compiled` has made a compiled one", "false"
     )
     asks_max: int = setting(
-        "asks-max", _count(1, 100_000_000), "2000000", "asks and allocations that a partition holds; more are rejected"
+        _count(1, 100_000_000), "asks and allocations that a partition holds; more are rejected", "2000000"
     )
-    partitions_max: int = setting(
-        "partitions-max", _count(1, 10_000), "500", "partitions of all RMs together, each is a process"
-    )
+    partitions_max: int = setting(_count(1, 10_000), "partitions of all RMs together, each is a process", "500")
     spare_workers: int = setting(
-        "spare-workers", _count(0, 64), "0", "idle workers that wait to take over a partition whose worker ended"
+        _count(0, 64), "idle workers that wait to take over a partition whose worker ended", "0"
     )
     heartbeat_s: float = setting(
-        "heartbeat", _duration("0.1s"), "1s", "interval at which an otherwise silent process or RM sends a heartbeat"
+        _duration("0.1s"), "interval at which an otherwise silent process or RM sends a heartbeat", "1s"
     )
     silence_s: float = setting(
-        "silence", DURATION, "3s", "time without a message after which an RM is disconnected and gets no allocations"
+        DURATION, "time without a message after which an RM is disconnected and gets no allocations", "3s"
     )
-    pause_timeout_s: float = setting(
-        "pause-timeout", DURATION, "15m", "time after which the partitions of a disconnected RM end"
-    )
-    lease_timeout_s: float = setting(
-        "lease-timeout", DURATION, "10s", "time without a message after which a worker is replaced"
-    )
+    pause_timeout_s: float = setting(DURATION, "time after which the partitions of a disconnected RM end", "15m")
+    lease_timeout_s: float = setting(DURATION, "time without a message after which a worker is replaced", "10s")
     proxy_memory_max_bytes: int = setting(
-        "proxy-memory-max", _size(256), "2GiB", "memory of RM messages; beyond it, all RMs are disconnected and resume"
+        _size(256), "memory of RM messages; beyond it, all RMs are disconnected and resume", "2GiB"
     )
-    state: Path | None = setting("state", DIR, "", "state directory (default: ~/.local/state/yunishard)")
-    ephemeral: bool = setting("ephemeral", FLAG, "false", "keep state in a temporary directory, removed at the end")
-    journal_max_bytes: int = setting(
-        "journal-max", _size(16), "1GiB", "maximum size of each partition's journal, as in 512MiB"
-    )
-    history: bool = setting("history", FLAG, "true", "record the use by applications, queues and users over time")
+    state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
+    ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
+    journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")
+    history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")
     history_max_bytes: int = setting(
-        "history-max", _size(16), "1GiB", "maximum size of the history; the oldest rows are deleted first"
+        _size(16), "maximum size of the history; the oldest rows are deleted first", "1GiB"
     )
-    history_age_s: float = setting("history-age", _duration("1h"), "720h", "maximum age of rows in the history")
-    log_level: str = setting("log-level", _choice(*LOG_LEVELS), "info", "how much to log")
+    history_age_s: float = setting(_duration("1h"), "maximum age of rows in the history", "720h")
+    log_level: str = setting(_choice("debug", "info", "warning", "error"), "how much to log", "info")
     default_rm: str = setting(
-        "default-rm",
-        RM,
-        "",
-        "RM of plain partition names and of requests without ?rm= (default: the first to register)",
+        RM, "RM of plain partition names and of requests without ?rm= (default: the first to register)"
     )
-    web_root: Path | None = setting(
-        "web-root", DIR, "", "directory with the files of a web UI, served there (default: none)"
-    )
-    debug: bool = setting("debug", FLAG, "false", "also serve /debug/stack and /debug/pprof/")
+    web_root: Path | None = setting(DIR, "directory with the files of a web UI, served there (default: none)")
+    debug: bool = setting(FLAG, "also serve /debug/stack and /debug/pprof/", "false")
     effective: tuple[EffectiveSetting, ...] = ()
     """All settings as text, in the order of this table; empty in a process that is started by hand."""
 
@@ -480,9 +443,9 @@ HEADINGS: Final = {
 DEFAULT: Final = "default"
 """The source of a setting that no source sets."""
 
-_ROWS: Final[Mapping[str, Setting]] = {one.name: one.metadata["setting"] for one in fields(Settings) if one.metadata}
+_ROWS: Final = [Setting(one.name, **one.metadata) for one in fields(Settings) if one.metadata]
 
-SETTINGS: Final[Mapping[str, Setting]] = {row.name: replace(row, attribute=name) for name, row in _ROWS.items()}
+SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for row in _ROWS}
 """By name, in the order of help and output."""
 
 

@@ -8,10 +8,11 @@ Not here: the table of settings (`common/settings.py`), and whether ports are fr
 """
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import yaml
 
@@ -41,21 +42,6 @@ HEARTBEATS_MISSED: Final = 2
 PORTS: Final = ("native", "grpc", "rest")
 
 
-class _Given(NamedTuple):
-    """The text of a setting, and its source."""
-
-    text: str
-    origin: str
-    """The option, variable or line of the file, for error messages."""
-    rank: int
-    """The source with the smallest rank wins."""
-    source: str
-    """The same for users."""
-
-
-_COMMAND_LINE, _ENVIRONMENT, _FILE, _DEFAULT = range(4)
-
-
 def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], file: str | None = None) -> Settings:
     """Return all settings from all sources.
 
@@ -67,19 +53,15 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     Raises:
         SettingsError: a value is invalid, the settings file cannot be read, or settings contradict each other.
     """
-    given: dict[str, _Given] = {}
-    for name, one in _list_sources(flags, environment, file):
-        if one.text:
-            given.setdefault(name, one)
-    given |= _choose_state(given, environment)
+    sources = _list_sources(flags, environment, file)
+    layers = ChainMap(*({one.name: one for one in source if one.value} for source in sources))
+    given = {**layers, **_choose_state(layers, environment)}
     values: dict[str, object] = {}
-    effective = []
-    for name, setting in SETTINGS.items():
-        one = given.get(name, _Given("", setting.flag, _DEFAULT, DEFAULT))
-        value = values[setting.attribute] = parse_setting(name, one.text, one.origin)
-        text = str(value) if isinstance(value, Path) else one.text
-        effective.append(EffectiveSetting(name, text, one.source, one.origin))
-    settings = replace_settings(Settings(), {**values, "effective": tuple(effective)})
+    for name, row in SETTINGS.items():
+        one = given.setdefault(name, EffectiveSetting(name, "", DEFAULT, row.flag))
+        value = values[row.attribute] = parse_setting(name, one.value, one.origin)
+        given[name] = one._replace(value=str(value) if isinstance(value, Path) else one.value)
+    settings = replace_settings(Settings(), {**values, "effective": tuple(given[name] for name in SETTINGS)})
     _check_ports(settings)
     _check_tls(settings)
     _check_times(settings)
@@ -97,21 +79,18 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
 
 def _list_sources(
     flags: Mapping[str, str], environment: Mapping[str, str], file: str | None
-) -> Iterator[tuple[str, _Given]]:
-    """Yield every setting of each source, the source that wins first."""
-    for name, setting in SETTINGS.items():
-        yield name, _Given(flags.get(name, ""), setting.flag, _COMMAND_LINE, setting.flag)
-        yield name, _Given(environment.get(setting.variable, ""), setting.variable, _ENVIRONMENT, setting.variable)
+) -> Iterator[Iterable[EffectiveSetting]]:
+    """Yield the settings of each source, the source that wins first. An empty text counts as not given."""
+    rows = SETTINGS.values()
+    yield (EffectiveSetting(row.name, flags.get(row.name, ""), row.flag, row.flag) for row in rows)
+    yield (EffectiveSetting(row.name, environment.get(row.variable, ""), row.variable, row.variable) for row in rows)
     variable = f"{_PREFIX}{SETTINGS_FILE.upper()}"
-    if file:
-        yield from _read_file(Path(file), f"--{SETTINGS_FILE}")
-    elif environment.get(variable):
-        yield from _read_file(Path(environment[variable]), variable)
-    for name, setting in SETTINGS.items():
-        yield name, _Given(setting.default, setting.flag, _DEFAULT, DEFAULT)
+    if path := file or environment.get(variable):
+        yield _read_file(Path(path), f"--{SETTINGS_FILE}" if file else variable)
+    yield (EffectiveSetting(row.name, row.default, DEFAULT, row.flag) for row in rows)
 
 
-def _read_file(file: Path, origin: str) -> Iterator[tuple[str, _Given]]:
+def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
     try:
         # Composed, not loaded: `on`, `3333` and `~` stay the text in the file, and each has its line.
         document = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
@@ -136,7 +115,7 @@ def _read_file(file: Path, origin: str) -> Iterator[tuple[str, _Given]]:
         text = value.value
         if text and SETTINGS[name].kind in (FILE, DIR) and not text.startswith("~"):
             text = str(file.absolute().parent / text)
-        yield name, _Given(text, f"{name} in {file}", _FILE, f"{file}:{key.start_mark.line + 1}")
+        yield EffectiveSetting(name, text, f"{file}:{key.start_mark.line + 1}", f"{name} in {file}")
 
 
 def describe_read_error(error: OSError | UnicodeDecodeError) -> str:
@@ -180,18 +159,21 @@ def find_unknown_variables(names: Iterable[str]) -> list[str]:
 # Settings that depend on each other -----------------------------------------------------------------------------------
 
 
-def _choose_state(given: Mapping[str, _Given], environment: Mapping[str, str]) -> dict[str, _Given]:
+def _choose_state(
+    given: ChainMap[str, EffectiveSetting], environment: Mapping[str, str]
+) -> dict[str, EffectiveSetting]:
     """Decide between `state` and `ephemeral`: the one with the stronger source wins."""
-    ephemeral, state = given["ephemeral"], given.get("state")
-    temporary = parse_setting("ephemeral", ephemeral.text, ephemeral.origin)
-    if temporary and state is not None and state.rank == ephemeral.rank:
-        raise SettingsError(f"{ephemeral.origin} and {state.origin} exclude each other: leave one out")
-    if temporary and (state is None or ephemeral.rank < state.rank):
-        return {"state": ephemeral._replace(text=""), "ephemeral": ephemeral._replace(text="true")}
-    return {"state": state or _find_default_state(environment), "ephemeral": ephemeral._replace(text="false")}
+    strongest = next(one for one in given.maps if "state" in one or "ephemeral" in one)
+    ephemeral = given["ephemeral"]
+    if not parse_setting("ephemeral", ephemeral.value, ephemeral.origin) or "ephemeral" not in strongest:
+        state = given.get("state") or _find_default_state(environment)
+        return {"state": state, "ephemeral": ephemeral._replace(value="false")}
+    if "state" in strongest:
+        raise SettingsError(f"{ephemeral.origin} and {strongest['state'].origin} exclude each other: leave one out")
+    return {"state": ephemeral._replace(name="state", value=""), "ephemeral": ephemeral._replace(value="true")}
 
 
-def _find_default_state(environment: Mapping[str, str]) -> _Given:
+def _find_default_state(environment: Mapping[str, str]) -> EffectiveSetting:
     """Return the per-user directory of the XDG base directory specification, which ignores relative paths."""
     folder = Path(environment.get("XDG_STATE_HOME", ""))
     if not folder.is_absolute():
@@ -199,7 +181,7 @@ def _find_default_state(environment: Mapping[str, str]) -> _Given:
             folder = Path.home() / ".local" / "state"
         except RuntimeError:
             raise SettingsError("--state: your home directory is unknown: set HOME, or choose a directory") from None
-    return _Given(str(folder / "yunishard"), "--state", _DEFAULT, DEFAULT)
+    return EffectiveSetting("state", str(folder / "yunishard"), DEFAULT, "--state")
 
 
 def _check_times(settings: Settings) -> None:
