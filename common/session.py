@@ -16,8 +16,8 @@ The SDK runs it over ZeroMQ, the proxy's gRPC port runs it in-process. Not here:
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -46,8 +46,8 @@ from common.wire import WireError, decode_body, encode_body
 # Flow control ---------------------------------------------------------------------------------------------------------
 
 # Messages in one lane (session, partition, direction) are numbered. The sender keeps each in an `Outbox` until it is
-# acknowledged, and the receiver drops duplicates with an `Inbox`, so each message takes effect once. A sender with a
-# full outbox waits: this bounds what is in flight, and no other queue needs a limit of its own.
+# acknowledged, and the receiver drops those up to the last number whose effect is in its state, so each message takes
+# effect once. A sender with a full outbox waits: this bounds what is in flight, and no other queue needs a limit.
 
 WINDOW_MESSAGES: Final = 1024
 """Messages that a sender may have unacknowledged in one lane. A partition with a full window allocates nothing, and an
@@ -125,38 +125,12 @@ class Outbox:
         return tuple(self._waiting)
 
 
-class Arrival(Enum):
-    """The relation of a message's number to the last one."""
-
-    NEXT = "next"
-    SEEN = "seen"
-    GAP = "gap"
-
-
-class Inbox:
-    """The receiver's half of a lane: the last number whose effect is in the receiver's state."""
-
-    def __init__(self, last: int = 0) -> None:
-        self.last = last
-
-    def classify(self, seq: int) -> Arrival:
-        """Return NEXT: apply it, call `record`. SEEN: drop it, acknowledge again. GAP: a message before is missing."""
-        if seq <= self.last:
-            return Arrival.SEEN
-        return Arrival.NEXT if seq == self.last + 1 else Arrival.GAP
-
-    def record(self, seq: int) -> None:
-        """Record that the effect of `seq` is in the state."""
-        assert seq == self.last + 1, (seq, self.last)
-        self.last = seq
-
-
 # Updates for several partitions ---------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
 
-def split_by_partition(rm_id: str, command: Command) -> dict[str, Command]:
+def split_by_partition(normalise: Callable[[str], str], command: Command) -> dict[str, Command]:
     """Return the parts of an update by normalised partition name, in order of first appearance; items keep their order.
 
     The SDK splits updates, or the proxy for RMs that do not. All processes behind the proxy receive updates for one
@@ -168,17 +142,17 @@ def split_by_partition(rm_id: str, command: Command) -> dict[str, Command]:
     parts: dict[str, Command]
     match command:
         case NodeRequest():
-            nodes = _group(rm_id, command.nodes, lambda node: node.attributes.get(NODE_PARTITION, ""))
+            nodes = _group(normalise, command.nodes, lambda node: node.attributes.get(NODE_PARTITION, ""))
             parts = {name: replace(command, nodes=part) for name, part in nodes.items()}
         case ApplicationRequest():
-            new = _group(rm_id, command.new, lambda item: item.partition_name)
-            remove = _group(rm_id, command.remove, lambda item: item.partition_name)
+            new = _group(normalise, command.new, lambda item: item.partition_name)
+            remove = _group(normalise, command.remove, lambda item: item.partition_name)
             parts = {
                 name: replace(command, new=new.get(name, []), remove=remove.get(name, [])) for name in {**new, **remove}
             }
         case AllocationRequest():
-            allocations = _group(rm_id, command.allocations, lambda item: item.partition_name)
-            releases = _group(rm_id, command.releases.allocations_to_release, lambda item: item.partition_name)
+            allocations = _group(normalise, command.allocations, lambda item: item.partition_name)
+            releases = _group(normalise, command.releases.allocations_to_release, lambda item: item.partition_name)
             parts = {
                 name: replace(
                     command,
@@ -192,7 +166,9 @@ def split_by_partition(rm_id: str, command: Command) -> dict[str, Command]:
     return dict.fromkeys(parts, command) if len(parts) == 1 else parts
 
 
-def _group(rm_id: str, items: Iterable[_T], partition_of: Callable[[_T], str]) -> dict[str, list[_T]]:
+def _group(
+    normalise: Callable[[str], str], items: Iterable[_T], partition_of: Callable[[_T], str]
+) -> dict[str, list[_T]]:
     """Group items by the normalised name of their partition; each spelling is normalised once."""
     groups: dict[str, list[_T]] = {}
     spellings: dict[str, list[_T]] = {}
@@ -200,7 +176,7 @@ def _group(rm_id: str, items: Iterable[_T], partition_of: Callable[[_T], str]) -
         name = partition_of(item)
         group = spellings.get(name)
         if group is None:
-            group = spellings[name] = groups.setdefault(normalise_partition_name(rm_id, name), [])
+            group = spellings[name] = groups.setdefault(normalise(name), [])
         group.append(item)
     return groups
 
@@ -248,9 +224,10 @@ class _Lanes:
     announced: int
     """The last generation whose start was reported to the RM, so that each start is reported once."""
     outbox: Outbox
-    inbox: Inbox = field(default_factory=Inbox)
+    received: int = 0
+    """The last number from the partition that the RM has."""
     acknowledged: int = 0
-    """The last number of the inbox that was acknowledged to the core."""
+    """The last of them that was acknowledged to the core."""
 
 
 class Session:
@@ -259,6 +236,8 @@ class Session:
     def __init__(self, *, rm_id: str, session: str) -> None:
         self.rm_id = rm_id
         self.session = session
+        self.normalise = lru_cache(OTHER_PARTITIONS_MAX)(partial(normalise_partition_name, rm_id))
+        """Returns the normalised name of a partition."""
         self.state: SessionState = "new"
         self.partitions: tuple[str, ...] = ()
         """Normalised names, once the state is open."""
@@ -296,7 +275,7 @@ class Session:
             self.state, self.resuming = "resuming", ""
             lanes = self._lanes
         request = Resume(
-            received={name: one.inbox.last for name, one in lanes.items()},
+            received={name: one.received for name, one in lanes.items()},
             lives={name: one.announced for name, one in lanes.items() if one.announced},
             acknowledged={name: one.outbox.acknowledged for name, one in lanes.items() if one.outbox.acknowledged},
             configuration_number=self._configuration_number,
@@ -323,7 +302,7 @@ class Session:
 
     def update(self, command: Command, body: bytes = b"") -> list[EncodedMessage]:
         """Number a command, as one message for each of its partitions. `body` is the encoded command, if known."""
-        parts = split_by_partition(self.rm_id, command)
+        parts = split_by_partition(self.normalise, command)
         return [self.number(partition, part, body if part is command else b"") for partition, part in parts.items()]
 
     def number(self, partition: str, command: Command, body: bytes = b"") -> EncodedMessage:
@@ -331,7 +310,7 @@ class Session:
         kind, body = type(command).__name__, body or encode_body(command)
         lanes = self._lanes_of(partition)
         seq = lanes.outbox.add(kind, body)
-        lanes.acknowledged = lanes.inbox.last  # the header acknowledges it
+        lanes.acknowledged = lanes.received  # the header acknowledges it
         return EncodedMessage(self._header(kind, partition, seq=seq), body)
 
     def encode_unnumbered(self, partition: str, command: Command) -> EncodedMessage:
@@ -340,7 +319,7 @@ class Session:
 
     def has_room(self, command: Command) -> bool:
         """Whether no partition of this command has a full window."""
-        return not any(map(self.is_full, split_by_partition(self.rm_id, command)))
+        return not any(map(self.is_full, split_by_partition(self.normalise, command)))
 
     def is_full(self, partition: str) -> bool:
         """Whether the window of a partition (its normalised name) is full, or the partition resumes."""
@@ -368,8 +347,8 @@ class Session:
         """Acknowledge the messages received so far, once they have had their effect."""
         found = []
         for name, lanes in self._lanes.items():
-            if lanes.acknowledged < lanes.inbox.last and name != self.resuming:
-                lanes.acknowledged = lanes.inbox.last
+            if lanes.acknowledged < lanes.received and name != self.resuming:
+                lanes.acknowledged = lanes.received
                 found.append(self.encode_unnumbered(name, Ack()))
         return found
 
@@ -471,17 +450,15 @@ class Session:
         lanes.outbox.acknowledge(header.ack)
         if header.seq == 0:
             return message if header.kind != "Received" else None
-        match lanes.inbox.classify(header.seq):
-            case Arrival.NEXT:
-                lanes.inbox.record(header.seq)
-                return message
-            case Arrival.SEEN:
-                lanes.acknowledged = min(lanes.acknowledged, lanes.inbox.last - 1)
-                return None
-            case Arrival.GAP if header.partition not in self.partitions and not lanes.inbox.last:
-                return None  # a removed partition whose numbers were dropped already
-            case Arrival.GAP:
-                raise WireError(f"{header.partition}: news {header.seq} came after {lanes.inbox.last}")
+        if header.seq == lanes.received + 1:
+            lanes.received = header.seq
+            return message
+        if header.seq <= lanes.received:
+            lanes.acknowledged = min(lanes.acknowledged, lanes.received - 1)
+            return None
+        if header.partition not in self.partitions and not lanes.received:
+            return None  # a removed partition whose numbers were dropped already
+        raise WireError(f"{header.partition}: news {header.seq} came after {lanes.received}")
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -499,7 +476,7 @@ class Session:
             partition=partition,
             session=self.session,
             seq=seq,
-            ack=lanes.inbox.last,
+            ack=lanes.received,
             life=lanes.generation,
         )
 

@@ -199,7 +199,7 @@ class PartitionHost:
         header = incoming.header
         assert self.partition is not None, header
         if header.seq:
-            self.channel.inbox.record(header.seq)
+            self.channel.received = header.seq
         try:
             command = _decode_command(header.kind, incoming.body)
         except WireError as error:
@@ -220,7 +220,7 @@ class PartitionHost:
         header, partition = incoming.header, self.partition
         assert partition is not None, header
         if header.seq:
-            self.channel.inbox.record(header.seq)
+            self.channel.received = header.seq
         message = decode_body(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason

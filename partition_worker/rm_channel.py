@@ -26,7 +26,7 @@ from common.journal_messages import Append, Kept, NotKept, Step, TakeSnapshot
 from common.messages import Control, Header, Message, News
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
-from common.session import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
+from common.session import BACKLOG_MAX_MESSAGES, Outbox
 from common.wire import Outgoing, encode_body, make_outgoing
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 
@@ -43,7 +43,8 @@ class RMChannel:
         self.rm: Final = rm
         self.session: Final = session
         self.life: Final = life
-        self.inbox = Inbox()
+        self.received = 0
+        """The number of the last command whose effect is in the state."""
         self.outbox = Outbox()
         self._sent: list[SentMessage] = []
         self._suspended_after: int | None = None
@@ -92,10 +93,8 @@ class RMChannel:
         sent = self.outbox.last if self._suspended_after is None else self._suspended_after
         if header.ack > sent:
             return f"the resource manager has received {header.ack} messages, the journal has {sent}"
-        if acknowledged > self.inbox.last:
-            return (
-                f"{acknowledged} commands of the resource manager were acknowledged, the journal has {self.inbox.last}"
-            )
+        if acknowledged > self.received:
+            return f"{acknowledged} commands of the resource manager were acknowledged, the journal has {self.received}"
         return ""
 
     def check_order(self, header: Header) -> list[Outgoing] | None:
@@ -103,16 +102,12 @@ class RMChannel:
         if self.backlog_full:
             reason = f"{len(self.outbox)} messages wait to be acknowledged: acknowledge them before you send more"
             return [self.refuse(header, "window", reason)]
-        if not header.seq:
+        if header.seq in (0, self.received + 1):
             return None
-        match self.inbox.classify(header.seq):
-            case Arrival.SEEN:
-                return [self.acknowledge()]
-            case Arrival.GAP:
-                reason = f"message {header.seq} came after {self.inbox.last}: resume to send what is missing"
-                return [self.refuse(header, "gap", reason)]
-            case Arrival.NEXT:
-                return None
+        if header.seq <= self.received:
+            return [self.acknowledge()]
+        reason = f"message {header.seq} came after {self.received}: resume to send what is missing"
+        return [self.refuse(header, "gap", reason)]
 
     # Outgoing messages ----------------------------------------------------------------------------------------------
 
@@ -161,7 +156,7 @@ class RMChannel:
             partition=self.partition,
             session=self.session,
             seq=seq,
-            ack=self.inbox.last,
+            ack=self.received,
             epoch=self.epoch,
             ref=ref,
             life=self.life,

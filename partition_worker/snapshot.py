@@ -13,7 +13,7 @@ from common.control_messages import PrepareConfig
 from common.journal_messages import TICK, Step
 from common.messages import Header
 from common.names import usual_name
-from common.session import Inbox, Outbox
+from common.session import Outbox
 from common.wire import Incoming
 from partition_worker.engine.snapshot import codec
 from partition_worker.event_ring_buffer import EventRingBuffer
@@ -76,7 +76,7 @@ def encode_snapshot(host: PartitionHost, last: int) -> bytes:
             retiring=host.retiring,
             settings=host.settings,
             capabilities=host.capabilities,
-            received=channel.inbox.last,
+            received=channel.received,
             told=channel.outbox.last,
             unacknowledged=list(channel.outbox.unacknowledged()),
             partition=b"" if partition is None else codec.encode_partition(partition),
@@ -101,7 +101,7 @@ def restore_snapshot(host: PartitionHost, data: bytes) -> int:
     except (msgspec.MsgspecError, codec.SnapshotDamaged, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotInvalid(f"the snapshot cannot be read: {error}") from None
     channel = RMChannel(partition=host.name, epoch=host.epoch, rm=found.rm, session=found.session, life=found.life)
-    channel.inbox, channel.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)
+    channel.received, channel.outbox = found.received, Outbox(found.told, found.unacknowledged)
     host.channel, host.rollout = channel, found.rollout
     host.prepared, host.retiring = found.prepared, found.retiring
     host.settings, host.capabilities = found.settings, found.capabilities

@@ -294,7 +294,7 @@ class Worker:
         answer = channel.check_order(header)
         if answer is None:
             self._command_missing, self._resumed_in_vain = False, 0
-        elif header.seq > channel.inbox.last + 1 and not channel.backlog_full:
+        elif header.seq > channel.received + 1 and not channel.backlog_full:
             self._command_missing = True
         return answer
 
@@ -307,7 +307,7 @@ class Worker:
         self._command_missing = False
         problem = channel.find_loss(header, repeat.acknowledged)
         if not problem and self._resumed_in_vain >= RESUMED_IN_VAIN_MAX:
-            problem = f"the resource manager does not send the commands after {channel.inbox.last} again"
+            problem = f"the resource manager does not send the commands after {channel.received} again"
         if problem:
             return self._report_loss(problem)
         lookups = self.host.request_lookups() if channel.suspended else []

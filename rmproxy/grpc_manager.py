@@ -92,7 +92,7 @@ class GrpcRm:
     async def update(self, command: Update) -> None:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
         for part in split_request(command):
-            parts = split_by_partition(self.session.rm_id, part)
+            parts = split_by_partition(self.session.normalise, part)
             while self.session.state != "open" or self._congested or any(map(self.session.is_full, parts)):
                 self._room.clear()
                 await self._room.wait()

@@ -13,6 +13,7 @@ to resume. Not here: registration (the broker), flow control (`rm_sessions.py`),
 gRPC.
 """
 
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -248,7 +249,7 @@ class Proxy:
         except WireError as error:
             return self._refuse(incoming, "malformed", str(error), now)
         sends: list[Outgoing] = []
-        for partition, part in split_by_partition(header.rm, command).items():
+        for partition, part in split_by_partition(partial(normalise_partition_name, header.rm), command).items():
             own = Incoming(incoming.source, _readdress(header, partition), encode_body(part))
             sends += self._forward(own, session, now)
         return sends

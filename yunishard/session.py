@@ -253,7 +253,7 @@ class ClientSession:
 
     def send_update(self, command: Command, body: bytes = b"") -> None:
         """Send an update: now, or once the session is resumed. `body` is the encoded command, if the caller has it."""
-        for partition, part in split_by_partition(self.protocol.rm_id, command).items():
+        for partition, part in split_by_partition(self.protocol.normalise, command).items():
             self._syncs.count(partition, part)
             self._send_if_open(self.protocol.number(partition, part, body if part is command else b""))
 

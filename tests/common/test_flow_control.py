@@ -1,10 +1,11 @@
 """"""
 
 import random
+from functools import partial
 
 import pytest
 
-from common.names import NODE_PARTITION
+from common.names import NODE_PARTITION, normalise_partition_name
 from common.rm_messages import (
     Ack,
     AddApplicationRequest,
@@ -16,17 +17,22 @@ from common.rm_messages import (
     NodeInfo,
     NodeRequest,
     RemoveApplicationRequest,
+    SyncBegin,
 )
 from common.session import (
     ACK_EVERY_MESSAGES,
     WINDOW_BYTES,
     WINDOW_MESSAGES,
-    Arrival,
-    Inbox,
+    EncodedMessage,
     Outbox,
+    Session,
     Window,
     split_by_partition,
 )
+from common.wire import decode_body
+from partition_worker.rm_channel import RMChannel
+
+normalise = partial(normalise_partition_name, "rm")
 
 
 def filled(count: int) -> Outbox:
@@ -84,41 +90,31 @@ def test_what_is_read_while_it_changes_stays_as_it_was() -> None:
     assert [seq for seq, _, _ in reading] == [1, 2, 3]
 
 
-def test_an_inbox_takes_each_number_once_and_in_order() -> None:
-    inbox = Inbox()
-    assert [inbox.classify(seq) for seq in (-1, 0, 1, 2)] == [Arrival.SEEN, Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
-    inbox.record(1)
-    assert [inbox.classify(seq) for seq in (1, 2, 3)] == [Arrival.SEEN, Arrival.NEXT, Arrival.GAP]
-
-
-@pytest.mark.parametrize("seq", [0, 2, 5])
-def test_taking_anything_but_the_next_is_a_defect(seq: int) -> None:
-    with pytest.raises(AssertionError):
-        Inbox().record(seq)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_each_message_takes_effect_once_whatever_is_lost_or_repeated(seed: int) -> None:
     rng = random.Random(seed)
-    outbox, inbox = Outbox(), Inbox()
-    taken: list[bytes] = []
+    sender = Session(rm_id="rm", session="one")
+    receiver = RMChannel(partition="rm_default", epoch=1, rm="rm", session="one")
+    taken: list[str] = []
+
+    def deliver(message: EncodedMessage) -> None:
+        assert receiver.accept(message.header)
+        if receiver.check_order(message.header) is None:
+            receiver.received = message.header.seq
+            taken.append(decode_body(SyncBegin, message.body).reason)
+
     for number in range(100):
-        outbox.add("kind", b"%d" % number)
+        sender.number("rm_default", SyncBegin(reason=str(number)))
         if rng.random() < 0.3:
             continue
-        for seq, _, body in outbox.unacknowledged():
-            if rng.random() < 0.2:
-                continue  # lost
-            if inbox.classify(seq) is Arrival.NEXT:
-                inbox.record(seq)
-                taken.append(body)
+        for message in sender.retransmissions():
+            if rng.random() >= 0.2:
+                deliver(message)
         if rng.random() < 0.7:
-            outbox.acknowledge(inbox.last)
-    for seq, _, body in outbox.unacknowledged():
-        if inbox.classify(seq) is Arrival.NEXT:
-            inbox.record(seq)
-            taken.append(body)
-    assert taken == [b"%d" % number for number in range(100)]
+            sender.receive_acknowledgement(receiver.make_header("Received"))
+    for message in sender.retransmissions():
+        deliver(message)
+    assert taken == [str(number) for number in range(100)]
 
 
 def test_it_is_full_when_the_bytes_of_the_window_are_reached() -> None:
@@ -171,7 +167,7 @@ def releases(*items: AllocationRelease) -> AllocationReleasesRequest:
 
 def test_nodes_go_by_their_attribute_and_without_one_to_default() -> None:
     first, second, third = node("n1"), node("n2", "gpu"), node("n3", "")
-    assert split_by_partition("rm", NodeRequest(nodes=[first, second, third], rm_id="rm")) == {
+    assert split_by_partition(normalise, NodeRequest(nodes=[first, second, third], rm_id="rm")) == {
         "rm_default": NodeRequest(nodes=[first, third], rm_id="rm"),
         "rm_gpu": NodeRequest(nodes=[second], rm_id="rm"),
     }
@@ -180,7 +176,7 @@ def test_nodes_go_by_their_attribute_and_without_one_to_default() -> None:
 def test_applications_that_come_and_go_stay_together_by_partition() -> None:
     come = [AddApplicationRequest(application_id=name, partition_name=name[0]) for name in ("b1", "a1", "b2")]
     go = [RemoveApplicationRequest(application_id=name, partition_name=name[0]) for name in ("c1", "a2")]
-    parts = split_by_partition("rm", ApplicationRequest(new=come, remove=go))
+    parts = split_by_partition(normalise, ApplicationRequest(new=come, remove=go))
     assert parts == {
         "rm_b": ApplicationRequest(new=[come[0], come[2]]),
         "rm_a": ApplicationRequest(new=[come[1]], remove=[go[1]]),
@@ -192,7 +188,7 @@ def test_applications_that_come_and_go_stay_together_by_partition() -> None:
 def test_asks_and_releases_stay_together_by_partition_and_in_order() -> None:
     asks = [ask("1", "gpu"), ask("2", ""), ask("3", "gpu")]
     gone = [AllocationRelease(allocation_key="4", partition_name="rm_gpu"), AllocationRelease(allocation_key="5")]
-    assert split_by_partition("rm", AllocationRequest(allocations=asks, releases=releases(*gone))) == {
+    assert split_by_partition(normalise, AllocationRequest(allocations=asks, releases=releases(*gone))) == {
         "rm_gpu": AllocationRequest(allocations=[asks[0], asks[2]], releases=releases(gone[0])),
         "rm_default": AllocationRequest(allocations=[asks[1]], releases=releases(gone[1])),
     }
@@ -200,14 +196,14 @@ def test_asks_and_releases_stay_together_by_partition_and_in_order() -> None:
 
 def test_all_spellings_of_a_partition_are_one() -> None:
     asks = [ask(str(number), name) for number, name in enumerate(("gpu", "rm_gpu", "[rm]gpu", "gpu"))]
-    assert split_by_partition("rm", AllocationRequest(allocations=asks)) == {
+    assert split_by_partition(normalise, AllocationRequest(allocations=asks)) == {
         "rm_gpu": AllocationRequest(allocations=asks)
     }
 
 
 def test_a_name_in_the_form_of_another_rm_stays_with_the_sender() -> None:
     assert list(
-        split_by_partition("rm", AllocationRequest(allocations=[ask("1", "[other]gpu"), ask("2", "other_gpu")]))
+        split_by_partition(normalise, AllocationRequest(allocations=[ask("1", "[other]gpu"), ask("2", "other_gpu")]))
     ) == [
         "rm_[other]gpu",
         "rm_other_gpu",
@@ -216,9 +212,9 @@ def test_a_name_in_the_form_of_another_rm_stays_with_the_sender() -> None:
 
 @pytest.mark.parametrize("nothing", [NodeRequest(), ApplicationRequest(), AllocationRequest()])
 def test_an_update_without_items_has_no_parts(nothing: NodeRequest | ApplicationRequest | AllocationRequest) -> None:
-    assert split_by_partition("rm", nothing) == {}
+    assert split_by_partition(normalise, nothing) == {}
 
 
 def test_what_carries_no_items_cannot_be_split() -> None:
     with pytest.raises(TypeError):
-        split_by_partition("rm", Ack())
+        split_by_partition(normalise, Ack())

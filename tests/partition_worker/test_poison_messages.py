@@ -202,7 +202,7 @@ def test_its_refusal_is_a_step_that_recovery_plays_again(lives: Lives) -> None:
     lives.tell(ask(DEADLY))
     lives.restart()
     lane = lives.worker.host.channel
-    assert (lane.inbox.last, lane.outbox.last) == (2, 2)
+    assert (lane.received, lane.outbox.last) == (2, 2)
     assert lives.worker.host.poisons == 1
     assert lives.steps[-1].header.kind == "SetAside"
 

@@ -391,7 +391,7 @@ def test_an_rm_whose_acknowledged_commands_the_journal_does_not_have_starts_anew
     """It has not received anything since, so that its own acknowledgement does not show it."""
     busy(desk)
     after = desk.recovered()
-    taken = after.host.channel.inbox.last
+    taken = after.host.channel.received
     repeat = arrives(BROKER, Repeat(acknowledged=taken + 1), ack=after.host.channel.outbox.last)
     told = f"{taken + 1} commands of the resource manager were acknowledged, the journal has {taken}"
     assert decode_body(Hello, after.handle(repeat, desk.now)[0].body).problem == told
@@ -405,10 +405,10 @@ def test_no_command_is_taken_after_a_recovery_until_the_rm_has_resumed(desk: Des
     after = desk.recovered()
     command = arrives(BROKER, ask("new"), seq=desk.seq + 1)
     after.handle(command, desk.now)
-    assert after.host.channel.inbox.last == desk.seq
+    assert after.host.channel.received == desk.seq
     after.handle(arrives(BROKER, Repeat(), ack=5), desk.now)
     after.handle(command, desk.now)
-    assert after.host.channel.inbox.last == desk.seq + 1
+    assert after.host.channel.received == desk.seq + 1
 
 
 def test_time_does_not_pass_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:

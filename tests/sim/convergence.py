@@ -204,4 +204,4 @@ def _summary(worker: Worker) -> tuple[object, ...]:
         for name, one in partition.applications.items()
     ]
     nodes = sorted((node.node_id, node.schedulable, sorted(node.allocated.items())) for node in partition.nodes)
-    return (lane.session, lane.life, lane.inbox.last, lane.outbox.last, worker.host.rollout, applications, nodes)
+    return (lane.session, lane.life, lane.received, lane.outbox.last, worker.host.rollout, applications, nodes)

@@ -244,7 +244,7 @@ def _only_adds(worker: Worker, incoming: Incoming) -> bool:
     partition, lane, header = worker.partition, worker.host.channel, incoming.header
     if partition is None or partition.report is not None:
         return False
-    if (header.session, header.life, header.seq) != (lane.session, lane.life, lane.inbox.last + 1):
+    if (header.session, header.life, header.seq) != (lane.session, lane.life, lane.received + 1):
         return False
     match incoming.header.kind:
         case "AllocationRequest":

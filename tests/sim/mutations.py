@@ -15,9 +15,9 @@ from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
 from common.control_messages import AbortConfig, CommitConfig, Hello
 from common.journal_messages import TICK, Step
-from common.messages import Header
+from common.messages import Header, News
 from common.names import BROKER
-from common.session import Arrival, EncodedMessage, Inbox, Outbox, Session
+from common.session import EncodedMessage, Outbox, Session
 from common.wire import NEVER, Incoming, Outgoing
 from partition_worker import partition_host, worker
 from partition_worker.engine.partition import Partition
@@ -55,8 +55,8 @@ def acknowledge_too_early() -> Iterator[None]:
     before = RMChannel.check_order
 
     def untimely(lane: RMChannel, header: Header) -> list[Outgoing] | None:
-        if header.seq and lane.inbox.classify(header.seq) is Arrival.GAP:
-            lane.inbox.last = header.seq
+        if header.seq > lane.received + 1:
+            lane.received = header.seq
             return [lane.acknowledge()]
         return before(lane, header)
 
@@ -120,14 +120,19 @@ def drop_resume_wanted() -> Iterator[None]:
 def take_again() -> Iterator[None]:
     """What was seen is taken as new."""
 
-    def arrival(inbox: Inbox, seq: int) -> Arrival:
-        return Arrival.NEXT if seq <= inbox.last + 1 else Arrival.GAP
+    check, receive = RMChannel.check_order, Session._receive_news
 
-    def took(inbox: Inbox, seq: int) -> None:
-        inbox.last = max(inbox.last, seq)
+    def check_order(lane: RMChannel, header: Header) -> list[Outgoing] | None:
+        lane.received = min(lane.received, max(header.seq - 1, 0)) if header.seq else lane.received
+        return check(lane, header)
 
-    for _ in _replaced(Inbox, "classify", arrival):
-        yield from _replaced(Inbox, "record", took)
+    def receive_news(session: Session, header: Header, message: News) -> News | None:
+        lanes = session._lanes_of(header.partition)
+        lanes.received = min(lanes.received, header.seq - 1) if header.seq else lanes.received
+        return receive(session, header, message)
+
+    for _ in _replaced(RMChannel, "check_order", check_order):
+        yield from _replaced(Session, "_receive_news", receive_news)
 
 
 def commit_before_recorded() -> Iterator[None]:
