@@ -253,7 +253,7 @@ class ResourceManager:
                 " check it (`yunishard config get`), or send it again"
             ) from None
         finally:
-            self._session.changes.discard(change)
+            self._session.discard_change(change)
         if not isinstance(change.outcome, rm_messages.ConfigurationUpdated):
             assert change.outcome is not None
             raise change.outcome

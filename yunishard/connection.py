@@ -25,9 +25,6 @@ StateDump = Callable[[], str | Awaitable[str]]
 """Returns the state of the RM as the text of a JSON object. It is called in a thread of its own, one call at a time. It
 may block, though the core waits for two seconds only. An awaitable that it returns runs in the event loop."""
 
-STATE_DUMPS_WAITING_MAX: Final = 16
-"""Requests that wait for the same function; further ones are answered with an error."""
-
 
 async def call_state_dump(asked: StateDumpAsked, state_dump: StateDump) -> StateDumpAnswered:
     """Call the function; return its text, or the reason why there is none."""
@@ -88,8 +85,8 @@ class SessionDriver:
         self._session = session
         self._keys = keys
         self._state_dump = state_dump
-        self._state_dump_lock = asyncio.Lock()
-        self._state_dump_tasks: set[asyncio.Task[None]] = set()
+        self._dumping: asyncio.Task[None] | None = None
+        """Answers requests for a state dump, one after the other."""
         self._liveness = Liveness(random.random)
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = 0
@@ -175,10 +172,9 @@ class SessionDriver:
         """Close once the last messages have left, or after the linger time."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._state_dump_tasks):
-            task.cancel()
+        if self._dumping is not None:
+            self._dumping.cancel()
         if not self._socket.closed:
-            self._stop_watching()
             self._close_sockets()
             await asyncio.to_thread(self._context.term)
 
@@ -199,7 +195,6 @@ class SessionDriver:
     def _reconnect(self) -> None:
         """Replace the socket: the peer does not answer, although the connection may still exist."""
         if not self._socket.closed:
-            self._stop_watching()
             self._socket.set(zmq.LINGER, 0)
             self._close_sockets()
             self._open_socket()
@@ -260,11 +255,9 @@ class SessionDriver:
                 return f"it hangs up: its key is not {fingerprint(keys.server)}, as in our file, or it has none"
         return ""
 
-    def _stop_watching(self) -> None:
+    def _close_sockets(self) -> None:
         for socket in (self._socket, self._monitor):
             self._loop.remove_reader(socket.fileno())
-
-    def _close_sockets(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close()
@@ -283,26 +276,17 @@ class SessionDriver:
         self._session.receive(frames)
         self.flush()
         self._wake()
-        for partition, asked in self._session.take_state_dump_requests():
-            if self._state_dump is not None:
-                is_busy = len(self._state_dump_tasks) >= STATE_DUMPS_WAITING_MAX
-                task = self._loop.create_task(
-                    self._answer_state_dump(partition, asked, self._state_dump, is_busy=is_busy)
-                )
-                self._state_dump_tasks.add(task)
-                task.add_done_callback(self._state_dump_tasks.discard)
+        if self._session.state_dump_requests and (self._dumping is None or self._dumping.done()):
+            self._dumping = self._loop.create_task(self._answer_state_dumps())
 
-    async def _answer_state_dump(
-        self, partition: str, asked: StateDumpAsked, state_dump: StateDump, *, is_busy: bool
-    ) -> None:
-        if is_busy:
-            problem = "state_dump of the resource manager is busy with earlier questions"
-            answer = StateDumpAnswered(question=asked.question, problem=problem)
-        else:
-            async with self._state_dump_lock:
-                answer = await call_state_dump(asked, state_dump)
-        self._session.answer_state_dump(partition, answer)
-        self.flush()
+    async def _answer_state_dumps(self) -> None:
+        requests = self._session.state_dump_requests
+        while requests and self._state_dump is not None:
+            partition, asked = requests[0]
+            answer = await call_state_dump(asked, self._state_dump)
+            requests.popleft()
+            self._session.answer_state_dump(partition, answer)
+            self.flush()
 
     def _wake(self) -> None:
         self.changed.set()

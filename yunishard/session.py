@@ -11,6 +11,7 @@ to resume is due. Not here: sockets, clocks, waiting (`connection.py`).
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Literal
 
 from common import rm_messages
@@ -48,72 +49,13 @@ class Sync:
     """Number of items sent in the report."""
     outcome: rm_messages.SyncDone | ResyncFailed | None = None
     """None until the core has answered."""
+    is_complete: bool = False
+    """Whether the whole report was sent."""
 
     @property
     def swept(self) -> rm_messages.SyncDone | None:
         """Ids of everything that the core removed, as it was not in the report; None until the core has answered."""
         return self.outcome if isinstance(self.outcome, rm_messages.SyncDone) else None
-
-
-@dataclass(slots=True)
-class _PartitionSyncs:
-    open: Sync | None = None
-    unanswered: deque[Sync] = field(default_factory=deque)
-    """Complete reports without an answer, oldest first."""
-    last_answer: int = 0
-    """Number of the last answer in the present generation of the partition."""
-
-
-class SyncTracker:
-    """The full reports of one session, by partition."""
-
-    def __init__(self) -> None:
-        self._partitions: dict[str, _PartitionSyncs] = {}
-        """Partitions with a report in their present generation."""
-
-    def partitions(self) -> list[str]:
-        """Return the partitions with a report."""
-        return list(self._partitions)
-
-    def begin(self, partition: str) -> Sync:
-        """Open a report; it replaces one that is still open."""
-        sync = Sync(partition)
-        self._partitions.setdefault(partition, _PartitionSyncs()).open = sync
-        return sync
-
-    def count(self, partition: str, command: Command) -> None:
-        """Count the items of an update in the open report of the partition, if there is one."""
-        syncs = self._partitions.get(partition)
-        if syncs is not None and syncs.open is not None:
-            syncs.open.counts = add_counts(syncs.open.counts, count_reported(command))
-
-    def end(self, sync: Sync) -> None:
-        """Close a report, which is complete; it has failed if another one replaced it."""
-        if sync.outcome is not None:
-            return
-        syncs = self._partitions[sync.partition]
-        if syncs.open is not sync:
-            sync.outcome = ResyncFailed(f"{sync.partition}: another report was opened before this one was complete")
-            return
-        syncs.open = None
-        syncs.unanswered.append(sync)
-
-    def complete(self, partition: str, seq: int, done: rm_messages.SyncDone) -> None:
-        """Set the outcome of the oldest report; `seq` is 0 if the answer is not numbered."""
-        syncs = self._partitions.get(partition)
-        if syncs is None or not syncs.unanswered or 0 < seq <= syncs.last_answer:
-            return
-        syncs.last_answer = max(syncs.last_answer, seq)
-        syncs.unanswered.popleft().outcome = ResyncFailed(f"{partition}: {done.problem}") if done.problem else done
-        if not (seq or syncs.open or syncs.unanswered):
-            del self._partitions[partition]
-
-    def fail(self, partition: str, reason: str) -> None:
-        """Fail all reports of a partition that lost its state or was removed."""
-        syncs = self._partitions.pop(partition, None)
-        if syncs is not None:
-            for sync in (*syncs.unanswered, *((syncs.open,) if syncs.open else ())):
-                sync.outcome = ResyncFailed(f"{partition}: {reason}")
 
 
 @dataclass(slots=True)
@@ -128,78 +70,12 @@ class ConfigurationChange:
     """None until there is an answer, or until an answer can no longer arrive."""
 
 
-class ConfigurationChanges:
-    """The configuration changes that a caller waits for."""
-
-    def __init__(self, request: rm_messages.RegisterResourceManager) -> None:
-        self._request: Final = request
-        self._changes: dict[str, ConfigurationChange] = {}
-        self._created = 0
-        self.checksum = ""
-        """Of the configuration in force; empty if the core did not send it."""
-        self._extra_config = request.extra_config
-        """As sent last."""
-
-    def create(self, text: str, extra_config: dict[str, str] | None) -> ConfigurationChange:
-        """Create a change, not sent yet."""
-        if extra_config is not None:
-            self._extra_config = extra_config
-        self._created += 1
-        change = ConfigurationChange(
-            f"configuration-{self._created}",
-            rm_messages.UpdateConfiguration(
-                rm_id=self._request.rm_id,
-                policy_group=self._request.policy_group,
-                config=text,
-                extra_config=self._extra_config,
-            ),
-        )
-        self._changes[change.reference] = change
-        return change
-
-    def discard(self, change: ConfigurationChange) -> None:
-        """Stop waiting for a change. A later answer is a result like any other."""
-        del self._changes[change.reference]
-
-    def send(self, protocol: Session) -> list[EncodedMessage]:
-        """Return the changes that are not sent yet as messages of the open session."""
-        unsent = [change for change in self._changes.values() if not change.is_sent]
-        for change in unsent:
-            change.is_sent = True
-        return [protocol.update_configuration(change.request, ref=change.reference) for change in unsent]
-
-    def settle(self, reference: str, outcome: rm_messages.ConfigurationUpdated | Exception) -> bool:
-        """Set the outcome of a change; return whether this client waits for a change with this reference."""
-        change = self._changes.get(reference)
-        if change is not None:
-            change.outcome = outcome
-        return change is not None
-
-    def reconcile(self, registered: rm_messages.Registered) -> rm_messages.ConfigurationUpdated | None:
-        """Settle the changes that had no answer when the connection was lost.
-
-        Returns the configuration in force if it changed meanwhile and no change of this client did that.
-        """
-        known, self.checksum = self.checksum, registered.checksum
-        is_changed = bool(known and registered.checksum) and known != registered.checksum
-        update = rm_messages.ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
-        is_ours = False
-        for change in self._changes.values():
-            if not change.is_sent or change.outcome is not None:
-                continue
-            if is_changed and compute_checksum(change.request.config) == registered.checksum:
-                change.outcome, is_ours = update, True
-            else:
-                change.outcome = OutcomeUnknown(
-                    f"{self._request.rm_id}: the connection was lost before the core answered: check which "
-                    "configuration is in force (`yunishard config get`), or send this one again"
-                )
-        return update if is_changed and not is_ours else None
-
-
 READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
 """Size of the buffer, in messages, at which reading stops. While a caller waits, reading continues: the answer may be
 behind buffered messages, and the windows of the core's partitions bound the buffer in any case."""
+
+STATE_DUMPS_WAITING_MAX: Final = 16
+"""Requests for a state dump that wait; further ones are answered with an error."""
 
 _BUFFERED: Final = (
     *("NodeResponse", "ApplicationResponse", "AllocationResponse"),
@@ -218,7 +94,6 @@ class ClientSession:
         self, request: rm_messages.RegisterResourceManager, *, session: str, predicate: Predicate | None = None
     ) -> None:
         self.protocol: Final = Session(rm_id=request.rm_id, session=session)
-        self.changes: Final = ConfigurationChanges(request)
         self.end_reason: Exception | None = None
         """Why the session has ended; None while it continues."""
         self.has_left = False
@@ -234,7 +109,17 @@ class ClientSession:
         self._was_registered = False
         self._leave_reason: str | None = None
         """Set once the RM leaves."""
-        self._syncs = SyncTracker()
+        self._syncs: list[Sync] = []
+        """Full reports without an outcome, oldest first."""
+        self._sync_answers: dict[str, tuple[int, int]] = {}
+        """Partition to the generation and the number of its last answer to a report."""
+        self._changes: dict[str, ConfigurationChange] = {}
+        """Configuration changes that a caller waits for, by reference."""
+        self._change_numbers = count(1)
+        self._extra_config = request.extra_config
+        """As sent last."""
+        self._checksum = ""
+        """Of the configuration in force; empty if the core did not send it."""
         self._outgoing: list[EncodedMessage] = []
         self._buffer: deque[Result | tuple[Header, bytes]] = deque()
         """Everything that the program has not taken: undecoded messages of the kinds in `_BUFFERED`, and results."""
@@ -242,7 +127,8 @@ class ClientSession:
         """Results taken since the last acknowledgement."""
         self._is_window_closed = False
         """Whether the core refused updates because results were not acknowledged."""
-        self._state_dump_requests: list[tuple[str, rm_messages.StateDumpAsked]] = []
+        self.state_dump_requests: deque[tuple[str, rm_messages.StateDumpAsked]] = deque()
+        """Requests for a state dump with their partitions; the driver removes and answers them."""
 
     def take_outgoing(self) -> list[EncodedMessage]:
         """Return the messages to send now, in order."""
@@ -254,18 +140,24 @@ class ClientSession:
     def send_update(self, command: Command, body: bytes = b"") -> None:
         """Send an update: now, or once the session is resumed. `body` is the encoded command, if the caller has it."""
         for partition, part in split_by_partition(self.protocol.normalise, command).items():
-            self._syncs.count(partition, part)
+            for sync in self._syncs:
+                if sync.partition == partition and not sync.is_complete:
+                    sync.counts = add_counts(sync.counts, count_reported(part))
             self._send_if_open(self.protocol.number(partition, part, body if part is command else b""))
 
     def begin_sync(self, partition: str, reason: str) -> Sync:
-        """Begin a full report of a partition (its normalised name)."""
+        """Begin a full report of a partition (its normalised name); it replaces one that is not complete."""
         self._send_if_open(self.protocol.number(partition, rm_messages.SyncBegin(reason=reason)))
-        return self._syncs.begin(partition)
+        incomplete = [one for one in self._syncs if one.partition == partition and not one.is_complete]
+        self._fail_syncs(incomplete, "another report was opened before this one was complete")
+        sync = Sync(partition)
+        self._syncs.append(sync)
+        return sync
 
     def end_sync(self, sync: Sync) -> None:
         """Complete a full report; its `outcome` is set when the core has answered, or already if it failed."""
-        self._syncs.end(sync)
         if sync.outcome is None:
+            sync.is_complete = True
             self._send_if_open(self.protocol.number(sync.partition, sync.counts))
 
     def leave(self, reason: str) -> None:
@@ -275,15 +167,22 @@ class ClientSession:
 
     def request_configuration(self, text: str, extra_config: dict[str, str] | None) -> ConfigurationChange:
         """Request another configuration: now, or once the session is resumed."""
-        change = self.changes.create(text, extra_config)
-        if self.protocol.state == "open":
-            self._outgoing += self.changes.send(self.protocol)
+        if extra_config is not None:
+            self._extra_config = extra_config
+        request = rm_messages.UpdateConfiguration(
+            rm_id=self._request.rm_id,
+            policy_group=self._request.policy_group,
+            config=text,
+            extra_config=self._extra_config,
+        )
+        change = ConfigurationChange(f"configuration-{next(self._change_numbers)}", request)
+        self._changes[change.reference] = change
+        self._send_changes()
         return change
 
-    def take_state_dump_requests(self) -> list[tuple[str, rm_messages.StateDumpAsked]]:
-        """Return the requests for a state dump with their partitions, each once."""
-        requests, self._state_dump_requests = self._state_dump_requests, []
-        return requests
+    def discard_change(self, change: ConfigurationChange) -> None:
+        """Stop waiting for a change of the configuration. A later answer is a result like any other."""
+        del self._changes[change.reference]
 
     def answer_state_dump(self, partition: str, answer: rm_messages.StateDumpAnswered) -> None:
         """Answer a request for a state dump, unless the session is interrupted: later the answer is of no use."""
@@ -353,7 +252,7 @@ class ClientSession:
             if header.kind in _BUFFERED and header.session == self.protocol.session:
                 self._buffer.append((header, frames[2]))
                 if header.kind == "SyncDone" and header.life == self.protocol.generation(header.partition):
-                    self._syncs.complete(header.partition, header.seq, decode_body(rm_messages.SyncDone, frames[2]))
+                    self._complete_sync(header, decode_body(rm_messages.SyncDone, frames[2]))
                 self.protocol.receive_acknowledgement(header)
             else:
                 self._handle(header, frames[2])
@@ -370,17 +269,15 @@ class ClientSession:
                 self._outgoing += self.protocol.retransmissions(header.partition)
             case rm_messages.Registered():
                 self._was_registered, self.pause_reason, self.registered = True, "", message
-                if (changed := self.changes.reconcile(message)) is not None:
-                    self._buffer.append(Result("", changed))
+                self._reconcile_changes(message)
                 self._outgoing += self.protocol.retransmissions()
-                self._outgoing += self.changes.send(self.protocol)
+                self._send_changes()
             case rm_messages.ConfigurationUpdated():
-                self.changes.checksum = message.checksum
-                if not self.changes.settle(header.ref, message):
+                self._checksum = message.checksum
+                if not self._settle_change(header.ref, message):
                     self._buffer.append(Result("", message))
-                for partition in self._syncs.partitions():
-                    if partition not in message.partitions:
-                        self._syncs.fail(partition, "this partition is not configured any more")
+                removed = [one for one in self._syncs if one.partition not in message.partitions]
+                self._fail_syncs(removed, "this partition is not configured any more")
             case rm_messages.ResumeWanted():
                 self._drop_undecoded(header.partition)  # a recovered worker may reuse the numbers of these messages
                 if self.protocol.is_open(header.partition):
@@ -398,14 +295,17 @@ class ClientSession:
                 self._outgoing.append(
                     self.protocol.encode_unnumbered(header.partition, answer_predicates(message, self._predicate))
                 )
+            case rm_messages.StateDumpAsked() if len(self.state_dump_requests) < STATE_DUMPS_WAITING_MAX:
+                self.state_dump_requests.append((header.partition, message))
             case rm_messages.StateDumpAsked():
-                self._state_dump_requests.append((header.partition, message))
-            case rm_messages.ReleasesIgnored() if (
-                len(self._buffer) < READ_AHEAD_MESSAGES
-            ):  # not numbered, so it may be dropped
+                problem = "state_dump of the resource manager is busy with earlier questions"
+                answer = rm_messages.StateDumpAnswered(question=message.question, problem=problem)
+                self.answer_state_dump(header.partition, answer)
+            case rm_messages.ReleasesIgnored() if self.backlog < READ_AHEAD_MESSAGES:  # not numbered: may be dropped
                 self._buffer.append(complete_result(Result(header.partition, message)))
             case rm_messages.PartitionRestarted():
-                self._syncs.fail(header.partition, "the partition lost its state meanwhile, report everything again")
+                failed = [one for one in self._syncs if one.partition == header.partition]
+                self._fail_syncs(failed, "the partition lost its state meanwhile, report everything again")
                 self._buffer = deque(item for item in self._buffer if _partition_of(item) != header.partition)
                 self._buffer.append(Result(header.partition, message))
             case _:
@@ -427,7 +327,7 @@ class ClientSession:
             self.end(self._session_lost(refused.reason))
         elif code == "unknown-session" and self.protocol.state == "open":
             self.resume()  # only the proxy may have been restarted
-        elif self.changes.settle(header.ref, ConfigurationRefused(refused)):
+        elif self._settle_change(header.ref, ConfigurationRefused(refused)):
             pass
         elif code == "gap" and is_open:  # otherwise it resumes, and the core refuses everything behind the gap
             self.resume(header.partition)
@@ -437,6 +337,61 @@ class ClientSession:
                 self.resume()  # all results are acknowledged
         elif is_open and code not in RETRIABLE:
             self._buffer.append(complete_result(Result(header.partition, refused)))
+
+    def _complete_sync(self, header: Header, done: rm_messages.SyncDone) -> None:
+        """Set the outcome of the oldest report that has none, unless the core sends the answer again."""
+        sync = next((one for one in self._syncs if one.is_complete and one.partition == header.partition), None)
+        number = (header.life, header.seq)
+        if sync is None or (header.seq and number <= self._sync_answers.get(header.partition, (0, 0))):
+            return
+        if header.seq:
+            self._sync_answers[header.partition] = number
+        if done.problem:
+            self._fail_syncs([sync], done.problem)
+        else:
+            sync.outcome = done
+        self._syncs = [one for one in self._syncs if one.outcome is None]
+
+    def _fail_syncs(self, failed: list[Sync], reason: str) -> None:
+        for sync in failed:
+            sync.outcome = ResyncFailed(f"{sync.partition}: {reason}")
+        self._syncs = [one for one in self._syncs if one.outcome is None]
+
+    def _send_changes(self) -> None:
+        """Send the requested changes of the configuration that are not sent yet, if the session is open."""
+        for change in self._changes.values() if self.protocol.state == "open" else ():
+            if not change.is_sent:
+                change.is_sent = True
+                self._outgoing.append(self.protocol.update_configuration(change.request, ref=change.reference))
+
+    def _settle_change(self, reference: str, outcome: rm_messages.ConfigurationUpdated | Exception) -> bool:
+        """Set the outcome of a change; return whether this client waits for a change with this reference."""
+        change = self._changes.get(reference)
+        if change is not None:
+            change.outcome = outcome
+        return change is not None
+
+    def _reconcile_changes(self, registered: rm_messages.Registered) -> None:
+        """Settle the changes that had no answer when the connection was lost.
+
+        The configuration in force is a result if it changed meanwhile and no change of this client did that.
+        """
+        known, self._checksum = self._checksum, registered.checksum
+        is_changed = bool(known and registered.checksum) and known != registered.checksum
+        update = rm_messages.ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
+        is_ours = False
+        for change in self._changes.values():
+            if not change.is_sent or change.outcome is not None:
+                continue
+            if is_changed and compute_checksum(change.request.config) == registered.checksum:
+                change.outcome, is_ours = update, True
+            else:
+                change.outcome = OutcomeUnknown(
+                    f"{self._request.rm_id}: the connection was lost before the core answered: check which "
+                    "configuration is in force (`yunishard config get`), or send this one again"
+                )
+        if is_changed and not is_ours:
+            self._buffer.append(Result("", update))
 
     def _drop_undecoded(self, partition: str = "") -> None:
         """Drop buffered messages of one partition or all, as the core sends them again after a resumption."""

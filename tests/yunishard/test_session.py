@@ -43,7 +43,7 @@ from common.session import WINDOW_MESSAGES
 from common.wire import decode_body, encode_body, encode_frames
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost
 from yunishard.items import Callbacks, Result, application, ask, node, release
-from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Sync, SyncTracker
+from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Sync
 
 SESSION = "s1"
 ONE, TWO = "rm-1_one", "rm-1_two"
@@ -453,9 +453,10 @@ def test_a_partition_that_loses_what_it_knew_meanwhile_or_goes_has_taken_nothing
 ONE, TWO = "rm-1_one", "rm-1_two"
 
 
-def ended(syncs: SyncTracker, partition: str = ONE) -> Sync:
-    sync = syncs.begin(partition)
-    syncs.end(sync)
+def reported(session: ClientSession, partition: str = ONE) -> Sync:
+    """Report nothing, completely."""
+    sync = session.begin_sync(partition, "")
+    session.end_sync(sync)
     return sync
 
 
@@ -464,92 +465,92 @@ def failure(sync: Sync) -> str:
     return str(sync.outcome)
 
 
-def test_what_is_said_while_a_report_lasts_is_counted_by_partition() -> None:
-    syncs = SyncTracker()
-    sync, other = syncs.begin(ONE), syncs.begin(TWO)
-    syncs.count(ONE, NodeRequest(nodes=[node("n1"), node("n2"), node("n0", action=NODE_DECOMMISSION)]))
-    gone = RemoveApplicationRequest(application_id="gone")
-    syncs.count(ONE, ApplicationRequest(new=[application("a", "root.q", user="u")], remove=[gone]))
+def test_the_items_of_a_report_are_counted_by_partition() -> None:
+    session = opened()
+    sync, other = session.begin_sync(ONE, ""), session.begin_sync(TWO, "")
+    changed = node("n0", partition="one", action=NODE_DECOMMISSION)
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one"), node("n2", partition="one"), changed]))
+    gone = RemoveApplicationRequest(application_id="gone", partition_name="one")
+    new = application("a", "root.q", user="u", partition="one")
+    session.send_update(ApplicationRequest(new=[new], remove=[gone]))
     for _ in range(2):
-        syncs.count(ONE, AllocationRequest(allocations=[ask("k", "a", {"vcore": 1})]))
-    syncs.count(TWO, NodeRequest(nodes=[node("n3")]))
-    syncs.end(sync)
-    syncs.count(ONE, NodeRequest(nodes=[node("late")]))
+        session.send_update(AllocationRequest(allocations=[ask("k", "a", {"vcore": 1}, partition="one")]))
+    session.send_update(NodeRequest(nodes=[node("n3", partition="two")]))
+    session.end_sync(sync)
+    session.send_update(NodeRequest(nodes=[node("late", partition="one")]))
     assert sync.counts == SyncEnd(nodes=2, applications=1, allocations=2)
     assert other.counts == SyncEnd(nodes=1)
-    syncs.end(other)
 
 
-def test_releases_count_for_nothing() -> None:
-    syncs = SyncTracker()
-    sync = syncs.begin(ONE)
+def test_releases_are_not_counted() -> None:
+    session = opened()
+    sync = session.begin_sync(ONE, "")
     request = AllocationRequest()
-    request.releases.allocations_to_release.append(release("a", "k"))
-    syncs.count(ONE, request)
+    request.releases.allocations_to_release.append(release("a", "k", partition="one"))
+    session.send_update(request)
     assert sync.counts == SyncEnd()
 
 
 def test_the_answer_of_the_partition_is_the_outcome() -> None:
-    syncs = SyncTracker()
-    sync, other = ended(syncs), ended(syncs, TWO)
+    session = opened()
+    sync, other = reported(session), reported(session, TWO)
     done = SyncDone(nodes=["n9"])
-    syncs.complete(ONE, 5, done)
+    hears(session, done, seq=5)
     assert (sync.outcome, sync.swept, other.outcome) == (done, done, None)
 
 
 def test_a_problem_is_a_failure() -> None:
-    syncs = SyncTracker()
-    sync = ended(syncs)
-    syncs.complete(ONE, 5, SyncDone(problem="2 nodes of 3 arrived"))
+    session = opened()
+    sync = reported(session)
+    hears(session, SyncDone(problem="2 nodes of 3 arrived"), seq=5)
     assert failure(sync) == "rm-1_one: 2 nodes of 3 arrived"
     assert sync.swept is None
 
 
-def test_an_answer_that_comes_again_is_not_that_of_the_next_report() -> None:
-    syncs = SyncTracker()
-    ended(syncs)
-    syncs.complete(ONE, 5, SyncDone())
-    second = ended(syncs)
-    syncs.complete(ONE, 5, SyncDone())
+def test_a_repeated_answer_is_not_that_of_the_next_report() -> None:
+    session = opened()
+    reported(session)
+    hears(session, SyncDone(), seq=5)
+    second = reported(session)
+    hears(session, SyncDone(), seq=5)
     assert second.outcome is None
-    syncs.complete(ONE, 6, SyncDone())
+    hears(session, SyncDone(), seq=6)
     assert second.swept == SyncDone()
 
 
-def test_the_answer_of_a_report_for_which_nobody_waits_any_more_is_not_that_of_the_next_one() -> None:
-    syncs = SyncTracker()
-    ended(syncs)
-    second = ended(syncs)
-    syncs.complete(ONE, 5, SyncDone(nodes=["of the first"]))
+def test_the_answer_to_an_abandoned_report_is_not_that_of_the_next_one() -> None:
+    session = opened()
+    reported(session)
+    second = reported(session)
+    hears(session, SyncDone(nodes=["of the first"]), seq=5)
     assert second.outcome is None
 
 
-def test_a_refusal_that_has_no_number_counts_once_for_each_report() -> None:
-    syncs = SyncTracker()
+def test_an_answer_without_a_number_counts_once_for_each_report() -> None:
+    session = opened()
     for _ in range(2):
-        sync = ended(syncs)
-        syncs.complete(ONE, 0, SyncDone(problem="no such partition"))
+        sync = reported(session)
+        hears(session, SyncDone(problem="no such partition"))
         assert "no such partition" in failure(sync)
-    assert syncs.partitions() == [], "nothing is remembered by a name that is none"
 
 
-def test_a_partition_that_began_anew_has_taken_no_report() -> None:
-    syncs = SyncTracker()
-    first, second = ended(syncs), syncs.begin(ONE)
-    syncs.fail(ONE, "it lost what it knew")
-    assert failure(first) == failure(second) == "rm-1_one: it lost what it knew"
-    syncs.end(second)
-    assert failure(second) == "rm-1_one: it lost what it knew"
-    third = ended(syncs)
-    syncs.complete(ONE, 1, SyncDone())
+def test_a_restarted_partition_has_received_no_report() -> None:
+    session = opened()
+    first, second = reported(session), session.begin_sync(ONE, "")
+    hears(session, PartitionRestarted(), life=1)
+    session.end_sync(second)
+    assert failure(first) == failure(second)
+    assert "lost its state" in failure(second)
+    third = reported(session)
+    hears(session, SyncDone(), seq=1, life=1)
     assert third.swept == SyncDone()
 
 
-def test_a_report_that_was_begun_again_is_not_complete() -> None:
-    syncs = SyncTracker()
-    first, second = syncs.begin(ONE), syncs.begin(ONE)
-    syncs.end(first)
+def test_a_report_that_another_one_replaced_has_failed() -> None:
+    session = opened()
+    first, second = session.begin_sync(ONE, ""), session.begin_sync(ONE, "")
+    session.end_sync(first)
     assert "another report" in failure(first)
-    syncs.end(second)
-    syncs.complete(ONE, 1, SyncDone())
+    session.end_sync(second)
+    hears(session, SyncDone(), seq=1)
     assert second.swept == SyncDone()
