@@ -147,7 +147,7 @@ def _put_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     in_force = _request_config(rest, rm).tag
     if_match = choose_precondition(option=args.if_match, text=text, in_force=in_force)
     query = {"rm": rm, "force": "true" if args.force else ""}
-    answer = rest.change("PUT", "config", body=text.encode(), if_match=if_match, query=query)
+    answer = rest.send("PUT", "config", body=text.encode(), if_match=if_match, query=query)
     return _print_change(args, rm, answer, before=in_force)
 
 
@@ -156,7 +156,7 @@ def _roll_back(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     if_match = choose_precondition(option=args.if_match, text="", in_force=in_force)
     query = {"rm": rm, "force": "true" if args.force else "", "version": str(args.version)}
     try:
-        answer = rest.change("POST", "config", "rollback", if_match=if_match, query=query)
+        answer = rest.send("POST", "config", "rollback", if_match=if_match, query=query)
     except RequestFailed as failed:
         raise _explain(failed, rest, rm, "rollback") from None
     return _print_change(args, rm, answer, before=in_force)

@@ -1,8 +1,7 @@
 """REST client for the commands that show or change a running system.
 
-It connects directly, never through a proxy of the environment, because a request is authorized by its connection or by
-a token, which is not sent to another address after a redirect. Times and sizes are bounded. Every failure is one line
-that names the next step.
+It connects directly, never through a proxy of the environment, and follows no redirect, because a request is authorized
+by its connection or by a token. Times and sizes are bounded. Every failure is one line that names the next step.
 
 Not here: the requests (`administration.py`, `settings.py`).
 """
@@ -14,10 +13,10 @@ import json
 import os
 import ssl
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -69,16 +68,6 @@ class _Response(http.client.HTTPResponse):
         if start and not start.startswith(b"HTTP/"[: len(start)]):
             raise NotHttpError(start)
         super().begin()
-
-
-class _Connection(http.client.HTTPConnection):
-    response_class = _Response
-
-
-class _HttpHandler(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Connect; called by the opener."""
-        return self.do_open(_Connection, req)
 
 
 class RequestFailed(CommandFailed):
@@ -154,16 +143,16 @@ class Rest:
     def __init__(self, url: str, ca: str | None = None, token_file: str | None = None) -> None:
         self.url = url.rstrip("/")
         self._token = _read_token(token_file)
+        self._connect: Callable[[str], http.client.HTTPConnection] = http.client.HTTPConnection
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
             raise RequestFailed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _HttpHandler()]
-        if self.url.startswith("https:"):
-            try:
-                handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
-            except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise RequestFailed(f"--ca {ca}: cannot be used: {reason}", status=UNUSABLE) from None
-        self._opener = urllib.request.build_opener(*handlers)
+        try:
+            if self.url.startswith("https:"):
+                context = ssl.create_default_context(cafile=ca)
+                self._connect = partial(http.client.HTTPSConnection, context=context)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise RequestFailed(f"--ca {ca}: cannot be used: {reason}", status=UNUSABLE) from None
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace) -> Self:
@@ -172,7 +161,7 @@ class Rest:
 
     def get(self, *path: str, **query: str) -> Answer:
         """Request the resource at this path, given as unquoted segments."""
-        return self._send("GET", path, query, timeout_s=ANSWER_MAX_S)
+        return self.send("GET", *path, query=query)
 
     def rm_ids(self) -> list[str]:
         """Return the ids of the registered resource managers."""
@@ -187,49 +176,41 @@ class Rest:
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
         """Change something in a partition; for an unknown partition the failure lists the known ones."""
         try:
-            return self.change("POST", "partition", name, *path, query=query)
+            return self.send("POST", "partition", name, *path, query=query)
         except RequestFailed as failed:
             if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
                 raise failed.with_hint(f": {name} (partitions: {', '.join(self.partitions()) or 'none'})") from None
             raise
 
-    def change(
+    def send(
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
     ) -> Answer:
-        """Request a change."""
-        headers = {"Content-Type": "application/x-yaml"} if body else {}
-        if if_match:
-            headers["If-Match"] = if_match if if_match == "*" else f'"{if_match}"'
-        return self._send(method, path, query or {}, timeout_s=CHANGE_MAX_S, body=body, headers=headers)
-
-    def _send(
-        self,
-        method: str,
-        path: tuple[str, ...],
-        query: Mapping[str, str],
-        *,
-        timeout_s: float,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        url = f"{self.url}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
-        if parameters := urlencode({name: value for name, value in query.items() if value}):
-            url = f"{url}?{parameters}"
-        request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))  # noqa: S310 - http(s) only, see above
-        if self._token:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        """Send a request; any method but GET is a change."""
+        address = urlsplit(self.url)
+        target = f"{address.path}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+        if parameters := urlencode({name: value for name, value in (query or {}).items() if value}):
+            target = f"{target}?{parameters}"
+        headers = {
+            "Authorization": f"Bearer {self._token}" if self._token else "",
+            "Content-Type": "application/x-yaml" if body else "",
+            "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
+        }
         try:
-            with self._opener.open(request, timeout=timeout_s) as response:
-                return Answer(_read_body(response), (response.headers.get("ETag") or "").removeprefix("W/").strip('"'))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _build_failure(error.code, _read_body(error)) from None
-        except urllib.error.URLError as error:
-            raise self._unreachable(error.reason, method) from None
+            with closing(self._connect(address.netloc)) as connection:
+                connection.response_class = _Response
+                connection.timeout = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
+                connection.request(method, target, body, {name: value for name, value in headers.items() if value})
+                response = connection.getresponse()
+                content = response.read(BODY_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error, method) from None
+        if len(content) > BODY_BYTES_MAX:
+            raise RequestFailed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
+        if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
+            raise _build_failure(response.status, content, response.headers.get("Location", ""))
+        return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'))
 
-    def _unreachable(self, reason: object, method: str) -> RequestFailed:
+    def _unreachable(self, reason: Exception, method: str) -> RequestFailed:
         address = urlsplit(self.url).netloc
         if isinstance(reason, ssl.SSLCertVerificationError):
             text = f": its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
@@ -272,15 +253,8 @@ def _read_token(file: str | None) -> str:
     return text
 
 
-def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
-    body: bytes = response.read(BODY_BYTES_MAX + 1)
-    if len(body) > BODY_BYTES_MAX:
-        raise RequestFailed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
-    return body
-
-
-def _build_failure(code: int, body: bytes) -> RequestFailed:
-    """Build the failure from the system's message."""
+def _build_failure(code: int, body: bytes, location: str) -> RequestFailed:
+    """Build the failure from the system's message, or from the location that a redirect names."""
     text, problems = body.decode("utf-8", errors="replace").strip(), []
     try:
         found = json.loads(body)
@@ -294,4 +268,6 @@ def _build_failure(code: int, body: bytes) -> RequestFailed:
         text = f"{text.partition('. ')[0]}: authenticate with {how}"
     if code == http.HTTPStatus.PRECONDITION_FAILED:
         text += ": it was changed meanwhile; check it (`yunishard config get`), then try again"
+    if location:
+        text = f"it is at {location}: name that address with --rest"
     return RequestFailed(" ".join(text.split()) or f"refused with status {code}", code=code, problems=problems)
