@@ -113,7 +113,7 @@ _CREDENTIALS: Final = "yunishard.commands.credentials"
 
 COMMANDS: Final = {
     "up": Command("deploy.up", "start the whole system and supervise it", "", _SERVER),
-    "replay": Command("yunishard.replay.command", "replay a workload log through the system", "replay"),
+    "replay": Command("yunishard.replay.run", "replay a workload log through the system", "replay"),
     "validate": Command("yunishard.commands.validate", "check a queues.yaml", "validate"),
     "config": Command(_ADMINISTRATION, "show and change the queues of a running system", "config"),
     "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue", "app"),

@@ -77,17 +77,6 @@ class Tally:
     allocations: int = 0
     end_s: float = 0.0
     """When the last job ended."""
-    work_wanted_s: int = 0
-    """Processor seconds of all jobs."""
-    work_ended_s: int = 0
-    """Processor seconds of the tasks that ran to their end."""
-    busy_processors: int = 0
-    busy_since_s: float = 0.0
-    """Sum over the busy processors of the time since when each is busy."""
-
-    def compute_work_s(self, now: float) -> float:
-        """Return the processor seconds used until now."""
-        return self.work_ended_s + self.busy_processors * now - self.busy_since_s
 
 
 @dataclass(slots=True)
@@ -96,7 +85,6 @@ class _Task:
     processors: int
     state: Literal["waiting", "running", "released"] = "waiting"
     node_id: str = ""
-    start_s: float = 0.0
 
 
 class Replay:
@@ -108,9 +96,7 @@ class Replay:
         self.runs: dict[str, Run] = {job.application_id: Run(job) for job in plan.jobs}
         self.tallies: dict[str, Tally] = {site.partition: Tally() for site in plan.sites}
         for job in plan.jobs:
-            tally = self.tallies[job.partition]
-            tally.jobs["planned"] += 1
-            tally.work_wanted_s += job.work_s
+            self.tallies[job.partition].jobs["planned"] += 1
         self.problems: list[str] = []
         """Problems that concern no job alone; the first `PROBLEMS_KEPT_MAX`."""
         self._sites = {normalise_partition_name(rm_id, site.partition): site for site in plan.sites}
@@ -247,12 +233,9 @@ class Replay:
 
     def _start(self, key: str, task: _Task, node_id: str, now: float) -> None:
         run = task.run
-        task.state, task.node_id, task.start_s = "running", node_id, now
+        task.state, task.node_id = "running", node_id
         heappush(self._ends, (now + run.job.run_s, key))
-        tally = self.tallies[run.job.partition]
-        tally.allocations += 1
-        tally.busy_processors += task.processors
-        tally.busy_since_s += task.processors * now
+        self.tallies[run.job.partition].allocations += 1
         run.unplaced -= 1
         if not run.unplaced:
             run.wait_s = max(0.0, now - run.job.submit_s)
@@ -265,17 +248,11 @@ class Replay:
         if task is None:
             return
         run = task.run
-        tally = self.tallies[run.job.partition]
-        if task.state != "waiting":
-            tally.busy_processors -= task.processors
-            tally.busy_since_s -= task.processors * task.start_s
-            if task.state == "released":
-                tally.work_ended_s += task.processors * run.job.run_s
         run.left -= 1
         if not run.left:
             self._batch.removals.append(removal(run.job.application_id, partition=run.job.partition))
             self._open -= 1
-            tally.end_s = now
+            self.tallies[run.job.partition].end_s = now
             self._move(run, "failed" if run.problem else "done")
 
     def _reject(self, application_id: str, reason: str, now: float) -> None:

@@ -199,7 +199,7 @@ def _format_seconds(seconds: float | None) -> str:
 
 # Progress while the replay runs ---------------------------------------------------------------------------------------
 
-LIVE_EVERY_S: Final = 0.25
+LIVE_EVERY_S: Final = 1.0
 LINE_EVERY_S: Final = 5.0
 
 
@@ -217,20 +217,6 @@ class Progress:
     def jobs(self) -> Counter[State]:
         """Jobs of all partitions, by state."""
         return sum((tally.jobs for tally in self.replay.tallies.values()), Counter[State]())
-
-    @property
-    def remaining_s(self) -> float | None:
-        """Least real seconds until the end; None before the start.
-
-        Assumes that no processor idles until the end of the log and until each partition has done its work.
-        """
-        if self.log_s <= 0:
-            return None
-        work = []
-        for site in self.replay.plan.sites:
-            tally = self.replay.tallies[site.partition]
-            work.append((tally.work_wanted_s - tally.compute_work_s(self.log_s)) / site.processors)
-        return max(0.0, self.replay.plan.span_s - self.log_s, *work) * self.elapsed_s / self.log_s
 
     def __str__(self) -> str:
         """Format it as a line."""
@@ -262,7 +248,8 @@ class Progress:
         return table
 
     def _format_remaining(self) -> str:
-        left_s = round(self.remaining_s or 0.0)
+        left_log_s = max(0.0, self.replay.plan.span_s - self.log_s)
+        left_s = round(left_log_s * self.elapsed_s / self.log_s) if self.log_s else 0
         return f", at least {left_s} s to go" if left_s else ""
 
 

@@ -1,27 +1,107 @@
-"""Run a replay: start a local system if asked, connect, send what is due at every tick, and receive the results.
+"""`yunishard replay`: start a local system if asked, connect, send what is due at every tick, and receive the results.
 
-Not here: decisions about jobs (`machine.py`), command line options (`command.py`).
+The docstring of `run_replay` is the help text. Not here: decisions about jobs (`machine.py`).
 """
 
 import argparse
 import asyncio
 import ctypes
+import math
 import signal
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
 from pathlib import Path
 from time import monotonic
-from typing import Final, Self
+from typing import Final
 
-from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
+from common.names import RM_ID
+from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, describe, format_missing, parse_whole
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
+from yunishard.replay import workload
 from yunishard.replay.machine import NEVER, Batch, Replay
 from yunishard.replay.report import Progress, format_json, format_text, open_view, summarize
-from yunishard.replay.workload import PARTITIONS_MAX, Plan, SwfError, load, plan
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard replay`."""
+    describe(parser, run_replay.__doc__)
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="the log")
+    about = "log seconds per real second (default: about a minute for all, longer for many asks)"
+    add("--speed", type=_parse_positive, metavar="N", help=about)
+    default = workload.PARTITIONS_DEFAULT
+    about = f"the N sites with most jobs get a partition each, all others share '{workload.OTHER}' (default: {default})"
+    add("--partitions", type=parse_whole(1, workload.PARTITIONS_MAX), default=default, metavar="N", help=about)
+    about = (
+        "the share of a partition that the jobs would keep busy over the whole log, from which its nodes are computed; "
+        f"the higher it is, the longer the queues (default: {workload.LOAD_DEFAULT})"
+    )
+    add("--load", type=_parse_positive, default=workload.LOAD_DEFAULT, metavar="X", help=about)
+    about = f"N nodes of {workload.NODE_PROCESSORS} processors in each partition instead"
+    add("--nodes", type=parse_whole(1, workload.NODES_MAX), metavar="N", help=about)
+    add("--strict", action="store_true", help="refuse a log with a malformed line instead of skipping it")
+    add("--json", action="store_true", help="print nothing but the summary, as one JSON document")
+    add("--rm-id", type=_parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
+    where = parser.add_mutually_exclusive_group()
+    about = f"the native port of a running core (default: {ADDRESS_DEFAULT})"
+    where.add_argument("--connect", dest="address", default=ADDRESS_DEFAULT, metavar="tcp://HOST:PORT", help=about)
+    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
+    add("--keys", metavar="FILE", help=about)
+    about = "start a core for this replay, and stop it afterwards"
+    where.add_argument("--local", dest="address", action="store_const", const="", help=about)
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    """Replay a workload log (Standard Workload Format, plain or .gz) through the
+    scheduler. Its sites become partitions, its groups and users queues, its jobs
+    applications that run for their logged time, compressed. A job asks for each
+    processor separately, with at most 128 asks.
+
+    examples:
+      yunishard replay LOG.swf.gz --local         start a core for this replay only
+      yunishard replay LOG.swf.gz                 through the core on this machine
+      yunishard replay LOG.swf.gz --local --json  print only the summary, as JSON
+      yunishard replay LOG.swf.gz --local --load 1.2 --speed 10000
+
+    exit codes:
+      0  every job ran, and everything was released
+      1  a job did not run, or something was not released
+      2  wrong usage, or the file or the core cannot be used
+    """
+    if not args.address and (missing := COMMANDS["up"].find_missing()):
+        raise CommandFailed(f"--local: {format_missing(missing)}", status=UNUSABLE)
+    try:
+        log = workload.load(args.file, strict=args.strict)
+    except workload.SwfError as error:
+        raise CommandFailed(str(error), status=UNUSABLE) from None
+    for line in log.malformed:
+        sys.stderr.write(f"yunishard replay: skipped {line}\n")
+    if more := log.malformed_count - len(log.malformed):
+        sys.stderr.write(f"yunishard replay: skipped {more:,} more malformed lines\n")
+    plan = workload.plan(log, rm_id=args.rm_id, partitions=args.partitions, load=args.load, nodes=args.nodes)
+    if not plan.jobs:
+        raise CommandFailed(f"{args.file}: no job can be replayed: {plan.left_out}", status=UNUSABLE)
+    return asyncio.run(ReplayDriver(args, plan, malformed=log.malformed_count).run())
+
+
+def _parse_positive(text: str) -> float:
+    number = float(text)
+    if not (math.isfinite(number) and 0.001 <= number <= 1e9):
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000000000")
+    return number
+
+
+def _parse_rm_id(text: str) -> str:
+    if not RM_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not made of up to 64 letters, digits and _ . : -")
+    return text
+
 
 # A local system for one replay ----------------------------------------------------------------------------------------
 
@@ -33,7 +113,7 @@ PR_SET_PDEATHSIG: Final = 1
 COMMAND: Final = (
     *(sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning"),
     *("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "off"),
-    *("--partitions-max", str(PARTITIONS_MAX)),
+    *("--partitions-max", str(workload.PARTITIONS_MAX)),
 )
 """The bound on partitions keeps the number of file descriptors below 1,024, which is a usual hard limit."""
 
@@ -111,64 +191,18 @@ TICK_S: Final = 0.02
 CONNECT_S_MAX: Final = 30.0
 SILENCE_S_MAX: Final = 30.0
 """The replay gives up after so many seconds without an answer and without anything due."""
-RATE_WINDOW_S: Final = 3.0
-"""Progress shows the rate of allocations over these seconds."""
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of the command."""
-
-    file: Path
-    address: str
-    """Of a running core; empty to start one."""
-    keys: str | None = None
-    """The RM's secret key file; None for that of the environment."""
-    rm_id: str
-    speed: float | None
-    """None for about a minute."""
-    partitions: int
-    load: float
-    nodes: int | None
-    strict: bool
-    json: bool
-
-    @classmethod
-    def from_arguments(cls, args: argparse.Namespace) -> Self:
-        """Take them from the parsed arguments."""
-        return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})
-
-
-def replay_file(options: Options) -> int:
-    """Replay the file, and print progress and summary; return the exit status.
-
-    Raises:
-        CommandFailed: the file or the core cannot be used.
-    """
-    try:
-        log = load(options.file, strict=options.strict)
-    except SwfError as error:
-        raise CommandFailed(str(error), status=UNUSABLE) from None
-    for line in log.malformed:
-        sys.stderr.write(f"yunishard replay: skipped {line}\n")
-    if more := log.malformed_count - len(log.malformed):
-        sys.stderr.write(f"yunishard replay: skipped {more:,} more malformed lines\n")
-    planned = plan(log, rm_id=options.rm_id, partitions=options.partitions, load=options.load, nodes=options.nodes)
-    if not planned.jobs:
-        raise CommandFailed(f"{options.file}: no job can be replayed: {planned.left_out}", status=UNUSABLE)
-    return asyncio.run(ReplayDriver(options, planned, malformed=log.malformed_count).run())
 
 
 class ReplayDriver:
     """Runs one replay against one core, in the main thread, as it handles signals."""
 
-    def __init__(self, options: Options, planned: Plan, *, malformed: int = 0) -> None:
-        self._options = options
+    def __init__(self, args: argparse.Namespace, plan: workload.Plan, *, malformed: int = 0) -> None:
+        self._args = args
         self._malformed = malformed
-        self._replay = Replay(planned, rm_id=options.rm_id)
-        self._speed = options.speed or planned.default_speed
+        self._replay = Replay(plan, rm_id=args.rm_id)
+        self._speed: float = args.speed or plan.default_speed
         self._started_s: float | None = None
         """Real time of the first submission."""
         self._received_s = 0.0
@@ -178,13 +212,13 @@ class ReplayDriver:
 
     async def run(self) -> int:
         """Connect, replay, and print the summary; return the exit status."""
-        options, config = self._options, self._replay.plan.build_configuration()
-        keys = options.keys if options.address else ""
+        args, config = self._args, self._replay.plan.build_configuration()
+        keys = args.keys if args.address else ""
         with self._interruptible():
             try:
                 async with (
-                    nullcontext(options.address) if options.address else local_system() as address,
-                    connect(address, rm_id=options.rm_id, config=config, keys=keys, timeout_s=CONNECT_S_MAX) as rm,
+                    nullcontext(args.address) if args.address else local_system() as address,
+                    connect(address, rm_id=args.rm_id, config=config, keys=keys, timeout_s=CONNECT_S_MAX) as rm,
                 ):
                     return await self._replay_with(rm)
             except asyncio.CancelledError:
@@ -196,7 +230,7 @@ class ReplayDriver:
                 raise CommandFailed(str(error), status=UNUSABLE) from None
 
     async def _replay_with(self, rm: ResourceManager) -> int:
-        in_json = self._options.json
+        in_json = self._args.json
         if not in_json:
             print(self._describe_plan(), flush=True)  # noqa: T201 - this is the output
         await self._run_ticks(rm)
@@ -214,7 +248,7 @@ class ReplayDriver:
         folded = f" (one for {planned.folded_sites} smaller sites)" if planned.folded_sites else ""
         processors = sum(site.processors for site in planned.sites)
         return (
-            f"{self._options.file}: {len(planned.jobs):,} jobs in {planned.span_s / 3600:.1f} hours, for {processors:,}"
+            f"{self._args.file}: {len(planned.jobs):,} jobs in {planned.span_s / 3600:.1f} hours, for {processors:,}"
             f" processors in {len(planned.sites)} partitions{folded}. At {speed:,.0f} times its speed it takes "
             f"{planned.span_s / speed:.0f} s, plus the time that jobs wait in queues."
         )
@@ -224,7 +258,7 @@ class ReplayDriver:
         receiver = asyncio.create_task(self._receive(rm))
         self._received_s = monotonic()
         try:
-            with open_view(in_json=self._options.json) as (interval_s, show):
+            with open_view(in_json=self._args.json) as (interval_s, show):
                 await self._tick(rm, receiver, interval_s, show)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -244,7 +278,7 @@ class ReplayDriver:
         self, rm: ResourceManager, receiver: "asyncio.Task[None]", interval_s: float, show: Callable[[Progress], None]
     ) -> None:
         shown_s, replay = 0.0, self._replay
-        samples: deque[tuple[float, int]] = deque(maxlen=max(2, round(RATE_WINDOW_S / interval_s) + 1))
+        shown = 0
         while replay.phase != "over":
             now = monotonic()
             if receiver.done():
@@ -255,10 +289,9 @@ class ReplayDriver:
             async with asyncio.timeout(SILENCE_S_MAX):
                 await self._send(rm, replay.due(self._log_s(now)))
             if now - shown_s >= interval_s:
-                shown_s = now
-                samples.append((now, sum(tally.allocations for tally in replay.tallies.values())))
-                (first_s, first), (_, last) = samples[0], samples[-1]
-                per_s = (last - first) / (now - first_s) if now > first_s else 0.0
+                allocations = sum(tally.allocations for tally in replay.tallies.values())
+                per_s = (allocations - shown) / (now - shown_s)
+                shown_s, shown = now, allocations
                 log_s, elapsed_s = self._log_s(now), self._elapsed_s(now)
                 show(Progress(replay=replay, log_s=log_s, elapsed_s=elapsed_s, allocations_per_s=per_s))
             await asyncio.sleep(TICK_S)

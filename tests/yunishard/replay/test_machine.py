@@ -126,9 +126,6 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     assert sum(tally.allocations for tally in replay.tallies.values()) == sum(
         len(job.split_tasks()) for job in replay.plan.jobs
     )
-    for tally in replay.tallies.values():
-        assert tally.compute_work_s(end_s) == tally.work_ended_s == tally.work_wanted_s
-        assert (tally.busy_processors, tally.busy_since_s) == (0, 0)
     assert max(tally.end_s for tally in replay.tallies.values()) == end_s
     for site in replay.plan.sites:
         assert sum(core.partition(site.partition).free.values()) == site.processors * 1000

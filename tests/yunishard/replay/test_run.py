@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -32,7 +33,7 @@ from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.replay import run
 from yunishard.replay.machine import Batch
-from yunishard.replay.run import LocalSystemError, Options, ReplayDriver, local_system, replay_file
+from yunishard.replay.run import LocalSystemError, ReplayDriver, local_system, run_replay
 from yunishard.replay.workload import plan
 
 READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
@@ -123,10 +124,11 @@ def test_the_usual_hard_limit_of_file_descriptors_is_enough() -> None:
 LINES = [swf_line(n, submit=n, run=100, site=1 + n % 2) for n in range(50)]
 
 
-def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"), **changed: bool) -> Options:
-    return Options(
+def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"), **changed: bool) -> Namespace:
+    return Namespace(
         file=file,
         address=address,
+        keys=None,
         rm_id="rm-1",
         speed=5000.0,
         partitions=6,
@@ -298,7 +300,7 @@ def test_files_that_cannot_be_replayed_are_exit_status_two(tmp_path: Path, capsy
         (options_for(file=malformed), "no job can be replayed: {'run time unknown': 1}"),
     ):
         with pytest.raises(CommandFailed, match=re.escape(text)) as failed:
-            replay_file(options)
+            run_replay(options)
         assert failed.value.status == UNUSABLE
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 21
