@@ -5,7 +5,7 @@ Each request except `ListPartitions` is answered by an `Answer` with the same `r
 
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from common.messages import Control, Part
 
@@ -45,6 +45,32 @@ class Answer(Control, frozen=True):
     """The `after` of the list's next page; empty at its end."""
     took_micro_seconds: int = 0
     """Time that the process spent on the answer."""
+
+
+class WorkerHealth(Struct):
+    """The answer to the query `health`: the findings of an audit of the partition, and problems at this moment."""
+
+    scheduling_errors: int = 0
+    """Since the creation of the partition, so a failed check stays failed."""
+    negative: int = 0
+    """How many of the total capacity and the root's allocated resources are negative."""
+    inconsistent: bool = False
+    """Whether the total differs from the sum of the node capacities."""
+    nodes: int = 0
+    reservations: int = 0
+    negative_nodes: list[str] = []
+    """Each node once for each of its negative amounts."""
+    inconsistent_nodes: list[str] = []
+    orphans_on_nodes: list[str] = []
+    """Allocations on a node that no application has."""
+    orphans_of_applications: list[str] = []
+    """Allocations of an application that are not on their node."""
+    drift: list[str] = []
+    """Sums that differ from their parts."""
+    syncing: bool = False
+    journal_problem: str = ""
+    poison: str = ""
+    """Why a message was quarantined within the last hour; empty if none was."""
 
 
 NOT_MODIFIED: Final = 304

@@ -13,7 +13,7 @@ tenth of a second, during which the worker does not schedule.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 from common.metrics import (
@@ -41,59 +41,39 @@ _COUNTED_ENDS: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
 
 RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
 
-_EncodedSamples = dict[Queue, tuple[object, bytes]]
-"""By queue: the values from which its samples were computed, and the encoded samples."""
-
 
 class SampleCache:
-    """The samples of the last request, by queue."""
+    """The encoded samples of each queue at the last request."""
 
     def __init__(self) -> None:
-        self._queues: _EncodedSamples = {}
-        self._applications: _EncodedSamples = {}
+        self._queues: dict[Queue, tuple[object, bytes, bytes]] = {}
+        """By queue: the values from which its samples were computed, its applications and its resources."""
 
-    def encode_resources(self, queues: Iterable[Queue]) -> list[bytes]:
-        """The encoded samples of each queue's resources."""
-        self._queues = _update(self._queues, queues, _resource_values, _resource_samples)
-        return [encoded for _, encoded in self._queues.values()]
-
-    def encode_applications(self, queues: Iterable[Queue], alive: Mapping[str, Application]) -> list[bytes]:
-        """The encoded samples of each queue's applications."""
-
-        def samples(queue: Queue) -> Iterator[Sample]:
-            return _application_samples(queue, alive)
-
-        self._applications = _update(self._applications, queues, _application_values, samples)
-        return [encoded for _, encoded in self._applications.values()]
-
-
-def _update(
-    before: _EncodedSamples,
-    queues: Iterable[Queue],
-    read_values: Callable[[Queue], object],
-    compute: Callable[[Queue], Iterable[Sample]],
-) -> _EncodedSamples:
-    """Compute the samples of queues whose values have changed."""
-    found: _EncodedSamples = {}
-    for queue in queues:
-        values, known = read_values(queue), before.get(queue)
-        unchanged = known is not None and known[0] == values
-        found[queue] = known if known is not None and unchanged else (values, encode_samples(list(compute(queue))))
-    return found
+    def encode_queues(
+        self, queues: Iterable[Queue], alive: Mapping[str, Application]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Return each queue's encoded samples of applications and of resources; computes only those that changed."""
+        found: dict[Queue, tuple[object, bytes, bytes]] = {}
+        for queue in queues:
+            values, known = _read_values(queue), self._queues.get(queue)
+            if known is None or known[0] != values:
+                applications = encode_samples(list(_application_samples(queue, alive)))
+                known = (values, applications, encode_samples(list(_resource_samples(queue))))
+            found[queue] = known
+        self._queues = found
+        return [one for _, one, _ in found.values()], [one for _, _, one in found.values()]
 
 
-def _resource_values(queue: Queue) -> object:
-    """Everything that the queue's resource samples depend on. Limits are replaced, not changed in place."""
+def _read_values(queue: Queue) -> object:
+    """Everything that the queue's samples depend on. Limits are replaced, not changed in place, and each state change
+    of an application is counted.
+    """
     return (
         (dict(queue.allocated), dict(queue.pending), dict(queue.preempting)),
         (queue.guaranteed, queue.maximum, len(queue.once_guaranteed), len(queue.once_limited)),
         (_has_application_limit(queue), queue.max_applications),
+        (list(queue.applications), dict(queue.reached)),
     )
-
-
-def _application_values(queue: Queue) -> object:
-    """Everything that the queue's application samples depend on: each state change of an application is counted."""
-    return list(queue.applications), dict(queue.reached)
 
 
 def _application_samples(queue: Queue, alive: Mapping[str, Application]) -> Iterator[Sample]:
@@ -131,11 +111,6 @@ def _has_application_limit(queue: Queue) -> bool:
     if queue.managed or queue.max_applications:
         return True
     return queue.leaf and queue.parent is not None and queue.parent.template is not None
-
-
-def _range(allocated: int, capacity: int) -> int:
-    """The index of the range. A range includes its upper bound; usage above the capacity is in the last one."""
-    return min(max(-(-allocated * 10 // capacity) - 1, 0), len(RANGES) - 1)
 
 
 # YuniKorn's metrics ---------------------------------------------------------------------------------------------------
@@ -242,7 +217,8 @@ def _node_usage(nodes: Iterable[Node]) -> Iterator[Family]:
     for node in nodes:
         used = node.allocated
         for kind, amount in node.capacity.items():
-            ranges[kind][_range(used.get(kind, 0), amount)] += 1
+            index = -(-used.get(kind, 0) * 10 // amount) - 1  # a range includes its upper bound
+            ranges[kind][min(max(index, 0), len(RANGES) - 1)] += 1
     for name, kind in _distinct(ranges):
         yield _labelled(
             f"yunikorn_scheduler_{name}_node_usage_total",
@@ -278,7 +254,8 @@ def sanitize(name: str) -> str:
 
 def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | EncodedFamily]:
     """As in YuniKorn, a rejected application is subtracted from the new ones although it never was one of them."""
-    reached, tree = partition.counters.reached, partition.tree
+    reached = partition.counters.reached
+    applications, resources = memo.encode_queues(partition.tree, partition.applications)
     samples: list[Sample] = []
     if homeless := reached["", AppState.REJECTED]:
         samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
@@ -288,7 +265,7 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow, and "
         "rejected ones are subtracted from the new.",
         ("queue", "state"),
-        join_samples([*memo.encode_applications(tree, partition.applications), encode_samples(samples)]),
+        join_samples([*applications, encode_samples(samples)]),
     )
     yield Family(
         "yunikorn_queue_app_total",
@@ -303,7 +280,7 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Encode
         "Resources of the queue in base units: guaranteed, maximum, allocated, pending, and being preempted; and its "
         "maximum of running applications, 0 for unlimited.",
         ("queue", "state", "resource"),
-        join_samples(memo.encode_resources(tree)),
+        join_samples(resources),
     )
 
 

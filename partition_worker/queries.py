@@ -22,7 +22,7 @@ from typing import Final, Literal, TypeVar
 
 from msgspec import DecodeError, Raw
 from msgspec.json import decode, encode
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common import rm_messages
 from common.history_records import EVENT_LINES
@@ -43,7 +43,7 @@ from partition_worker import event_ring_buffer, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.user_limits import Tracker, Trackers
+from partition_worker.engine.user_limits import Tracker
 from partition_worker.partition_host import PartitionHost
 from partition_worker.redaction import Right, Visibility
 from partition_worker.rm_channel import RMChannel
@@ -189,8 +189,9 @@ def answer_partition_query(
     `journal_problem` and `poison` (the reason of a recently quarantined message) are part of the health.
     """
     if query.what == "health":
-        now = {"syncing": partition.report is not None, "journal_problem": journal_problem, "poison": poison}
-        return Answer(status=200, body=encode({**asdict(partition.auditor.health), **now}))
+        syncing, health = partition.report is not None, partition.auditor.health
+        health = replace(health, syncing=syncing, journal_problem=journal_problem, poison=poison)
+        return Answer(status=200, body=encode(health))
     answer = _QUERIES.get(query.what)
     if answer is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
@@ -248,27 +249,24 @@ def _find_queue(request: _Request) -> Queue:
     return found
 
 
-def _find_in_queue(request: _Request) -> Mapping[str, Application]:
-    """The applications of the queue that the query names."""
+def _find_applications(request: _Request) -> Mapping[str, Application]:
+    """The running applications of the queue that the query names, or of the partition."""
     alive = request.partition.applications
-    return {name: alive[name] for name in _find_queue(request).applications}
+    return {name: alive[name] for name in _find_queue(request).applications} if "queue" in request.args else alive
 
 
 def _answer_applications(request: _Request) -> Answer:
     state = request.args.get("state")
     if state == "completed":
         return _list_applications(request, request.partition.ended)
-    if state == "rejected":
-        return _encode_page(
-            request,
-            request.partition.rejections,
-            lambda one: views.build_rejection_view(one, request.name),
-            request.visible.shows_rejection,
-        )
-    if state != "active":
+    if state == "active":
+        return _list_applications(request, _find_applications(request), request.args.get("status", ""))
+    if state != "rejected":
         raise QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
-    among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
-    return _list_applications(request, among, request.args.get("status", ""))
+    rejections = request.partition.rejections
+    return _encode_page(
+        request, rejections, lambda one: views.build_rejection_view(one, request.name), request.visible.shows_rejection
+    )
 
 
 def _list_applications(request: _Request, among: Mapping[str, Application], status: str = "") -> Answer:
@@ -277,30 +275,28 @@ def _list_applications(request: _Request, among: Mapping[str, Application], stat
     def shows(one: Application) -> bool:
         return (not status or one.state.lower() == status) and request.visible.shows_application(one)
 
-    def render(one: Application) -> View:
-        return _application_view(one, request.name)
+    return _encode_page(
+        request,
+        among,
+        lambda one: _build_application(one, request.name),
+        shows,
+        lambda one: 1 + len(one.requests) + len(one.allocations),
+    )
 
-    return _encode_page(request, among, render, shows, lambda one: 1 + _count(one))
 
-
-def _application_view(one: Application, partition: str) -> View:
-    found = _count(one)
+def _build_application(one: Application, partition: str) -> View:
+    found = len(one.requests) + len(one.allocations)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
         raise QueryFailed(503, f"{text}, which has the sums")
     return views.build_application_view(one, partition)
 
 
-def _count(one: Application) -> int:
-    return len(one.requests) + len(one.allocations)
-
-
 def _answer_application(request: _Request) -> Answer:
-    among = _find_in_queue(request) if "queue" in request.args else request.partition.applications
-    found = among.get(request.args.get("application", ""))
+    found = _find_applications(request).get(request.args.get("application", ""))
     if found is None or not request.visible.shows_application(found):
         raise QueryFailed(404, "Application not found")
-    return _encode(_application_view(found, request.name))
+    return _encode(_build_application(found, request.name))
 
 
 # Nodes, users and groups --------------------------------------------------------------------------------------------
@@ -322,35 +318,29 @@ def _answer_node(request: _Request) -> Answer:
     return _encode(redaction.redact_node(found, request.visible))
 
 
-def _answer_users(request: _Request) -> Answer:
-    visible = request.visible
-    users = {one.name: one for one in request.partition.usage.users}
-    return _encode_page(
-        request, users, lambda one: redaction.redact_user(one, visible), lambda one: visible.shows_user(one.name)
-    )
+def _answer_usage(request: _Request, what: Literal["user", "group"], *, is_list: bool) -> Answer:
+    """The usage of all users or groups, or of the one that the query names."""
+    usage, visible = request.partition.usage, request.visible
+    trackers, shows = (usage.users, visible.shows_user) if what == "user" else (usage.groups, visible.shows_group)
 
+    def render(tracker: Tracker) -> View:
+        redact = redaction.redact_user if what == "user" else redaction.redact_group
+        return redact(tracker, visible)
 
-def _answer_groups(request: _Request) -> Answer:
-    visible = request.visible
-    groups = {one.name: one for one in request.partition.usage.groups}
-    return _encode_page(
-        request, groups, lambda one: redaction.redact_group(one, visible), lambda one: visible.shows_group(one.name)
-    )
-
-
-def _find_tracker(request: _Request, what: Literal["user", "group"], trackers: Trackers) -> Tracker:
+    if is_list:
+        by_name = {one.name: one for one in trackers}
+        return _encode_page(request, by_name, render, lambda one: shows(one.name))
     found = trackers.find(request.args.get(what, ""))
-    shows = request.visible.shows_user if what == "user" else request.visible.shows_group
     if found is None or not shows(found.name):
         raise QueryFailed(404, f"{what.capitalize()} not found")
-    return found
+    return _encode(render(found))
 
 
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "partition": lambda request: _encode(views.build_partition_view(request.partition, request.rm, request.name)),
     "queues": _answer_queues,
     "queue": _answer_queue,
-    "queue-applications": lambda request: _list_applications(request, _find_in_queue(request)),
+    "queue-applications": lambda request: _list_applications(request, _find_applications(request)),
     "applications": _answer_applications,
     "application": _answer_application,
     "nodes": _answer_nodes,
@@ -358,14 +348,10 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "utilisation": lambda request: _encode(
         views.build_utilisation_view(request.partition.nodes, request.rm, request.name)
     ),
-    "users": _answer_users,
-    "user": lambda request: _encode(
-        redaction.redact_user(_find_tracker(request, "user", request.partition.usage.users), request.visible)
-    ),
-    "groups": _answer_groups,
-    "group": lambda request: _encode(
-        redaction.redact_group(_find_tracker(request, "group", request.partition.usage.groups), request.visible)
-    ),
+    "users": lambda request: _answer_usage(request, "user", is_list=True),
+    "user": lambda request: _answer_usage(request, "user", is_list=False),
+    "groups": lambda request: _answer_usage(request, "group", is_list=True),
+    "group": lambda request: _answer_usage(request, "group", is_list=False),
     "rules": lambda request: _encode([views.build_rule_view(one) for one in request.partition.placement.describe()]),
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,

@@ -7,10 +7,11 @@ indexes, the states of asks and placeholders, and entries that should be gone. T
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from common.query_messages import WorkerHealth
 from common.resources import is_zero
 from common.wire import NEVER
 from partition_worker.engine.application import ENDED, LINGER_S, Application, AppState
-from partition_worker.engine.auditor import Health, check_objects, has_owner, is_on_node
+from partition_worker.engine.auditor import check_objects, has_owner, is_on_node
 from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
@@ -30,7 +31,7 @@ def check(state: PartitionState) -> None:
 
 def find_violations(state: PartitionState) -> list[str]:
     """All violations, one sentence each."""
-    return [problem for checked in check_objects(state, Health()) for problem in checked.drift] + [
+    return [problem for checked in check_objects(state, WorkerHealth()) for problem in checked.drift] + [
         *(problem for application in state.applications.values() for problem in _check_application(state, application)),
         *(problem for node in state.nodes for problem in _check_node(state, node)),
         *(problem for queue in state.tree for problem in _check_queue(state, queue)),

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from common.query_messages import WorkerHealth
 from webservice.audit import AuditLog
 from webservice.history.recorder import HistoryRecorder
 from webservice.views import RequestError
@@ -71,25 +72,6 @@ def _describe_shortage(folder: Path) -> str:
     if found.f_files and found.f_favail < FILES_MIN:
         return f"{folder}: {found.f_favail} more files can be created, {FILES_MIN} are needed"
     return ""
-
-
-class WorkerHealth(Struct, frozen=True):
-    """The result of a worker's audit."""
-
-    scheduling_errors: int
-    negative: int
-    inconsistent: bool
-    nodes: int
-    reservations: int
-    negative_nodes: list[str]
-    inconsistent_nodes: list[str]
-    orphans_on_nodes: list[str]
-    orphans_of_applications: list[str]
-    drift: list[str]
-    syncing: bool = False
-    journal_problem: str = ""
-    poison: str = ""
-    """Why a message was quarantined within the last hour; empty if none was."""
 
 
 class SystemProblems(StorageProblems, frozen=True, kw_only=True):

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-
 from common import event_codes
 from common.messages import Resources
+from common.query_messages import WorkerHealth
 from common.resources import add_to, drop_zeros, equal, minus, plus, text, total_of
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
@@ -29,51 +28,6 @@ from partition_worker.engine.user_limits import Tracker
 
 LISTED_MAX: Final = 100
 """Items listed for one check."""
-
-
-class Health(Struct):
-    """The findings of one round."""
-
-    scheduling_errors: int = 0
-    """Since the creation of the partition, so a failed check stays failed."""
-    negative: int = 0
-    """How many of the total capacity and the root's allocated resources are negative."""
-    inconsistent: bool = False
-    """Whether the total differs from the sum of the node capacities."""
-    nodes: int = 0
-    reservations: int = 0
-    negative_nodes: list[str] = []
-    """Each node once for each of its negative amounts."""
-    inconsistent_nodes: list[str] = []
-    orphans_on_nodes: list[str] = []
-    """Allocations on a node that no application has."""
-    orphans_of_applications: list[str] = []
-    """Allocations of an application that are not on their node."""
-    drift: list[str] = []
-    """Sums that differ from their parts."""
-
-    def check_node(self, state: PartitionState, node: Node) -> None:
-        """Run the checks of one node."""
-        amounts = (node.allocated, node.available, node.capacity, node.occupied)
-        _append(self.negative_nodes, [node.node_id] * sum(map(_has_negative, amounts)))
-        if not equal(node.capacity, plus(plus(node.allocated, node.occupied), node.available)):
-            _append(self.inconsistent_nodes, [node.node_id])
-        _append(
-            self.orphans_on_nodes, [_describe(one) for one in node.allocations.values() if not has_owner(state, one)]
-        )
-
-    def check_application(self, state: PartitionState, application: Application) -> None:
-        """Run the checks of one application."""
-        orphans = [one for one in application.allocations.values() if not is_on_node(state, one)]
-        _append(self.orphans_of_applications, map(_describe, orphans))
-
-    def check_partition(self, state: PartitionState) -> None:
-        """Run the checks of the partition as a whole."""
-        nodes, root = state.nodes, state.tree.root
-        self.scheduling_errors = state.counters.errors
-        self.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
-        self.inconsistent = not equal(nodes.total, total_of(node.capacity for node in nodes))
-        self.nodes, self.reservations = len(nodes), len(state.reservation_index)
 
 
 def _append(found: list[str], more: Iterable[str]) -> None:
@@ -135,12 +89,12 @@ class Auditor:
         self.rounds = 0
         self.drift = 0
         """Drifts found in all rounds; an existing drift counts in each."""
-        self.health = Health()
+        self.health = WorkerHealth()
         """The findings of the latest complete round."""
         self._began = state.now
         self.has_changes = False
         """Whether the partition may have changed since the latest round started."""
-        self._found = Health()
+        self._found = WorkerHealth()
         self._round: Iterator[Checked] | None = None
 
     def schedule_round(self, state: PartitionState) -> None:
@@ -151,7 +105,7 @@ class Auditor:
     def check_slice(self, state: PartitionState) -> None:
         """Check the next slice of this round, or start a round."""
         if self._round is None:
-            self._began, self.has_changes, self._found = state.now, False, Health()
+            self._began, self.has_changes, self._found = state.now, False, WorkerHealth()
             self._round = check_objects(state, self._found)
         items = 0
         for checked in self._round:
@@ -175,16 +129,17 @@ class Auditor:
             state.record_event(checked.kind, checked.name, event_codes.NONE, event_codes.DETAILS_NONE, message=message)
 
 
-def check_objects(state: PartitionState, health: Health) -> Iterator[Checked]:
+def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Checked]:
     """Check every object that exists when its kind is listed and still exists at its turn."""
     for name, application in tuple(state.applications.items()):
         if state.applications.get(name) is application:
-            health.check_application(state, application)
+            orphans = (one for one in application.allocations.values() if not is_on_node(state, one))
+            _append(health.orphans_of_applications, map(_describe, orphans))
             items = 1 + len(application.requests) + len(application.allocations)
             yield _compare(event_codes.APP, "application", name, items, _sum_application(application))
     for node in tuple(state.nodes):
         if state.nodes.get(node.node_id) is node:
-            health.check_node(state, node)
+            _collect_node_health(health, state, node)
             items = 1 + len(node.allocations) + len(node.foreign)
             yield _compare(event_codes.NODE, "node", node.node_id, items, _sum_node(node))
     for queue in state.tree:
@@ -196,9 +151,22 @@ def check_objects(state: PartitionState, health: Health) -> Iterator[Checked]:
             if trackers.find(tracker.name) is tracker:
                 items = len(tracker.levels) + len(tracker.accounts)
                 yield _compare(event_codes.USERGROUP, what, tracker.name, items, _sum_tracker(tracker))
-    health.check_partition(state)
+    nodes, root = state.nodes, state.tree.root
+    health.scheduling_errors = state.counters.errors
+    health.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
+    health.inconsistent = not equal(nodes.total, total_of(node.capacity for node in nodes))
+    health.nodes, health.reservations = len(nodes), len(state.reservation_index)
     items = len(state.applications) + len(state.nodes)
     yield _compare(event_codes.QUEUE, "partition", state.tree.root.path, items, _sum_partition(state))
+
+
+def _collect_node_health(health: WorkerHealth, state: PartitionState, node: Node) -> None:
+    amounts = (node.allocated, node.available, node.capacity, node.occupied)
+    _append(health.negative_nodes, [node.node_id] * sum(map(_has_negative, amounts)))
+    if not equal(node.capacity, plus(plus(node.allocated, node.occupied), node.available)):
+        _append(health.inconsistent_nodes, [node.node_id])
+    orphans = (one for one in node.allocations.values() if not has_owner(state, one))
+    _append(health.orphans_on_nodes, map(_describe, orphans))
 
 
 Sum = tuple[str, Resources | int, Resources | int]

@@ -3,10 +3,9 @@
 import argparse
 import base64
 import os
-import sqlite3
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +21,7 @@ from common.settings import SettingsError
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.bootstrap import make_worker
-from partition_worker.journal.database import SCHEMA, JournalReader, Row, decode_step
+from partition_worker.journal.database import JournalReader, Row, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
 from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
@@ -60,22 +59,12 @@ exit codes:
   2  usage error, or there is no such journal"""
 
 
-_ACTIONS: Final = (
-    ("show", "list the steps: each message received, and the messages sent for it", "print one line of JSON per step"),
-    ("sums", "count allocated, released and running allocations per application", "print JSON"),
-    ("verify", "verify every step and the snapshot", "print JSON"),
-    ("poison", "list quarantined messages, which ended the worker twice", "print one line of JSON per message"),
-    ("export", "write every step in full, as a line of JSON", ""),
-)
-"""Name, help, and help of the option --json."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     parser.description, parser.epilog = ABOUT, MORE
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    for name, about, json_help in _ACTIONS:
+    for name, (_, about, json_help) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
         own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal")
         own.add_argument("--state", metavar="DIR", help="state directory of the system (default: as for `up`)")
@@ -96,18 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     try:
-        files = _find_journal(args)
-        match args.action:
-            case "show":
-                _show_steps(files, args)
-            case "export":
-                _export_steps(files, args.output)
-            case "poison":
-                _show_poisons(files, as_json=args.json)
-            case "sums":
-                _show_sums(files, args)
-            case _:
-                _verify(files, args)
+        _ACTIONS[args.action][0](_find_journal(args), args)
     except JournalDamaged as damage:
         if args.action == "verify" and args.json:
             _print_json({"whole": False, "problem": str(damage)})
@@ -157,35 +135,30 @@ def _check_is_journal(path: Path) -> None:
     Raises:
         OSError: it cannot be read, or is something else.
     """
-    where = f"journals are in the state directory, in {FOLDER}/, with the name <partition>{SUFFIX}"
+    problem = ""
     if path.suffix != SUFFIX or not NAME.fullmatch(path.stem):
-        raise OSError(f"{path}: not the name of a journal: {where}")
-    if path.with_name(f"{path.name}-wal").exists():
-        return  # the write-ahead log may hold everything
-    with path.open("rb") as opened:
-        start = opened.read(len(_SQLITE))
-    if start != _SQLITE:
-        what = "the file is empty" if not start else "the file has no SQLite header"
-        raise OSError(f"{path}: not a journal: {what}; {where}")
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    except (sqlite3.Error, UnicodeDecodeError):
-        return  # possibly a damaged journal
-    if not tables & SCHEMA.keys():
-        raise OSError(f"{path}: not a journal, but another SQLite database; {where}")
+        problem = "not the name of a journal"
+    elif not path.with_name(f"{path.name}-wal").exists():  # else the write-ahead log may hold everything
+        with path.open("rb") as opened:
+            start = opened.read(len(_SQLITE))
+        if start != _SQLITE:
+            problem = f"not a journal: {'the file has no SQLite header' if start else 'the file is empty'}"
+    if problem:
+        raise OSError(
+            f"{path}: {problem}; journals are in the state directory, in {FOLDER}/, with the name <partition>{SUFFIX}"
+        )
 
 
 # Steps --------------------------------------------------------------------------------------------------------------
 
-COLUMNS: Final = "{:>10}  {:<23}  {:<20}  {:<16}  {:>8}  {:>8}  {}"
-HEADINGS: Final = ("step", "time", "what", "RM", "sequence", "bytes", "told")
+_COLUMNS: Final = "{:>10}  {:<23}  {:<20}  {:<16}  {:>8}  {:>8}  {}\n"
+_NAMES: Final = ("step", "time", "what", "rm", "sequence", "bytes", "told")
 
 
 def _show_steps(files: Files, args: argparse.Namespace) -> None:
     """Print a table of the steps, or a JSON object for each."""
     if not args.json:
-        sys.stdout.write(COLUMNS.format(*HEADINGS) + "\n")
+        sys.stdout.write(_COLUMNS.format(*_NAMES[:3], "RM", *_NAMES[4:]))
     row = None
     for row in _select_rows(files, args.first, args.last, args.kind):
         step = decode_step(row)
@@ -193,11 +166,10 @@ def _show_steps(files: Files, args: argparse.Namespace) -> None:
         sent = Counter(kind for _, kind, _ in step.told)
         cells = (step.number, _format_time(step.at), what, step.header.rm, step.header.seq, len(row.step))
         if args.json:
-            names = ("step", "time", "what", "rm", "sequence", "bytes", "told")
-            _print_json(dict(zip(names, (*cells, dict(sent)), strict=True)))
+            _print_json(dict(zip(_NAMES, (*cells, dict(sent)), strict=True)))
             continue
         told = ", ".join(f"{count} {name}" for name, count in sent.items()) or "-"
-        sys.stdout.write(COLUMNS.format(*(cell or "-" for cell in cells), told) + "\n")
+        sys.stdout.write(_COLUMNS.format(*(cell or "-" for cell in cells), told))
     if row is None and not args.json:
         with closing(JournalReader(files)) as reader:
             first, last = reader.find_first(), reader.read_meta().last
@@ -220,23 +192,23 @@ def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
 
 
-def _show_poisons(files: Files, *, as_json: bool) -> None:
+def _show_poisons(files: Files, args: argparse.Namespace) -> None:
     """Print the quarantined messages: a table with the reasons, or each in full as a JSON object."""
     path = None
     for path, kept in read_poisons(files):
-        if as_json:
+        if args.json:
             _print_json({"file": str(path), "reason": kept.reason, "message": _expand(kept.step)})
             continue
         header = kept.step.header
         summary = f"{header.kind}  RM {header.rm or '-'}  sequence {header.seq or '-'}  {path}"
         sys.stdout.write(f"{_format_time(kept.step.at)}  {summary}\n    {kept.reason}\n")
-    if path is None and not as_json:
+    if path is None and not args.json:
         sys.stdout.write("no message is quarantined\n")
 
 
-def _export_steps(files: Files, path: str | None) -> None:
+def _export_steps(files: Files, args: argparse.Namespace) -> None:
     """Write every step as a line of JSON."""
-    with nullcontext(sys.stdout) if path is None else open(path, "w", encoding="utf-8") as file:
+    with nullcontext(sys.stdout) if args.output is None else open(args.output, "w", encoding="utf-8") as file:
         for row in _select_rows(files, None, None, None):
             _print_json(_expand(decode_step(row)), file)
 
@@ -330,3 +302,21 @@ def _show_sums(files: Files, args: argparse.Namespace) -> None:
         sys.stdout.write(f"{name:<{width}}  {one['allocated']:>9}  {one['released']:>9}  {one['running']:>9}\n")
     counted = f"since step {steps[0].number}" if steps else "since the snapshot, and there is no step after it"
     sys.stdout.write(f"allocated and released: {counted}; running: after the last step\n")
+
+
+_ACTIONS: Final[dict[str, tuple[Callable[[Files, argparse.Namespace], None], str, str]]] = {
+    "show": (
+        _show_steps,
+        "list the steps: each message received, and the messages sent for it",
+        "print one line of JSON per step",
+    ),
+    "sums": (_show_sums, "count allocated, released and running allocations per application", "print JSON"),
+    "verify": (_verify, "verify every step and the snapshot", "print JSON"),
+    "poison": (
+        _show_poisons,
+        "list quarantined messages, which ended the worker twice",
+        "print one line of JSON per message",
+    ),
+    "export": (_export_steps, "write every step in full, as a line of JSON", ""),
+}
+"""By name: function, help, and help of the option --json."""

@@ -550,8 +550,13 @@ def test_whatever_happens_the_same_is_told_as_by_somebody_who_sees_it_for_the_fi
 def test_what_is_as_it_was_is_not_looked_through_again() -> None:
     trial, memo = Trial(TREES[0]), SampleCache()
     trial.does(nodes("n1 memory=10"))
-    before = memo.encode_resources(trial.partition.tree)
-    assert all(one is other for one, other in zip(memo.encode_resources(trial.partition.tree), before, strict=True))
+
+    def samples() -> list[bytes]:
+        applications, resources = memo.encode_queues(trial.partition.tree, trial.partition.applications)
+        return applications + resources
+
+    before = samples()
+    assert all(one is other for one, other in zip(samples(), before, strict=True))
 
 
 NAME = "rm-1_default"

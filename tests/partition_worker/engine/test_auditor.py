@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from common.query_messages import WorkerHealth
 from common.wire import NEVER
 from partition_worker.engine import auditor
-from partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, Health
+from partition_worker.engine.auditor import LISTED_MAX, SLICE_EVERY_S, check_objects
 from partition_worker.engine.state import Event
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
@@ -169,18 +170,15 @@ def health_trial() -> Trial:
     )
 
 
-def found(one: Trial) -> Health:
-    health = Health()
-    for application in one.partition.applications.values():
-        health.check_application(one.partition, application)
-    for node in one.partition.nodes:
-        health.check_node(one.partition, node)
-    health.check_partition(one.partition)
+def found(one: Trial) -> WorkerHealth:
+    health = WorkerHealth()
+    for _ in check_objects(one.partition, health):
+        pass
     return health
 
 
 def test_of_a_sound_partition_only_sizes_are_told() -> None:
-    assert found(health_trial()) == Health(nodes=1)
+    assert found(health_trial()) == WorkerHealth(nodes=1)
 
 
 def test_reservations_are_counted() -> None:
