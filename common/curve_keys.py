@@ -15,6 +15,7 @@ import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Self
 
@@ -58,6 +59,7 @@ class KeyPair:
                 return cls(public, secret)
 
 
+@lru_cache(maxsize=4096)
 def fingerprint(public: str) -> str:
     """Return the short form of a public key: the first hexadecimal digits of its SHA-256."""
     return hashlib.sha256(public.encode()).hexdigest()[:FINGERPRINT_DIGITS]

@@ -31,6 +31,7 @@ from typing import Final, Protocol
 import zmq
 from msgspec.structs import replace
 
+from common.curve_keys import fingerprint
 from common.process_limits import DescriptorGuard
 from common.wire import (
     BODY_BYTES_MAX,
@@ -330,9 +331,6 @@ class Authenticator(Protocol):
     def secure(self, socket: "zmq.Socket[bytes]") -> None:
         """Set the socket's CURVE options, before it is bound."""
 
-    def fingerprint(self, key: str) -> str:
-        """Return the short form of a public key that logs and peer names use."""
-
     def find_objection(self, key: str, rm: str) -> str:
         """Return why the owner of this public key may not act for this RM; empty if it may."""
 
@@ -521,7 +519,7 @@ class NativePort(_Socket):
             self._ready = False
             return None
         key, identity = str(first.get("User-Id")), first.bytes
-        source = f"{self.prefix}{identity.hex()}@{authenticator.fingerprint(key)}"
+        source = f"{self.prefix}{identity.hex()}@{fingerprint(key)}"
         incoming = decode_incoming(source, self._other_frames())
         if incoming.header.kind == MALFORMED:
             return incoming

@@ -51,9 +51,6 @@ CHECK_EVERY_S: Final = 1.0
 REFUSALS_LOGGED_MAX: Final = 10
 """Refused connections that are logged in a minute; the next log line counts the others."""
 
-RM_IDS_NAMED_MAX: Final = 100_000
-"""RM ids and patterns kept as having, or having had, a key. Beyond it, every RM id counts as having one."""
-
 ZAP_BATCH_MAX: Final = 64
 """Connections that are authenticated before other callbacks run."""
 
@@ -75,7 +72,7 @@ class ZapAuthenticator:
         self.on_change: Callable[[], None] = lambda: None
         """Called after the list has changed."""
         self._rm_ids_named: set[str] = set()
-        """RM ids and patterns in any list since the start; at most RM_IDS_NAMED_MAX and those of one list more."""
+        """RM ids and patterns in any list since the start."""
         self._pair = pair
         self._check_every_s = check_every_s
         self._file = allowed
@@ -106,10 +103,6 @@ class ZapAuthenticator:
         """Set the socket's CURVE options, before it is bound."""
         require_client_keys(socket, self._pair, domain=DOMAIN)
 
-    def fingerprint(self, key: str) -> str:
-        """Return the fingerprint of a public key."""
-        return self._fingerprints.get(key) or fingerprint(key)
-
     def has_key_for(self, rm: str) -> bool:
         """Return whether the list has, or had since this process started, a key for this RM, so that its id needs one.
         Otherwise revoking a stolen key, or an editor that empties the file before it writes it, would open the id to
@@ -131,13 +124,8 @@ class ZapAuthenticator:
 
     def _apply(self, new: AllowList) -> None:
         self._list = new
-        if len(self._rm_ids_named) <= RM_IDS_NAMED_MAX:
-            self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
-        everyone = len(self._rm_ids_named) > RM_IDS_NAMED_MAX
-        self._patterns_named = compile_rm_ids(
-            ["*"] if everyone else sorted(one for one in self._rm_ids_named if "*" in one)
-        )
-        self._fingerprints = {key: fingerprint(key) for key in new.entries}
+        self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
+        self._patterns_named = compile_rm_ids(sorted(one for one in self._rm_ids_named if "*" in one))
 
     def _reload(self) -> None:
         self._timer = self._loop.call_later(self._check_every_s, self._reload)
@@ -162,6 +150,8 @@ class ZapAuthenticator:
 
     def _authenticate(self) -> None:
         """Answer all ZAP requests. The descriptor is edge-triggered, so this reads until nothing is left."""
+        if self._socket.closed:
+            return
         for _ in range(ZAP_BATCH_MAX):
             try:
                 route, empty, version, request, domain, address, _, mechanism, *credentials = (
@@ -179,11 +169,7 @@ class ZapAuthenticator:
             verdict = (b"200", b"OK", key.encode()) if good else (b"400", b"not on the allow-list", b"")
             with suppress(zmq.ZMQError):  # the connection has closed
                 self._socket.send_multipart([route, empty, version, request, *verdict, b""], zmq.NOBLOCK)
-        self._loop.call_soon(self._authenticate_more)
-
-    def _authenticate_more(self) -> None:
-        if not self._socket.closed:
-            self._authenticate()
+        self._loop.call_soon(self._authenticate)
 
 
 def _stamp(file: Path) -> _Stamp:
@@ -243,47 +229,40 @@ def read_rm_ids(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] 
     return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
 
 
-class TlsFiles:
-    """The files of the port's certificate, its key, and the CA of client certificates."""
+def make_credentials(cert: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:
+    """Return the credentials of the port, which follow changes of its certificate, its key, and the CA of clients.
 
-    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
-        self._files = [file for file in (cert, key, client_ca) if file is not None]
-        self._cert, self._key, self._client_ca = cert, key, client_ca
-        self._stamps: list[_Stamp] = []
+    Raises:
+        OSError: a file cannot be used.
+    """
+    files = [file for file in (cert, key, client_ca) if file is not None]
+    known = list(map(_stamp, files))
 
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials of the port, which follow changes of the files.
+    def read() -> grpc.ServerCertificateConfiguration:
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would refuse every client without an error
+        trial.load_cert_chain(cert, key)
+        if client_ca is not None:
+            trial.load_verify_locations(client_ca)
+        authorities = client_ca.read_bytes() if client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration([(key.read_bytes(), cert.read_bytes())], authorities)
 
-        Raises:
-            OSError: a file cannot be used.
-        """
-        self._stamps = list(map(_stamp, self._files))
-        return grpc.dynamic_ssl_server_credentials(
-            self._read(),
-            self._reload,  # type: ignore[arg-type]  # gRPC accepts None, its stubs do not
-            require_client_authentication=self._client_ca is not None,
-        )
-
-    def _reload(self) -> grpc.ServerCertificateConfiguration | None:
+    def reload() -> grpc.ServerCertificateConfiguration | None:
         """Return the certificates if a file has changed, else None; gRPC calls this for each new connection."""
+        nonlocal known
         try:
-            stamps = list(map(_stamp, self._files))
-            if stamps == self._stamps:
+            stamps = list(map(_stamp, files))
+            if stamps == known:
                 return None
-            self._stamps = stamps
-            read = self._read()
+            known = stamps
+            found = read()
         except OSError as error:
             _log.warning("the TLS files of the gRPC port are not usable, the previous ones stay in force: %s", error)
             return None
         _log.info("reloaded the TLS files of the gRPC port")
-        return read
+        return found
 
-    def _read(self) -> grpc.ServerCertificateConfiguration:
-        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would refuse every client without an error
-        trial.load_cert_chain(self._cert, self._key)
-        if self._client_ca is not None:
-            trial.load_verify_locations(self._client_ca)
-        authorities = self._client_ca.read_bytes() if self._client_ca is not None else None
-        return grpc.ssl_server_certificate_configuration(
-            [(self._key.read_bytes(), self._cert.read_bytes())], authorities
-        )
+    return grpc.dynamic_ssl_server_credentials(
+        read(),
+        reload,  # type: ignore[arg-type]  # gRPC accepts None, its stubs do not
+        require_client_authentication=client_ca is not None,
+    )

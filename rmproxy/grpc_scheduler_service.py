@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 
 import grpc
 
+from common.process_limits import LogLimit
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
+from common.transport import clock
 from common.wire import BODY_BYTES_MAX
 from rmproxy import grpc_conversion
 from rmproxy.authentication import Authorizer, read_rm_ids
@@ -35,98 +37,10 @@ REPLACED_MAX: Final = 8
 STREAMS_MAX_S: Final = 30 * 86_400.0
 """Seconds that they may wait."""
 
-LOG_EVERY_S: Final = 60.0
-"""Least time between two log lines about a replaced server."""
-
 _LOGGERS: Final = ("asyncio", "grpc._cython.cygrpc")
 """Loggers that log the end of a server each time, with a traceback."""
 
 _log = logging.getLogger("core.rmproxy")
-
-
-class ResilientServer:
-    """A gRPC server that is replaced if it ends; `make` returns a server that is not started.
-
-    A call whose name is not UTF-8 ends a server of grpcio 1.85, because the library decodes the name without handling
-    the error. A new server then listens at the same address; streams that are open stay at the old one until they end.
-    """
-
-    def __init__(self, make: Callable[[], grpc.aio.Server]) -> None:
-        self._make = make
-        self._server: grpc.aio.Server | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._replaced: dict[grpc.aio.Server, asyncio.Task[None]] = {}
-        """Replaced servers, which accept no calls, to the task that waits for the end of their streams."""
-        self._logged_at = -LOG_EVERY_S
-
-    async def start(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
-        """Listen and serve; return the address with the bound port.
-
-        Raises:
-            OSError: the address cannot be bound.
-        """
-        bound = await self._open(address, credentials)
-        for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_is_other_problem)
-        self._keeper = asyncio.create_task(self._keep(bound, credentials))
-        return bound
-
-    async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, and cut off those that are left after the grace period."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-        for server in (*self._replaced, *([self._server] if self._server is not None else ())):
-            await server.stop(grace_s)
-        if self._replaced:
-            await asyncio.wait(self._replaced.values())
-
-    async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
-        server = self._make()
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError:  # its text has no details
-            raise OSError(f"cannot listen for gRPC on {address}: it is in use, or no address of this machine") from None
-        await server.start()
-        self._server = server
-        host, colon, _ = address.rpartition(":")
-        return address if address.startswith("unix:") else f"{host}{colon}{port}"
-
-    async def _keep(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
-        while True:
-            assert self._server is not None
-            try:
-                await self._server.wait_for_termination(CHECK_EVERY_S)
-            except UnicodeDecodeError:
-                self._retire(self._server, STREAMS_MAX_S)
-                if len(self._replaced) > REPLACED_MAX:
-                    self._retire(next(iter(self._replaced)), None)
-                self._server = None
-                await self._replace(address, credentials)
-
-    def _retire(self, server: grpc.aio.Server, grace_s: float | None) -> None:
-        """Let the streams of a replaced server end within this time; None cuts them off."""
-        task = self._replaced[server] = asyncio.create_task(server.stop(grace_s))
-        task.add_done_callback(lambda _: self._replaced.pop(server, None))
-
-    async def _replace(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
-        while self._server is None:
-            try:
-                await self._open(address, credentials)
-            except OSError:
-                await asyncio.sleep(CHECK_EVERY_S)
-        now = asyncio.get_running_loop().time()
-        if now - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = now
-            _log.warning("a call with a name that is not UTF-8 ended the gRPC server; a new one listens at %s", address)
-
-
-def _is_other_problem(record: logging.LogRecord) -> bool:
-    """Return whether a log record is not about the end of such a server."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error or record.msg, UnicodeDecodeError)
 
 
 SERVICE: Final = "si.v1.Scheduler"
@@ -193,7 +107,11 @@ class GrpcServer:
         )
         self._streams: set[RmStream] = set()
         """All and only the streams that are open, bound or not."""
-        self._server = ResilientServer(self._make_server)
+        self._server: grpc.aio.Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._replaced: dict[grpc.aio.Server, asyncio.Task[None]] = {}
+        """Replaced servers, which accept no calls, to the task that waits for the end of their streams."""
+        self._log_limit = LogLimit(1)
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
         """Listen, with TLS if there are credentials, and serve; return the address with the bound port.
@@ -201,14 +119,23 @@ class GrpcServer:
         Raises:
             OSError: the address cannot be bound.
         """
-        return await self._server.start(address, credentials)
+        bound = await self._open(address, credentials)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_is_other_problem)
+        self._keeper = asyncio.create_task(self._keep(bound, credentials))
+        return bound
 
     async def stop(self, grace_s: float) -> None:
         """End all streams and calls with UNAVAILABLE, refuse new ones, and cut off the rest after the grace period."""
         for stream in self._streams:
             stream.end(StatusKind.STOPPING.make())
         self._registry.stop(StatusKind.STOPPING.make())
-        await self._server.stop(grace_s)
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for server in (*self._replaced, *([self._server] if self._server is not None else ())):
+            await server.stop(grace_s)
+        if self._replaced:
+            await asyncio.wait(self._replaced.values())
 
     def authorize_again(self) -> None:
         """End the streams whose callers may no longer act for their RMs, after the keys of RMs have changed."""
@@ -276,12 +203,52 @@ class GrpcServer:
         rm.bind_stream(kind.response, stream)
         return rm
 
-    # The service ----------------------------------------------------------------------------------------------------
+    # The server -----------------------------------------------------------------------------------------------------
 
-    def _make_server(self) -> grpc.aio.Server:
+    async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
         server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
         server.add_generic_rpc_handlers((self._service(), self._admin.service()))
-        return server
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError:  # its text has no details
+            raise OSError(f"cannot listen for gRPC on {address}: it is in use, or no address of this machine") from None
+        await server.start()
+        self._server = server
+        host, colon, _ = address.rpartition(":")
+        return address if address.startswith("unix:") else f"{host}{colon}{port}"
+
+    async def _keep(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
+        """Replace the server whenever it ends.
+
+        A call whose name is not UTF-8 ends a server of grpcio 1.85, because the library decodes the name without
+        handling the error. A new server then listens at the same address; streams that are open stay at the old one
+        until they end.
+        """
+        while True:
+            if self._server is None:
+                try:
+                    await self._open(address, credentials)
+                except OSError:
+                    await asyncio.sleep(CHECK_EVERY_S)
+                continue
+            try:
+                await self._server.wait_for_termination(CHECK_EVERY_S)
+            except UnicodeDecodeError:
+                text = f"a call with a name that is not UTF-8 ended the gRPC server; a new one listens at {address}"
+                if (more := self._log_limit.admit(clock())) is not None:
+                    _log.warning("%s%s", text, more)
+                self._retire(self._server, STREAMS_MAX_S)
+                if len(self._replaced) > REPLACED_MAX:
+                    self._retire(next(iter(self._replaced)), None)
+                self._server = None
+
+    def _retire(self, server: grpc.aio.Server, grace_s: float | None) -> None:
+        """Let the streams of a replaced server end within this time; None cuts them off."""
+        task = self._replaced[server] = asyncio.create_task(server.stop(grace_s))
+        task.add_done_callback(lambda _: self._replaced.pop(server, None))
 
     def _service(self) -> grpc.GenericRpcHandler:
         """Register the calls as the generated servicer does, but with bytes in place of protobuf messages."""
@@ -291,3 +258,9 @@ class GrpcServer:
         }
         calls["RegisterResourceManager"] = grpc.unary_unary_rpc_method_handler(self._register)
         return grpc.method_handlers_generic_handler(SERVICE, calls)
+
+
+def _is_other_problem(record: logging.LogRecord) -> bool:
+    """Return whether a log record is not about the end of such a server."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error or record.msg, UnicodeDecodeError)

@@ -35,7 +35,10 @@ class ProxyMetrics:
 
     def families(self) -> Iterator[Family]:
         """Return all metric families."""
-        yield self._session_counts()
+        grpc = sum(session.peer.startswith(GRPC) for session in self._sessions.values())
+        what = "Resource managers that are registered, by the port that they connect to."
+        counts = [(("native",), len(self._sessions) - grpc), (("grpc",), grpc)]
+        yield gauge("yunishard_rmproxy_sessions", what, ("port",), counts)
         traffic = [(rm, session.traffic) for rm, session in self._sessions.items()]
         labels = ("rm", "direction")
         yield counter(
@@ -57,15 +60,6 @@ class ProxyMetrics:
             ("code",),
             [((code,), count) for code, count in self._refused.items()],
         )
-        yield from self._windows()
-
-    def _session_counts(self) -> Family:
-        grpc = sum(session.peer.startswith(GRPC) for session in self._sessions.values())
-        what = "Resource managers that are registered, by the port that they connect to."
-        counts = [(("native",), len(self._sessions) - grpc), (("grpc",), grpc)]
-        return gauge("yunishard_rmproxy_sessions", what, ("port",), counts)
-
-    def _windows(self) -> Iterator[Family]:
         in_flight = [
             ((rm, partition), window.in_flight)
             for rm, session in self._sessions.items()

@@ -16,7 +16,7 @@ from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.transport import BrokerConnection, Inbox, NativePort, Transport, drive
 from common.wire import make_outgoing
-from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator
+from rmproxy.authentication import Authorizer, ZapAuthenticator, make_credentials
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
@@ -42,7 +42,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         OSError: a port or file cannot be opened.
     """
     settings = arguments.settings
-    credentials = TlsFiles(*settings.grpc_tls).credentials() if settings.grpc_tls else None
+    credentials = make_credentials(*settings.grpc_tls) if settings.grpc_tls else None
     transport = Transport()
     inbox = Inbox(wake=partial(transport.arrived, GRPC))
     registry = GrpcRegistry(inbox.put)

@@ -18,7 +18,7 @@ from common.query_messages import Answer
 from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.authentication import Authorizer, TlsFiles, ZapAuthenticator, read_rm_ids
+from rmproxy.authentication import Authorizer, ZapAuthenticator, make_credentials, read_rm_ids
 from rmproxy.grpc_status import StatusError
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
@@ -345,8 +345,8 @@ def files(tmp_path: Path) -> Path:
 async def guarded(folder: Path, keyed: Collection[str] = ()) -> AsyncIterator[str]:
     """A port that lets in only who has the client's certificate; its address."""
     port = port_of(FakeCore(), keyed=keyed)
-    tls = TlsFiles(folder / "server.pem", folder / "server.key", folder / "client.pem")
-    address = await port.start("127.0.0.1:0", tls.credentials())
+    credentials = make_credentials(folder / "server.pem", folder / "server.key", folder / "client.pem")
+    address = await port.start("127.0.0.1:0", credentials)
     try:
         yield address
     finally:
