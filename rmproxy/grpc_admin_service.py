@@ -8,10 +8,8 @@ Not here: how the core handles these calls, kinds of events (`common/event_codes
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import grpc
@@ -19,21 +17,15 @@ import msgspec
 
 from common.messages import Message
 from common.names import normalise_partition_name
-from common.query_messages import Answer, Query
+from common.query_messages import Query
 from common.rest_records import BatchView
 from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
 from common.wire import WireError
+from rmproxy import grpc_status
 from rmproxy.admin import admin_pb2 as pb
 from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import (
-    Status,
-    StatusError,
-    abort_on_error,
-    make_refusal_status,
-    parse_request,
-    rm_in_metadata,
-)
+from rmproxy.grpc_status import Context, Status, StatusError
 from rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
@@ -54,9 +46,9 @@ class _Position:
 class EventReader:
     """Reads the events of partitions in order, from a client's position."""
 
-    def __init__(self, ask: Callable[[str, Query], Awaitable[Answer]], request: pb.EventsRequest) -> None:
-        """`ask` queries a partition; `request` selects events by type and has the first event's number, if any."""
-        self._ask = ask
+    def __init__(self, rm: GrpcRm, request: pb.EventsRequest) -> None:
+        """`request` selects events by type and has the first event's number, if any."""
+        self._rm = rm
         self._request = request
         self._positions: dict[str, _Position] = {}
 
@@ -105,7 +97,11 @@ class EventReader:
         """Query a partition; None while it cannot answer."""
         position = self._positions.get(partition)
         args = {"start": str(position.next if position else 0), "count": str(EVENTS_MAX if position else 1)}
-        answer = await self._ask(partition, Query(what="events", args=args))
+        turn = self._rm.event_turn
+        await turn.acquire()
+        asyncio.get_running_loop().call_later(ASK_PAUSE_S, turn.release)
+        async with asyncio.timeout(QUESTION_MAX_S):
+            answer = await self._rm.ask(partition, Query(what="events", args=args))
         if answer.status == _DISABLED:
             raise StatusError(Status(grpc.StatusCode.FAILED_PRECONDITION, answer.body.decode(errors="replace")))
         if answer.status != _OK:
@@ -140,8 +136,6 @@ ASK_PAUSE_S: Final = 0.02
 on answers, and lets a client read 25,000 events a second.
 """
 
-_Context = grpc.aio.ServicerContext[bytes, bytes]
-
 
 class AdminService:
     """The calls of the service."""
@@ -158,10 +152,6 @@ class AdminService:
         self._authorizer = authorizer
         self._query_every_s = query_every_s
         self._write_max_s = write_max_s
-        self._streams: Counter[str] = Counter()
-        """RM id to the number of its open streams of events."""
-        self._turns: dict[str, asyncio.Semaphore] = {}
-        """RM id to the semaphore of its queries; all and only RMs that have such streams."""
 
     def service(self) -> grpc.GenericRpcHandler:
         """Register the calls as the generated servicer does, but with bytes in place of protobuf messages."""
@@ -174,9 +164,9 @@ class AdminService:
             },
         )
 
-    async def _update_configuration(self, data: bytes, context: _Context) -> bytes:
-        async with abort_on_error(context):
-            request = parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
+    async def _update_configuration(self, data: bytes, context: Context) -> bytes:
+        async with grpc_status.abort_on_error(context):
+            request = grpc_status.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = UpdateConfiguration(
                 rm_id=rm.session.rm_id,
@@ -191,9 +181,9 @@ class AdminService:
         response = pb.UpdateConfigurationResponse(checksum=answer.checksum, partitions=answer.partitions)
         return response.SerializeToString()
 
-    async def _leave(self, data: bytes, context: _Context) -> bytes:
-        async with abort_on_error(context):
-            request = parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
+    async def _leave(self, data: bytes, context: Context) -> bytes:
+        async with grpc_status.abort_on_error(context):
+            request = grpc_status.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rm_id, "LeaveRequest")
             answer = await _await_answer(
                 rm.leave(request.reason), "whether the RM has left is not known: register again to be sure"
@@ -203,26 +193,28 @@ class AdminService:
 
     # Events ---------------------------------------------------------------------------------------------------------
 
-    async def _events(self, data: bytes, context: _Context) -> None:
-        async with abort_on_error(context):
-            request = parse_request(pb.EventsRequest, lambda parsed: parsed, data)
+    async def _events(self, data: bytes, context: Context) -> None:
+        async with grpc_status.abort_on_error(context):
+            request = grpc_status.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
             partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
-            _check(rm, partition, request)
-            if self._streams[rm_id] >= EVENT_STREAMS_MAX:
+            if partition and partition not in rm.session.partitions:
+                text = f"RM {rm_id} has no partition {partition}; it has: {', '.join(rm.session.partitions)}"
+                raise StatusError(Status(grpc.StatusCode.NOT_FOUND, text))
+            if request.HasField("begin") and not partition:
+                text = "`begin` is a number of one partition: name it"
+                raise StatusError(Status(grpc.StatusCode.INVALID_ARGUMENT, text))
+            if rm.event_streams >= EVENT_STREAMS_MAX:
                 text = f"RM {rm_id} has {EVENT_STREAMS_MAX} streams of events open, which is the most that one may have"
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
-            self._streams[rm_id] += 1
-            turn = self._turns.setdefault(rm_id, asyncio.Semaphore(1))
+            rm.event_streams += 1
             try:
-                await self._follow(rm, partition, EventReader(partial(_ask, rm, turn), request), context)
+                await self._follow(rm, partition, EventReader(rm, request), context)
             finally:
-                self._streams[rm_id] -= 1
-                if not self._streams[rm_id]:
-                    del self._streams[rm_id], self._turns[rm_id]
+                rm.event_streams -= 1
 
-    async def _follow(self, rm: GrpcRm, partition: str, reader: EventReader, context: _Context) -> None:
+    async def _follow(self, rm: GrpcRm, partition: str, reader: EventReader, context: Context) -> None:
         """Send new events regularly, until the client disconnects or the registration ends."""
         while rm.status is None:
             self._authorizer.check(
@@ -239,7 +231,7 @@ class AdminService:
         assert rm.status is not None
         raise StatusError(rm.status)
 
-    async def _write_new(self, reader: EventReader, partition: str, context: _Context) -> None:
+    async def _write_new(self, reader: EventReader, partition: str, context: Context) -> None:
         """Write the new events of a partition; one that does not answer is queried again later."""
         try:
             async for response in reader.read_new(partition):
@@ -252,36 +244,15 @@ class AdminService:
         except (TimeoutError, WireError):
             return
 
-    def _find_rm(self, context: _Context, named: str, request: str) -> GrpcRm:
+    def _find_rm(self, context: Context, named: str, request: str) -> GrpcRm:
         """Return the calling RM.
 
         Raises:
             StatusError: it is not registered, or the caller may not act for it.
         """
-        rm_id = named or rm_in_metadata(context)
+        rm_id = named or grpc_status.rm_in_metadata(context)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         return self._registry.find(rm_id, request)
-
-
-async def _ask(rm: GrpcRm, turn: asyncio.Semaphore, partition: str, query: Query) -> Answer:
-    await turn.acquire()
-    asyncio.get_running_loop().call_later(ASK_PAUSE_S, turn.release)
-    async with asyncio.timeout(QUESTION_MAX_S):
-        return await rm.ask(partition, query)
-
-
-def _check(rm: GrpcRm, partition: str, request: pb.EventsRequest) -> None:
-    """Check a request for events.
-
-    Raises:
-        StatusError: it is invalid.
-    """
-    if partition and partition not in rm.session.partitions:
-        text = f"RM {rm.session.rm_id} has no partition {partition}; it has: {', '.join(rm.session.partitions)}"
-        raise StatusError(Status(grpc.StatusCode.NOT_FOUND, text))
-    if request.HasField("begin") and not partition:
-        text = "`begin` is a number of one partition: name it"
-        raise StatusError(Status(grpc.StatusCode.INVALID_ARGUMENT, text))
 
 
 async def _await_answer(answer: Awaitable[Message], consequence: str) -> Message:
@@ -297,5 +268,5 @@ async def _await_answer(answer: Awaitable[Message], consequence: str) -> Message
         text = f"the core did not answer within {ANSWER_MAX_S:g} s: {consequence}"
         raise StatusError(Status(grpc.StatusCode.DEADLINE_EXCEEDED, text)) from None
     if isinstance(message, Refused):
-        raise StatusError(make_refusal_status(message.code, message.reason))
+        raise StatusError(grpc_status.make_refusal_status(message.code, message.reason))
     return message

@@ -61,6 +61,10 @@ class GrpcRm:
         self.ended: Final = asyncio.Event()
         self.answered: Final = asyncio.Event()
         """Set when the core has answered the registration, or it ended."""
+        self.event_streams = 0
+        """Open streams of events."""
+        self.event_turn: Final = asyncio.Semaphore(1)
+        """Of queries for events."""
         self._source = GRPC + rm_id
         self._deliver = deliver
         self._request: rm_messages.RegisterResourceManager | None = None
@@ -180,7 +184,12 @@ class GrpcRm:
             case rm_messages.Registered() if header.partition:
                 self._send(*self.session.retransmissions(header.partition))
             case rm_messages.Registered():
-                self._complete_registration()
+                self.answered.set()
+                self._send(*self.session.retransmissions())
+                if self._away:  # a restarted broker has no record of that
+                    self._send_away()
+                else:
+                    self._start_absence_timer()
             case rm_messages.ResumeWanted() if self._away:
                 self._resume()
             case rm_messages.ResumeWanted() if header.partition != self.session.resuming or not header.partition:
@@ -213,15 +222,6 @@ class GrpcRm:
             return False
         future.set_result(message)
         return True
-
-    def _complete_registration(self) -> None:
-        """Complete a registration or resumption."""
-        self.answered.set()
-        self._send(*self.session.retransmissions())
-        if self._away:  # a restarted broker has no record of that
-            self._send_away()
-        else:
-            self._start_absence_timer()
 
     def _handle_refusal(self, header: Header, refused: rm_messages.Refused) -> None:
         """Handle the refusal of a registration, a resumption or an update."""

@@ -24,7 +24,7 @@ from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import StatusError, StatusKind, abort, abort_on_error, parse_request, rm_in_metadata
+from rmproxy.grpc_status import Context, StatusError, StatusKind, abort, abort_on_error, parse_request, rm_in_metadata
 from rmproxy.grpc_streams import RmStream
 from rmproxy.si import scheduler_pb2 as pb
 
@@ -55,8 +55,6 @@ end."""
 
 CLIENT_KEEPALIVE_S: Final = 10.0
 """Least seconds between two pings of a client; gRPC closes the connection of a client that pings more often."""
-
-_Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class StreamKind(NamedTuple):
@@ -149,7 +147,7 @@ class GrpcServer:
 
     # Registration ---------------------------------------------------------------------------------------------------
 
-    async def _register(self, data: bytes, context: _Context) -> bytes:
+    async def _register(self, data: bytes, context: Context) -> bytes:
         async with abort_on_error(context):
             request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
@@ -158,7 +156,7 @@ class GrpcServer:
 
     # Streams --------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, kind: StreamKind, requests: AsyncIterator[bytes], context: _Context) -> None:
+    async def _serve(self, kind: StreamKind, requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve one stream: reading runs in a separate task, writing and ending here.
 
         gRPC cancels this task when the client disconnects; responses that are not known to be written stay queued.

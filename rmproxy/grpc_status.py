@@ -22,8 +22,7 @@ RETRY_METADATA: Final = "grpc-retry-pushback-ms"
 RETRY_S: Final = 1.0
 """The pause where an early retry makes sense."""
 
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
+Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class StatusError(Exception):
         self.status = status
 
 
-async def abort(context: grpc.aio.ServicerContext[_Request, _Response], status: Status) -> NoReturn:
+async def abort(context: Context, status: Status) -> NoReturn:
     """End a call with a status; the text is cut to what clients accept."""
     text = status.text.encode()[:STATUS_TEXT_BYTES_MAX].decode(errors="ignore")
     trailing = ((RETRY_METADATA, str(int(status.retry_s * 1000))),) if status.retry_s else ()
@@ -51,7 +50,7 @@ async def abort(context: grpc.aio.ServicerContext[_Request, _Response], status: 
 
 
 @asynccontextmanager
-async def abort_on_error(context: grpc.aio.ServicerContext[_Request, _Response]) -> AsyncIterator[None]:
+async def abort_on_error(context: Context) -> AsyncIterator[None]:
     """End a call with the status of a StatusError."""
     try:
         yield
@@ -139,6 +138,6 @@ def parse_request(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ou
         raise StatusError(StatusKind.MALFORMED.make(request=kind.DESCRIPTOR.name, problem=error)) from None
 
 
-def rm_in_metadata(context: grpc.aio.ServicerContext[bytes, bytes]) -> str:
+def rm_in_metadata(context: Context) -> str:
     """Return the RM id in a call's metadata; empty if there is none."""
     return str(dict(context.invocation_metadata() or ()).get(RM_METADATA) or "")

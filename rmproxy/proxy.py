@@ -77,17 +77,13 @@ class Proxy:
         self._instance = instance
         self._heartbeat_s = heartbeat_s
         self._silence_s = silence_s
-        self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
+        self.deadline = NEVER if heartbeat_s == NEVER else 0.0
         """When the next heartbeat is due."""
         self._incarnation = ""
         """Of the broker; empty until its first heartbeat."""
         self._calls: dict[str, tuple[str, Header]] = {}
         """Calls that the broker has not answered: our number to the peer and the original header."""
         self._call_count = 0
-
-    @property
-    def deadline(self) -> float:
-        return self._beat_at
 
     def hello(self) -> Outgoing:
         """Return the first message to the broker."""
@@ -104,14 +100,15 @@ class Proxy:
         A process that was suspended finds no new messages, which does not make the RMs silent: the time by which this
         tick is late does not count.
         """
-        if now < self._beat_at:
+        if now < self.deadline:
             return []
-        late = now - self._beat_at if self._beat_at else 0.0
-        self._beat_at = now + self._heartbeat_s
+        late = now - self.deadline if self.deadline else 0.0
+        self.deadline = now + self._heartbeat_s
         sends = [make_outgoing(BROKER, rm_messages.Heartbeat())]
         for session in self.sessions.values():
             session.last_message_at = min(now, session.last_message_at + late)
-            if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
+            is_silent = now - session.last_message_at >= self._silence_s
+            if is_silent and not (session.is_away or session.peer.startswith(GRPC)):
                 session.is_away, session.resume_requested = True, False
                 sends.append(make_outgoing(BROKER, ManagerAway(), session.make_header("ManagerAway")))
         return sends
@@ -171,26 +168,21 @@ class Proxy:
     def _handle_call(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
         if header.kind in _CALLS:
-            return self._call(incoming, now)
+            if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
+                reason = f"RM id and session have at most {NAME_MAX} characters"
+                return self._refuse(incoming, "malformed", reason, now)
+            if not self.rate_limiter.allow_call(incoming.source, now):
+                return self._refuse(incoming, "flood", rate_limit.CALL_LIMIT, now)
+            return self._forward_call(incoming)
         if header.kind in (MALFORMED, FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            if header.kind == MALFORMED:
-                return self._refuse(incoming, "malformed", reason, now)
-            return self._refuse(incoming, "forbidden", reason, now)
+            return self._refuse(incoming, "malformed" if header.kind == MALFORMED else "forbidden", reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":
                 return self._forward_call(incoming)
             return [Outgoing(BROKER, session.make_header("ManagerAway"), incoming.body)]
         return self._refuse(incoming, "unknown-kind", f"an RM does not send {header.kind!r}", now)
-
-    def _call(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        header = incoming.header
-        if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
-            return self._refuse(incoming, "malformed", f"RM id and session have at most {NAME_MAX} characters", now)
-        if not self.rate_limiter.allow_call(incoming.source, now):
-            return self._refuse(incoming, "flood", rate_limit.CALL_LIMIT, now)
-        return self._forward_call(incoming)
 
     def _forward_call(self, incoming: Incoming) -> list[Outgoing]:
         """Forward a call under a number of our own, by which its answer is matched."""
@@ -204,8 +196,11 @@ class Proxy:
 
     def _forward(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
         header = incoming.header
-        if header.kind == "Heartbeat":
-            return self._answer_heartbeat(session, now)
+        if header.kind == "Heartbeat":  # replies to heartbeats are rate-limited
+            if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
+                return []
+            session.heartbeat_answered_at = now
+            return [session.build_message(rm_messages.Heartbeat())]
         if not header.partition:
             return self._split(incoming, session, now)
         partition = header.partition
@@ -229,13 +224,6 @@ class Proxy:
             reason = "too many messages are in flight: wait for acknowledgements"
             return self._refuse(incoming, "window", reason, now)
         return [Outgoing(BROKER, _readdress(header, partition, make_ref(header, len(incoming.body))), incoming.body)]
-
-    def _answer_heartbeat(self, session: RmSession, now: float) -> list[Outgoing]:
-        """Rate-limits heartbeat replies."""
-        if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
-            return []
-        session.heartbeat_answered_at = now
-        return [session.build_message(rm_messages.Heartbeat())]
 
     def _split(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
         header = incoming.header
@@ -296,11 +284,17 @@ class Proxy:
         if session is None or session.session != header.session:
             return []
         if header.kind == "ConfigurationUpdated":
-            return [self._reconfigure(incoming, session, call)]
+            session.change_partitions(decode_body(rm_messages.ConfigurationUpdated, incoming.body))
+            own = session.make_header("ConfigurationUpdated", ref=call[1].ref if call else "")
+            return [Outgoing(session.peer, own, incoming.body)]  # on the RM's present connection
         if header.kind in rm_messages.NUMBERED:  # returned by the broker: the partition was removed meanwhile
             return self._refuse_items(Incoming(session.peer, header, incoming.body), header.partition, now)
         if header.partition:
-            return [self._forward_news(incoming, session)]
+            if header.kind == "PartitionRestarted":
+                session.restart_partition(header)
+            else:
+                session.window_of(header.partition).count_message(header)
+            return [Outgoing(session.peer, replace(header, ref="") if header.ref else header, incoming.body)]
         if header.kind == "Left" or (
             header.kind == "Refused" and not decode_body(rm_messages.Refused, incoming.body).seq
         ):
@@ -353,21 +347,6 @@ class Proxy:
             superseded = rm_messages.Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
             sends.append(before.build_message(superseded))
         return sends
-
-    def _reconfigure(self, incoming: Incoming, session: RmSession, call: tuple[str, Header] | None) -> Outgoing:
-        """Apply the RM's new partitions, and forward the message on the RM's present connection."""
-        session.change_partitions(decode_body(rm_messages.ConfigurationUpdated, incoming.body))
-        header = session.make_header("ConfigurationUpdated", ref=call[1].ref if call else "")
-        return Outgoing(session.peer, header, incoming.body)
-
-    def _forward_news(self, incoming: Incoming, session: RmSession) -> Outgoing:
-        """Forward a message of a partition."""
-        header = incoming.header
-        if header.kind == "PartitionRestarted":
-            session.restart_partition(header)
-        else:
-            session.window_of(header.partition).count_message(header)
-        return Outgoing(session.peer, replace(header, ref="") if header.ref else header, incoming.body)
 
     def _refuse(self, incoming: Incoming, code: str, reason: str, now: float) -> list[Outgoing]:
         """Refuse a message, unless its sender is over the rate limit."""

@@ -104,7 +104,9 @@ class PartitionWindow:
         if header.kind in QUESTIONS:
             self._questions += 1
         elif header.ref and header.ref.startswith(_MARK):
-            self._unnumbered = max(0, self._unnumbered - _size_in(header.ref.removeprefix(_MARK)))
+            size = header.ref.removeprefix(_MARK)
+            if size.isdecimal() and len(size) <= _DIGITS_MAX:
+                self._unnumbered = max(0, self._unnumbered - int(size))
 
 
 @dataclass(slots=True)
@@ -145,11 +147,6 @@ class RmSession:
     def build_message(self, message: Message) -> Outgoing:
         """Build a message to the RM about the whole session."""
         return make_outgoing(self.peer, message, self.make_header(type(message).__name__))
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether silence means that the RM is away."""
-        return not self.peer.startswith(GRPC)
 
     def window_of(self, partition: str) -> PartitionWindow:
         """Return the window of a partition that sent a message; a partition that the RM no longer has gets one, too."""
@@ -198,8 +195,3 @@ def _window(before: PartitionWindow | None, life: int) -> PartitionWindow:
     if before is None:
         return PartitionWindow(life=life, born=life)
     return before if before.life == life else PartitionWindow(life=life, born=before.born)
-
-
-def _size_in(text: str) -> int:
-    """Return the size in a `ref`; 0 if `make_ref` did not make it."""
-    return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else 0
