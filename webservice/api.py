@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -34,7 +33,7 @@ from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML
 from webservice.http1 import HEAD_BYTES_MAX
 from webservice.parameters import escape_for_log, has_bad_escape, parse_query
-from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
+from webservice.response_cache import GZIP_BYTES_MIN, GzipCache, accepts_gzip
 from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 from webservice.views import RequestError
 from webservice.web_root import is_api, serve_file
@@ -89,32 +88,28 @@ class Api:
         self._audit = control.audit
         self._cors = control.cors
         self._routes = routes(debug=settings.debug)
+        self._gzip = GzipCache()
         self._running: Counter[str] = Counter()
         """Running requests by client address; all and only addresses that have some."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         assert scope["type"] == "http", "only HTTP is served"
-        request = Request(scope, receive)
+        request, began = Request(scope, receive), time.perf_counter()
         host = request.client.host if request.client else ""
         self._running[host] += 1
         try:
-            await self._answer(request, receive, send)
+            response = self._refuse_unread(request) or await self._respond(request)
+            passed_ms = (time.perf_counter() - began) * 1000
+            address = escape_for_log(scope["raw_path"], scope["query_string"])
+            _log.debug("%s %s: %d in %.1f ms", request.method, address, response.status_code, passed_ms)
+            await response(scope, receive, send)
+        except ClientDisconnect:
+            pass
         finally:
             self._running[host] -= 1
             if not self._running[host]:
                 del self._running[host]
-
-    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
-        began = time.perf_counter()
-        try:
-            response = self._refuse_unread(request) or await self._respond(request)
-        except ClientDisconnect:
-            return
-        passed_ms = (time.perf_counter() - began) * 1000
-        address = escape_for_log(request.scope["raw_path"], request.scope["query_string"])
-        _log.debug("%s %s: %d in %.1f ms", request.method, address, response.status_code, passed_ms)
-        await response(request.scope, receive, send)
 
     def _refuse_unread(self, request: Request) -> Response | None:
         """The answer to a request that is refused before it is routed; None if it is not refused."""
@@ -151,8 +146,7 @@ class Api:
             case OtherMethods(allowed=allowed):
                 return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": allowed, **_NO_SNIFF})
             case None:
-                root = self.services.settings.web_root
-                return await _serve(request, root) if root is not None and not is_api(path) else _refuse_path()
+                return await self._serve_file(request)
 
     async def _call(self, request: Request, match: Match) -> Response:
         route, own = match.route, dict[str, str]()
@@ -188,10 +182,31 @@ class Api:
             _add_headers(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
         if not self._control.is_off:
             headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
-        content = reply.body
-        if not isinstance(content, bytes | CachedBody):
-            return StreamResponse(content, reply.status, headers)
-        return await _respond_whole(request, content, reply.status, headers)
+        if not isinstance(reply.body, bytes):
+            return StreamResponse(reply.body, reply.status, headers)
+        return await self._respond_whole(request, reply.body, reply.status, headers)
+
+    async def _respond_whole(self, request: Request, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        """A response with its whole body, compressed if it is large enough and the client accepts it."""
+        if len(body) >= GZIP_BYTES_MIN and accepts_gzip(request.headers.get("Accept-Encoding", "")):
+            body = await self._gzip.compress(body)
+            _add_headers(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+        return Response(body, status, headers)
+
+    async def _serve_file(self, request: Request) -> Response:
+        """A file of the web UI, for a path that no route has."""
+        root, path, found = self.services.settings.web_root, request.scope["path"], None
+        if root is not None and not is_api(path):
+            if request.method not in ("GET", "HEAD"):
+                return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": "GET, HEAD", **_NO_SNIFF})
+            found = await asyncio.to_thread(serve_file, root, path, _join_headers(request))
+        if found is None:
+            return PlainTextResponse("404 page not found\n", 404, _NO_SNIFF)
+        assert isinstance(found.body, bytes), "files are read as a whole"
+        headers = {"Content-Type": found.content_type, **found.headers}
+        if request.method == "HEAD":
+            return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
+        return await self._respond_whole(request, found.body, found.status, headers)
 
     async def _make_change(self, request: Request, call: Call, route: Route, request_id: str) -> Reply:
         """Identify and authorize the caller, audit the request, and make the change. The outcome is a line in the log
@@ -313,36 +328,6 @@ def _add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
     headers.update(more)
     if varies:
         headers["Vary"] = ", ".join(varies)
-
-
-async def _respond_whole(
-    request: Request, content: bytes | CachedBody, status: int, headers: dict[str, str]
-) -> Response:
-    """A response with its whole body, compressed if it is large enough and the client accepts it."""
-    plain = content.plain if isinstance(content, CachedBody) else content
-    if len(plain) < GZIP_BYTES_MIN or not accepts_gzip(request.headers.get("Accept-Encoding", "")):
-        return Response(plain, status, headers)
-    gzipped = await (content.compress() if isinstance(content, CachedBody) else compress(content))
-    _add_headers(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
-    return Response(gzipped, status, headers)
-
-
-async def _serve(request: Request, root: Path) -> Response:
-    """A file of the web UI."""
-    if request.method not in ("GET", "HEAD"):
-        return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": "GET, HEAD", **_NO_SNIFF})
-    found = await asyncio.to_thread(serve_file, root, request.scope["path"], _join_headers(request))
-    if found is None:
-        return _refuse_path()
-    assert isinstance(found.body, bytes), "files are read as a whole"
-    headers = {"Content-Type": found.content_type, **found.headers}
-    if request.method == "HEAD":
-        return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
-    return await _respond_whole(request, found.body, found.status, headers)
-
-
-def _refuse_path() -> Response:
-    return PlainTextResponse("404 page not found\n", 404, _NO_SNIFF)
 
 
 async def _read_body(request: Request) -> bytes:

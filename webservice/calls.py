@@ -21,7 +21,7 @@ from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
 from webservice.metrics import RestMetrics
 from webservice.parameters import entity_tag
-from webservice.response_cache import CachedBody, ResponseCache
+from webservice.response_cache import ResponseCache
 from webservice.views import RequestError
 
 JSON: Final = "application/json; charset=UTF-8"
@@ -90,9 +90,9 @@ Pieces = AsyncGenerator[bytes, None] | EventStream
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response: a whole body, a body from the response cache, or pieces that are sent one by one, uncompressed."""
+    """A response: a whole body, or pieces that are sent one by one, uncompressed."""
 
-    body: bytes | CachedBody | Pieces
+    body: bytes | Pieces
     status: int = 200
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -232,7 +232,7 @@ async def ask_partition(call: Call, partition: NamedPartition, what: str, **args
     """
     query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
     found = await call.services.cache.answer(partition.entry.full_name, query, partition.entry.generation)
-    read_document(found.answer)  # raises for any other status
+    body = read_document(found.answer)
     headers = age_header(found.age_s)
     if call.viewer is not None:
         headers["Cache-Control"] = "private, no-cache"
@@ -246,7 +246,7 @@ async def ask_partition(call: Call, partition: NamedPartition, what: str, **args
         tags = (tag.strip().removeprefix("W/") for tag in call.headers.get("if-none-match", "").split(","))
         if any(tag in ("*", own_tag) for tag in tags):  # unlike the tag of a configuration, it needs its quotes
             return Reply(b"", NOT_MODIFIED, headers=headers)
-    return Reply(found.body, headers=headers)
+    return Reply(body, headers=headers)
 
 
 def age_header(seconds: float) -> dict[str, str]:

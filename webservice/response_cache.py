@@ -43,44 +43,41 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return False
 
 
-async def compress(body: bytes) -> bytes:
-    """The gzip form of a body."""
+GZIPPED_MAX: Final = 100
+GZIPPED_BYTES_MAX: Final = 64 << 20
+"""Bodies whose gzip form is kept, and their bytes; beyond it the least recently used ones are evicted."""
+
+
+class GzipCache:
+    """Compresses bodies, equal ones once: polled lists are often unchanged. Concurrent requests share a compression."""
+
+    def __init__(self) -> None:
+        self._forms: OrderedDict[bytes, asyncio.Task[bytes]] = OrderedDict()
+        """By body; the most recently used one last."""
+
+    async def compress(self, body: bytes) -> bytes:
+        """The gzip form of a body."""
+        if body not in self._forms:
+            self._forms[body] = asyncio.create_task(_compress(body))
+        form = self._forms[body]
+        self._forms.move_to_end(body)
+        while len(self._forms) > GZIPPED_MAX or sum(map(len, self._forms)) > GZIPPED_BYTES_MAX:
+            self._forms.popitem(last=False)
+        return await asyncio.shield(form)
+
+
+async def _compress(body: bytes) -> bytes:
     if len(body) < THREAD_BYTES_MIN:
         return gzip.compress(body, _GZIP_FASTEST, mtime=0)
     return await asyncio.to_thread(gzip.compress, body, _GZIP_FASTEST, mtime=0)
-
-
-@dataclass(slots=True, eq=False)
-class CachedBody:
-    """A body in the response cache, with its gzip form once a client has requested it."""
-
-    plain: bytes
-    """The body as it is."""
-    on_growth: Callable[[], None]
-    """Called when the gzip form is added, so that the cache can keep its bound on bytes."""
-    _gzipped: bytes = b""
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def size(self) -> int:
-        """Bytes of both forms."""
-        return len(self.plain) + len(self._gzipped)
-
-    async def compress(self) -> bytes:
-        """The gzip form. Concurrent callers share one compression."""
-        async with self._lock:
-            if not self._gzipped:
-                self._gzipped = await compress(self.plain)
-                self.on_growth()
-        return self._gzipped
 
 
 ENTRIES_MAX: Final = 1_000
 """Cached answers; the least recently used ones are evicted."""
 
 BYTES_MAX: Final = 128 << 20
-"""Bytes of all cached answers with their compressed forms; beyond it the least recently used ones are evicted. Also the
-largest list that is joined from pages; a longer one is refused, with the advice to ask for pages."""
+"""Bytes of all cached answers; beyond it the least recently used ones are evicted. Also the largest list that is joined
+from pages; a longer one is refused, with the advice to ask for pages."""
 
 EXPENSIVE_S: Final = 0.005
 """An answer that took its worker less is always revalidated."""
@@ -101,8 +98,6 @@ TURN_MAX_S: Final = 10.0
 PAGE_ENTRIES: Final = 1_000
 """Entries of one page of a list that is joined: some hundredths of a second of the worker's time."""
 
-OK: Final = 200
-
 Ask = Callable[[str, Query], Awaitable[Answer]]
 
 
@@ -111,22 +106,17 @@ class CachedAnswer(NamedTuple):
 
     answer: Answer
     age_s: float
-    body: CachedBody
-    """The body of the answer, which is compressed once for all requests."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A query and its latest outcome. The task that holds the lock queries the worker."""
+    """The latest outcome of a query. The task that holds the lock queries the worker."""
 
     partition: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
-    body: CachedBody | None = None
-    """The body of the outcome, if it is an answer; or one that was joined from several."""
     queried_at: float = 0.0
     """When the query was sent that the outcome answers or confirms."""
-    waiting: int = 0
     renewal: asyncio.Task[None] | None = None
     """Makes the next answer while the expired one is served."""
 
@@ -138,7 +128,7 @@ class _Entry:
 
     @property
     def size(self) -> int:
-        return self.body.size if self.body is not None else 0
+        return len(self.outcome.body) if isinstance(self.outcome, Answer) else 0
 
 
 class ResponseCache:
@@ -175,36 +165,13 @@ class ResponseCache:
         entry = self._entries.setdefault(key, _Entry(partition))
         self._entries.move_to_end(key)
         if not self._is_servable(entry, MAKING_MAX_S):
-            await self._await_outcome(partition, query, entry, arrived_at)
+            await self._refresh(query, entry, arrived_at)
         elif not self._is_servable(entry) and (entry.renewal is None or entry.renewal.done()):
-            entry.renewal = asyncio.create_task(self._await_outcome(partition, query, entry, arrived_at))
-        outcome, age_s = entry.outcome, self._clock() - entry.queried_at
-        if isinstance(outcome, RequestError):
-            raise RequestError(outcome.status, outcome.text)
-        assert outcome is not None
-        assert entry.body is not None, "an answer is stored with its body"
-        return CachedAnswer(outcome, age_s, entry.body)
-
-    def store_joined(self, key: str, body: bytes) -> CachedBody:
-        """A body that was joined from several answers: while it is equal, the cached one, with its compressed form."""
-        entry = self._entries.setdefault(key, _Entry(""))
-        self._entries.move_to_end(key)
-        if entry.body is None or entry.body.plain != body:
-            entry.body = CachedBody(body, self._make_room)
-        found = entry.body
-        self._make_room()
-        return found
-
-    async def _await_outcome(self, partition: str, query: Query, entry: _Entry, arrived_at: float) -> None:
-        """Get an outcome for a request that came at this time."""
-        entry.waiting += 1
-        try:
-            async with entry.lock:
-                if entry.queried_at < arrived_at and not self._is_servable(entry):
-                    await self._refresh(partition, query, entry)
-        finally:
-            entry.waiting -= 1
-            self._make_room()
+            entry.renewal = asyncio.create_task(self._refresh(query, entry, arrived_at))
+        if isinstance(entry.outcome, RequestError):
+            raise RequestError(entry.outcome.status, entry.outcome.text)
+        assert entry.outcome is not None
+        return CachedAnswer(entry.outcome, self._clock() - entry.queried_at)
 
     def _is_servable(self, entry: _Entry, longer_s: float = 0.0) -> bool:
         """Whether the outcome is served without asking the worker, or would be with a longer lifetime."""
@@ -219,21 +186,26 @@ class ResponseCache:
         lasts_s = min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE)
         return self._clock() < entry.queried_at + lasts_s + longer_s
 
-    async def _refresh(self, partition: str, query: Query, entry: _Entry) -> None:
-        cached = entry.outcome if isinstance(entry.outcome, Answer) else None
-        queried_at = self._clock()
-        try:
-            ask = self._ask_worker if _is_one_of_few(query) else self.answer_now
-            answer = await ask(partition, replace(query, known=cached.version if cached else ""))
-            if answer.status == TOO_LONG and "limit" not in query.args:
-                answer = await self._join_pages(partition, query, answer)
-        except RequestError as error:
-            entry.outcome, entry.body = error, None
-            entry.queried_at = self._clock()  # for all waiting requests: the result would be the same
-            return
-        if answer.status != NOT_MODIFIED:
-            entry.outcome, entry.body = answer, CachedBody(answer.body, self._make_room)
-        entry.queried_at = queried_at
+    async def _refresh(self, query: Query, entry: _Entry, arrived_at: float) -> None:
+        """Query the worker for a request that arrived at this time, unless a later query was answered meanwhile."""
+        async with entry.lock:
+            if entry.queried_at >= arrived_at or self._is_servable(entry):
+                return
+            known = entry.outcome.version if isinstance(entry.outcome, Answer) else ""
+            queried_at = self._clock()
+            try:
+                ask = self._ask_worker if _is_one_of_few(query) else self.answer_now
+                answer = await ask(entry.partition, replace(query, known=known))
+                if answer.status == TOO_LONG and "limit" not in query.args:
+                    answer = await self._join_pages(entry.partition, query, answer)
+            except RequestError as error:
+                entry.outcome = error
+                entry.queried_at = self._clock()  # for all waiting requests: the result would be the same
+                return
+            if answer.status != NOT_MODIFIED:
+                entry.outcome = answer
+            entry.queried_at = queried_at
+        self._make_room()
 
     async def answer_now(self, partition: str, query: Query) -> Answer:
         """The answer of a partition now, when it is the query's turn; it is not cached.
@@ -266,7 +238,7 @@ class ResponseCache:
         while True:
             args = {**query.args, "limit": str(PAGE_ENTRIES), "after": after}
             page = await self.answer_now(partition, replace(query, args=args))
-            if page.status != OK:
+            if page.status != 200:
                 return page
             inner = page.body.strip()[1:-1]
             pieces += [inner] if inner else []
@@ -276,16 +248,15 @@ class ResponseCache:
                 return Answer(status=503, body=text.encode(), took_micro_seconds=took)
             if not after:
                 body = b"[" + b",".join(pieces) + b"]\n"
-                return Answer(status=OK, body=body, version=whole.version, took_micro_seconds=took)
+                return Answer(status=200, body=body, version=whole.version, took_micro_seconds=took)
 
     def _make_room(self) -> None:
         size = sum(entry.size for entry in self._entries.values())
         for key, entry in list(self._entries.items()):
             if len(self._entries) <= ENTRIES_MAX and size <= BYTES_MAX:
                 break
-            if not entry.waiting:
-                del self._entries[key]
-                size -= entry.size
+            del self._entries[key]
+            size -= entry.size
 
 
 def _is_one_of_few(query: Query) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from webservice import response_cache
-from webservice.response_cache import ResponseCache
+from webservice.response_cache import GzipCache, ResponseCache
 from webservice.views import RequestError
 
 QUEUES = Query(what="queues", name="default")
@@ -276,25 +276,26 @@ def test_kept_answers_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     played(story)
 
 
-def test_the_bound_on_bytes_counts_the_compressed_form_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = b"x" * 10_000
+def test_equal_bodies_are_compressed_once_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressed = list[bytes]()
 
-    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
-        worker.body = body
-        found = await one.answer("rm-1_default", QUEUES)
-        gzipped = await found.body.compress()
-        await told(one, Query(what="nodes"))
-        monkeypatch.setattr(response_cache, "BYTES_MAX", 2 * len(body) + len(gzipped))
-        again = await one.answer("rm-1_default", QUEUES)
-        assert again.body is found.body, "the answer still holds, and so does its compressed form"
-        nodes = await one.answer("rm-1_default", Query(what="nodes"))
-        await nodes.body.compress()
-        worker.asked.clear()
-        await told(one, Query(what="nodes"))
-        await told(one)
-        assert [(query.what, query.known) for query in worker.asked] == [("nodes", "v1"), ("queues", "")]
+    def counted(body: bytes, *args: int, **kwargs: int) -> bytes:
+        compressed.append(body)
+        return b"gzipped"
 
-    played(story)
+    async def run() -> None:
+        one = GzipCache()
+        assert await asyncio.gather(*(one.compress(body) for body in (b"a", b"b", b"a"))) == [b"gzipped"] * 3
+        assert compressed == [b"a", b"b"]
+        await one.compress(b"c")
+        assert await one.compress(b"a") == b"gzipped"
+        assert compressed == [b"a", b"b", b"c"]
+        await one.compress(b"b")
+        assert compressed == [b"a", b"b", b"c", b"b"]
+
+    monkeypatch.setattr("gzip.compress", counted)
+    monkeypatch.setattr(response_cache, "GZIPPED_BYTES_MAX", 2)
+    asyncio.run(run())
 
 
 # Lists that are too long for one answer -----------------------------------------------------------------------------
