@@ -7,6 +7,7 @@ removed partition are for scheduler administrators. Recording and queries are in
 import asyncio
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -17,7 +18,7 @@ from common.query_messages import PartitionEntry, Query
 from common.rest_records import ApplicationsAtView, ContainersAtView
 from webservice.calls import Call, PartitionNames, Reply
 from webservice.history import queries
-from webservice.history.queries import LISTS, HistoryFilter, HistoryViewer, ListName, QueueRights
+from webservice.history.queries import LISTS, HistoryFilter, ListName, QueueRights
 from webservice.parameters import ANY_TEXT, Parameter, moment_ns, queue_name
 from webservice.router import CSV, Access, Content, Route, RouteGroup
 from webservice.views import RequestError, encode
@@ -179,7 +180,8 @@ async def _make_filter(call: Call, name: ListName) -> HistoryFilter:
         state=state,
         since_ns=_parse_moment("since", query.get("since", ""), now_ns),
         until_ns=_parse_moment("until", query.get("until", ""), now_ns),
-        viewer=await _make_viewer(call, partition),
+        viewer=call.viewer,
+        rights=await _read_rights(call, partition),
     )
 
 
@@ -196,25 +198,24 @@ def _parse_moment(name: str, text: str, now_ns: int) -> int | None:
 # Authorization --------------------------------------------------------------------------------------------------------
 
 
-async def _make_viewer(call: Call, partition: str) -> HistoryViewer | None:
-    """The caller's rights in this partition, or without one in every registered partition that the query includes.
+async def _read_rights(call: Call, partition: str) -> Mapping[str, QueueRights]:
+    """The caller's rights in this partition, or without one in every registered partition that the query includes, by
+    full name.
 
     Raises:
         RequestError: a partition does not answer; without its rights the list would silently be incomplete.
     """
     if call.viewer is None:
-        return None
-    rm = call.query.get("rm", "")
+        return {}
+    rm, query = call.query.get("rm", ""), Query(what="visible", viewer=call.viewer)
+
+    async def read(one: PartitionEntry) -> tuple[str, QueueRights]:
+        answer = (await call.services.cache.answer(one.full_name, query, one.generation)).answer
+        if answer.status != 200:
+            text = answer.body.decode(errors="replace")
+            raise RequestError(503, f"Partition {one.full_name} does not report the rights of the caller: {text}")
+        return one.full_name, msgspec.json.decode(answer.body, type=QueueRights)
+
     known = (await call.services.broker.partitions()).partitions
     included = [one for one in known if partition in ("", one.full_name) and rm in ("", one.rm_id)]
-    rights = await asyncio.gather(*(_read_rights(call, one) for one in included))
-    return HistoryViewer(call.viewer.user, tuple(call.viewer.groups), dict(rights))
-
-
-async def _read_rights(call: Call, partition: PartitionEntry) -> tuple[str, QueueRights]:
-    query = Query(what="visible", viewer=call.viewer)
-    answer = (await call.services.cache.answer(partition.full_name, query, partition.generation)).answer
-    if answer.status != 200:
-        text = answer.body.decode(errors="replace")
-        raise RequestError(503, f"Partition {partition.full_name} does not report the rights of the caller: {text}")
-    return partition.full_name, msgspec.json.decode(answer.body, type=QueueRights)
+    return dict(await asyncio.gather(*map(read, included)))

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from common import rest_records
+from common.query_messages import Actor
 from common.rest_records import PastPageView, PastRow
 from common.rest_views import HistoryView, format_rfc3339
 from webservice.history.recorder import HistoryRecorder
@@ -144,17 +145,6 @@ class QueueRights(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryViewer:
-    """A caller who may not see everything: they see their own rows, and those that their rights allow, by full name of
-    the partition. Of any other partition they see nothing.
-    """
-
-    user: str
-    groups: tuple[str, ...]
-    rights: Mapping[str, QueueRights]
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryFilter:
     """Selects rows; an empty field selects all."""
 
@@ -172,8 +162,10 @@ class HistoryFilter:
     since_ns: int | None = None
     until_ns: int | None = None
     """Exclusive."""
-    viewer: HistoryViewer | None = None
-    """None for a caller who may see everything."""
+    viewer: Actor | None = None
+    """A caller who may not see everything: they see their own rows, and those that their rights allow."""
+    rights: Mapping[str, QueueRights] = field(default_factory=dict)
+    """Of the viewer, by full name of the partition. Of any other partition they see nothing."""
 
 
 def read_page(
@@ -203,21 +195,19 @@ def page_query(
         RequestError: there is no such cursor or partition.
     """
     one = LISTS[name]
-    conditions = _Conditions()
-    _filter_rows(conditions, one, wanted)
+    conditions = [*_filter_rows(one, wanted)]
     if after:
         at, number = _parse_cursor(after)
-        conditions.add("at >= ? AND (at > ? OR entry.id > ?)", at, at, number)
+        conditions.append(("at >= ? AND (at > ? OR entry.id > ?)", [at, at, number]))
     if wanted.viewer is not None:
-        _restrict_to_viewer(file, conditions, name, wanted.viewer)
-    _filter_partitions(file, conditions, wanted)
+        conditions += _restrict_to_viewer(file, name, wanted.viewer, wanted.rights)
+    text, values = _join_conditions([*conditions, *_filter_partitions(file, wanted)])
     columns = ", ".join(one.columns.values())
     sql = (
         f"SELECT at, entry.id, {columns} FROM {name} AS entry"  # noqa: S608 - our own names
-        f" CROSS JOIN partitions ON partitions.id = entry.partition WHERE {conditions.sql}"
-        " ORDER BY at, entry.id LIMIT ?"
+        f" CROSS JOIN partitions ON partitions.id = entry.partition WHERE {text} ORDER BY at, entry.id LIMIT ?"
     )
-    return sql, conditions.values
+    return sql, values
 
 
 def read_minutes(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
@@ -226,54 +216,45 @@ def read_minutes(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int
     Raises:
         RequestError: there is no such partition, the query takes too long, or the file cannot be read.
     """
-    conditions = _Conditions()
     with open_history(path) as file:
-        _filter_partitions(file, conditions, wanted)
-        sql = f"SELECT at, sum({what}) FROM totals AS entry WHERE {conditions.sql} GROUP BY at ORDER BY at DESC LIMIT ?"  # noqa: S608
-        found: list[tuple[int, int]] = file.execute(sql, (*conditions.values, MINUTES_MAX)).fetchall()
+        text, values = _join_conditions([*_filter_partitions(file, wanted)])
+        sql = f"SELECT at, sum({what}) FROM totals AS entry WHERE {text} GROUP BY at ORDER BY at DESC LIMIT ?"  # noqa: S608
+        found: list[tuple[int, int]] = file.execute(sql, (*values, MINUTES_MAX)).fetchall()
     return found[::-1]
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 
-
-class _Conditions:
-    """The conditions of a query, and the values of their question marks."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self.values: list[str | int] = []
-
-    def add(self, text: str, *values: str | int) -> None:
-        self._texts.append(f"({text})")
-        self.values += values
-
-    @property
-    def sql(self) -> str:
-        return " AND ".join(self._texts) or "TRUE"
+_Condition = tuple[str, Sequence[str | int]]
+"""A condition of a query, and the values of its question marks."""
 
 
-def _filter_rows(conditions: _Conditions, one: PastList, wanted: HistoryFilter) -> None:
+def _join_conditions(conditions: Sequence[_Condition]) -> tuple[str, list[str | int]]:
+    text = " AND ".join(f"({one})" for one, _ in conditions) or "TRUE"
+    return text, [value for _, values in conditions for value in values]
+
+
+def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[_Condition]:
     if wanted.since_ns is not None:
-        conditions.add("at >= ?", wanted.since_ns)
+        yield "at >= ?", [wanted.since_ns]
     if wanted.until_ns is not None:
-        conditions.add("at < ?", wanted.until_ns)
+        yield "at < ?", [wanted.until_ns]
     if wanted.queue and wanted.subtree:
         column = one.filters["queue"]
-        text = f"{column} = ? OR ({column} >= ? AND {column} < ?)"
-        conditions.add(text, wanted.queue, wanted.queue + ".", wanted.queue + "/")
+        below = f"{column} = ? OR ({column} >= ? AND {column} < ?)"
+        yield below, [wanted.queue, wanted.queue + ".", wanted.queue + "/"]
     elif wanted.queue:
-        conditions.add(f"{one.filters['queue']} = ?", wanted.queue)
+        yield f"{one.filters['queue']} = ?", [wanted.queue]
     for word, value in (("user", wanted.user), ("group", wanted.group), ("application", wanted.application)):
         if value:
-            conditions.add(f"{one.filters[word]} = ?", value)
+            yield f"{one.filters[word]} = ?", [value]
     if wanted.state in ("running", "ended"):
-        conditions.add(f"ended IS {'NOT ' if wanted.state == 'ended' else ''}NULL")
+        yield f"ended IS {'NOT ' if wanted.state == 'ended' else ''}NULL", []
     elif wanted.state:
-        conditions.add("lower(state) = ?", wanted.state)
+        yield "lower(state) = ?", [wanted.state]
 
 
-def _filter_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted: HistoryFilter) -> None:
+def _filter_partitions(file: sqlite3.Connection, wanted: HistoryFilter) -> Iterator[_Condition]:
     """Select partitions by name and RM, including removed ones."""
     if wanted.partition:
         name = wanted.partition
@@ -283,18 +264,18 @@ def _filter_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted
         ]
         if not chosen:
             raise RequestError(404, "Partition not found")
-        conditions.add(f"entry.partition IN ({', '.join(chosen)})")
+        yield f"entry.partition IN ({', '.join(chosen)})", []
     if wanted.rm:
-        conditions.add("entry.partition IN (SELECT id FROM partitions WHERE rm = ?)", wanted.rm)
+        yield "entry.partition IN (SELECT id FROM partitions WHERE rm = ?)", [wanted.rm]
 
 
 def _restrict_to_viewer(
-    file: sqlite3.Connection, conditions: _Conditions, name: ListName, viewer: HistoryViewer
-) -> None:
+    file: sqlite3.Connection, name: ListName, viewer: Actor, all_rights: Mapping[str, QueueRights]
+) -> Iterator[_Condition]:
     """Select the rows that the viewer may see."""
     filters = LISTS[name].filters
     ids = dict(file.execute("SELECT full_name, id FROM partitions").fetchall())
-    rights = {ids[partition]: right for partition, right in viewer.rights.items() if partition in ids}
+    rights = {ids[partition]: right for partition, right in all_rights.items() if partition in ids}
 
     def administers(partition: int, queue: str) -> bool:
         return _includes(rights[partition].admin, queue)
@@ -304,17 +285,17 @@ def _restrict_to_viewer(
 
     file.create_function("administers", 2, administers, deterministic=True)
     file.create_function("submits", 2, submits, deterministic=True)
-    conditions.add(f"entry.partition IN ({', '.join(map(str, rights))})")
+    yield f"entry.partition IN ({', '.join(map(str, rights))})", []
     match name:
         case "applications" | "allocations":
-            conditions.add(f"user = ? OR administers(entry.partition, {filters['queue']})", viewer.user)
+            yield f"user = ? OR administers(entry.partition, {filters['queue']})", [viewer.user]
         case "queues":
-            conditions.add(f"submits(entry.partition, {filters['queue']})")
+            yield f"submits(entry.partition, {filters['queue']})", []
         case "users":
-            conditions.add(f"{filters['user']} = ? OR administers(entry.partition, 'root')", viewer.user)
+            yield f"{filters['user']} = ? OR administers(entry.partition, 'root')", [viewer.user]
         case "groups":
             marks = ", ".join("?" * len(viewer.groups))
-            conditions.add(f"{filters['group']} IN ({marks}) OR administers(entry.partition, 'root')", *viewer.groups)
+            yield f"{filters['group']} IN ({marks}) OR administers(entry.partition, 'root')", viewer.groups
         case "gaps":
             pass  # they contain no names
 

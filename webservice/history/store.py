@@ -19,14 +19,17 @@ transaction as its rows, so lost rows are read again and no row is written twice
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from msgspec.json import Decoder, Encoder
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+from msgspec.structs import astuple
 
-from common.history_records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
+from common.history_records import Began, Ended, EndedApplication, Failing, Usage
 from common.messages import Resources
 from common.names import DISTINCT
 from common.query_messages import PartitionEntry
@@ -104,7 +107,6 @@ _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlit
 _POSITION: Final = ", ".join(ReadPosition._fields)
 """The columns of a read position in `partitions`."""
 
-_encoder: Final = Encoder(order="deterministic")
 _amounts: Final = Decoder(Resources)
 
 
@@ -133,22 +135,20 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def json_text(value: Mapping[str, object] | list[str]) -> str:
+@cache
+def _column_names(kind: type[Struct]) -> list[str]:
+    """The columns of a record: its fields without `_ns` and `_id`."""
+    return [name.removesuffix("_ns").removesuffix("_id") for name in kind.__struct_fields__]
+
+
+def _columns(record: Struct) -> dict[str, object]:
+    """The values of a record by column."""
+    return dict(zip(_column_names(type(record)), astuple(record), strict=True))
+
+
+def _encode(value: object) -> str:
     """The text of a JSON column."""
-    return _encoder.encode(value).decode()
-
-
-def _allocation_columns(one: AllocationRecord) -> dict[str, str | int]:
-    """The columns of `allocations` that the beginning and the end of an allocation both have."""
-    return {
-        "at": one.at_ns,
-        "key": one.key,
-        "application": one.application_id,
-        "queue": one.queue,
-        "user": one.user,
-        "node": one.node_id,
-        "resources": json_text(one.resources),
-    }
+    return encode(value, order="deterministic").decode()
 
 
 class Store:
@@ -175,8 +175,6 @@ class Store:
                 opened.callback(self.file.close)
                 self._prepare()
             self._opened = opened.pop_all()
-        self._ids: dict[tuple[str, str], int] = {}
-        """Number of each partition, by full name and RM."""
 
     def _prepare(self) -> None:
         version = self.pragma("user_version")
@@ -253,7 +251,6 @@ class Store:
         Raises:
             HistoryDamaged, HistoryUnusable: none of them is written.
         """
-        self._ids.clear()  # some may be of a transaction that was rolled back
         with self._transaction():
             for batch in batches:
                 self._write(batch)
@@ -263,30 +260,19 @@ class Store:
         for happened in batch.happened:
             match happened:
                 case Began():  # a running allocation is unchanged if an RM that resumes reports it again
-                    row = _allocation_columns(happened)
-                    self._insert("allocations", "OR IGNORE", partition=number, **row, began=happened.at_ns)
+                    row = _columns(happened)
+                    self._insert("allocations", "OR IGNORE", partition=number, began=happened.at_ns, **row)
                 case Ended():
                     self._write_end(number, happened)
-                case Failing(at_ns, application_id, message):
-                    row = {"at": at_ns, "application": application_id, "message": message}
-                    self._insert("reasons", "OR REPLACE", partition=number, **row)
+                case Failing():
+                    self._insert("reasons", "OR REPLACE", partition=number, **_columns(happened))
         for application in batch.ended:
             self._write_application(number, application)
         if batch.sample is not None:
-            sample = batch.sample
-            self._insert(
-                "totals",
-                at=batch.at_ns,
-                partition=number,
-                running=sample.running,
-                allocated=sample.allocated,
-                released=sample.released,
-                capacity=json_text(sample.capacity),
-                used=json_text(sample.used),
-            )
+            totals = {name: value for name, value in _columns(batch.sample).items() if name not in KINDS}
+            self._insert("totals", at=batch.at_ns, partition=number, **totals)
         for kind, one in batch.usage:
-            amounts = {"allocated": json_text(one.allocated), "pending": json_text(one.pending)}
-            self._insert(kind, at=batch.at_ns, partition=number, name=one.name, running=one.running, **amounts)
+            self._insert(kind, at=batch.at_ns, partition=number, **_columns(one))
         if batch.keys is not None:
             self._end_all_but(number, batch.at_ns, batch.keys)
         for gap in batch.gaps:
@@ -297,25 +283,23 @@ class Store:
             (*batch.position, number),
         )
 
-    def _insert(self, table: str, conflict: str = "", /, **columns: str | int | None) -> int | None:
-        """Insert a row. Returns its number."""
+    def _insert(self, table: str, conflict: str = "", /, **columns: object) -> int | None:
+        """Insert a row; maps and lists become JSON. Returns its number."""
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        values = [_encode(one) if isinstance(one, dict | list) else one for one in columns.values()]
         statement = f"INSERT {conflict} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
-        return self.file.execute(statement, tuple(columns.values())).lastrowid
+        return self.file.execute(statement, values).lastrowid
 
     def _number(self, partition: PartitionEntry, at_ns: int) -> int:
         """The number of a partition; a removed one is known by its full name only, without its RM."""
         name, rm = partition.full_name, partition.rm_id
-        if (name, rm) not in self._ids:
-            known = self.file.execute("SELECT id, rm FROM partitions WHERE full_name = ?", (name,)).fetchone()
-            if known is not None and rm not in ("", known[1]):
-                self._rename(known[0], known[1], at_ns)
-                known = None
-            self._ids = {key: number for key, number in self._ids.items() if key[0] != name}
-            number = known[0] if known else self._insert("partitions", full_name=name, name=partition.name, rm=rm)
-            assert number is not None
-            self._ids[name, rm] = number
-        return self._ids[name, rm]
+        known = self.file.execute("SELECT id, rm FROM partitions WHERE full_name = ?", (name,)).fetchone()
+        if known is not None and rm not in ("", known[1]):
+            self._rename(known[0], known[1], at_ns)
+            known = None
+        number = known[0] if known else self._insert("partitions", full_name=name, name=partition.name, rm=rm)
+        assert number is not None
+        return number
 
     def _rename(self, number: int, rm: str, at_ns: int) -> None:
         """Give a removed partition a name that no partition has: a partition of another RM has its full name now."""
@@ -329,14 +313,14 @@ class Store:
             (one.at_ns, one.how, partition, one.key),
         )
         if not done.rowcount:
-            self._insert("allocations", partition=partition, **_allocation_columns(one), ended=one.at_ns, how=one.how)
+            self._insert("allocations", partition=partition, ended=one.at_ns, **_columns(one))
 
     def _end_all_but(self, partition: int, at_ns: int, keys: list[str]) -> None:
         """End all running allocations except those with these keys."""
         self.file.execute(
             "UPDATE allocations SET ended = ?, how = ? WHERE partition = ? AND ended IS NULL"
             " AND key NOT IN (SELECT value FROM json_each(?))",
-            (at_ns, UNKNOWN, partition, json_text(keys)),
+            (at_ns, UNKNOWN, partition, _encode(keys)),
         )
 
     def _write_application(self, partition: int, one: EndedApplication) -> None:
@@ -349,22 +333,13 @@ class Store:
             (partition, one.application_id, one.submitted_ns, one.finished_ns),
         ).fetchone()
         used = {"resourceUsage": one.used, "preemptedResource": one.preempted, "placeholderResource": one.placeholders}
-        self._insert(
-            "applications",
-            "OR IGNORE",
-            at=one.finished_ns,
-            partition=partition,
-            application=one.application_id,
-            queue=one.queue,
-            user=one.user,
-            groups=json_text(one.groups),
-            state=one.state,
-            submitted=one.submitted_ns,
-            started=one.started_ns,
-            allocations=allocations,
-            message=one.message or (reasons[0][0] if reasons else ""),
-            used=json_text({key: by_type for key, by_type in used.items() if by_type}),
-        )
+        row = _columns(one) | {
+            "allocations": allocations,
+            "message": one.message or (reasons[0][0] if reasons else ""),
+            "used": {key: by_type for key, by_type in used.items() if by_type},
+        }
+        others = {name: value for name, value in row.items() if name not in ("finished", "preempted", "placeholders")}
+        self._insert("applications", "OR IGNORE", at=one.finished_ns, partition=partition, **others)
 
     def _write_gap(self, partition: int, gap: Gap) -> None:
         """Write a gap, or extend the previous one of its kind: many gaps are shown as one."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.query_messages import Actor
 from common.rest_records import GapView, PastAllocationView, PastApplicationView, PastQueueView, PastRow
 from tests.webservice.history.accounts import (
     DEFAULT,
@@ -35,7 +36,6 @@ from webservice.history.queries import (
     WAITING_MAX,
     HistoryFilter,
     HistoryReader,
-    HistoryViewer,
     ListName,
     QueueRights,
 )
@@ -187,7 +187,7 @@ def test_an_unknown_partition_is_refused(path: Path) -> None:
 def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> HistoryFilter:
     """Somebody with rights in the partition `default` of rm-1 only."""
     right = QueueRights(frozenset(submit.split()), frozenset(admin.split()))
-    return HistoryFilter(viewer=HistoryViewer(user, groups, {"rm-1_default": right}))
+    return HistoryFilter(viewer=Actor(user=user, groups=list(groups)), rights={"rm-1_default": right})
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> Histor
         ("groups", viewer("carl"), []),
         ("groups", viewer("carl", admin="root"), ["dev", "ops"]),
         ("gaps", viewer("carl"), ["events"]),
-        ("allocations", HistoryFilter(viewer=HistoryViewer("bob", (), {})), []),
-        ("gaps", HistoryFilter(viewer=HistoryViewer("bob", (), {})), []),
+        ("allocations", HistoryFilter(viewer=Actor(user="bob")), []),
+        ("gaps", HistoryFilter(viewer=Actor(user="bob")), []),
     ],
 )
 def test_a_viewer_gets_what_is_theirs_and_their_queues(
