@@ -6,10 +6,10 @@ others: it is missing or marked, and never fails the whole answer.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from common import rest_views
@@ -65,12 +65,10 @@ async def partitions(call: Call) -> Reply:
 
     A partition that does not answer has the `state` `Silent`, and everything else in it is empty or 0.
     """
-    return await _join(call, await read_registry(call), "partition", _encode_silent_partition)
-
-
-def _encode_silent_partition(one: NamedPartition) -> bytes:
-    """The entry of a partition that does not answer, with every key that the web UI reads."""
-    return encode(rest_views.SilentPartitionView(cluster_id=one.entry.rm_id, name=one.shown))
+    known = await read_registry(call)
+    return await _join(
+        call, known, "partition", lambda one: rest_views.SilentPartitionView(cluster_id=one.entry.rm_id, name=one.shown)
+    )
 
 
 @_route("scheduler/node-utilizations", Access.KNOWN, Content(list[rest_views.UtilisationView] | None))
@@ -82,12 +80,12 @@ async def node_utilisations(call: Call) -> Reply:
     known = await read_registry(call)
     if not known.build_information:
         return Reply(b"null\n")
-    return await _join(call, known, "utilisation", _encode_silent_utilisation)
-
-
-def _encode_silent_utilisation(one: NamedPartition) -> bytes:
-    """The entry of a partition that does not answer."""
-    return encode(rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown))
+    return await _join(
+        call,
+        known,
+        "utilisation",
+        lambda one: rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown),
+    )
 
 
 @_route("scheduler/healthcheck", Access.KNOWN, HealthView)
@@ -97,45 +95,48 @@ async def healthcheck(call: Call) -> Reply:
     The status is 200 whether or not a check failed. Names and paths are hidden from callers who may not see everything.
     """
     known = await read_registry(call)
-    parts, storage = await asyncio.gather(_ask_all(call, known, "health"), call.services.storage.problems())
+    answers, storage = await asyncio.gather(_ask_all(call, known, "health"), call.services.storage.problems())
     problems = SystemProblems(
-        silent=[name for name, _ in parts.failed],
+        silent=[one.entry.full_name for one, answer in answers.items() if isinstance(answer, str)],
         unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
         away=[one.rm_id for one in known.managers if one.away_since_ns],
         failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
         record=known.record_problem,
         **asdict(storage),
     )
-    view = health_view(parts.bodies, problems, whole=call.viewer is None)
-    return Reply(encode(view), headers=age_header(parts.age_s))
+    found = [(one.entry.full_name, it.answer.body) for one, it in answers.items() if isinstance(it, CachedAnswer)]
+    return Reply(encode(health_view(found, problems, whole=call.viewer is None)), headers=_make_age_header(answers))
 
 
 # Answers of all partitions --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Answers:
-    """The answers of partitions by full name, and the errors of those that did not answer."""
-
-    bodies: list[tuple[str, bytes]] = field(default_factory=list)
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    age_s: float = 0.0
-    """Age of the oldest answer."""
+_Answers = Mapping[NamedPartition, CachedAnswer | str]
+"""The answers of partitions, or why they did not answer."""
 
 
-async def _join(call: Call, known: PartitionList, what: str, silent_entry: Callable[[NamedPartition], bytes]) -> Reply:
+async def _join(
+    call: Call, known: PartitionList, what: str, silent_entry: Callable[[NamedPartition], msgspec.Struct]
+) -> Reply:
     """The entries of all partitions as a list; `silent_entry` makes the entry of a partition that does not answer.
 
     Raises:
         RequestError: no partition answers.
     """
-    parts = await _ask_all(call, known, what)
-    if parts.failed and not parts.bodies:
-        raise RequestError(503, parts.failed[0][1])
-    bodies = dict(parts.bodies)
-    entries = [bodies.get(one.entry.full_name) or silent_entry(one) for one in partition_names(call, known).all()]
-    body = b"[" + b",".join(entry.strip() for entry in entries) + b"]\n"
-    return Reply(body, headers=age_header(parts.age_s))
+    answers = await _ask_all(call, known, what)
+    failed = [answer for answer in answers.values() if isinstance(answer, str)]
+    if failed and len(failed) == len(answers):
+        raise RequestError(503, failed[0])
+    entries = [
+        answer.answer.body if isinstance(answer, CachedAnswer) else encode(silent_entry(one))
+        for one, answer in answers.items()
+    ]
+    return Reply(b"[" + b",".join(map(bytes.strip, entries)) + b"]\n", headers=_make_age_header(answers))
+
+
+def _make_age_header(answers: _Answers) -> Mapping[str, str]:
+    """An answer is as old as the oldest of its parts."""
+    return age_header(max((one.age_s for one in answers.values() if isinstance(one, CachedAnswer)), default=0.0))
 
 
 async def _ask_all(call: Call, known: PartitionList, what: str) -> _Answers:
@@ -157,14 +158,7 @@ async def _ask_all(call: Call, known: PartitionList, what: str) -> _Answers:
 
     partitions = partition_names(call, known).all()
     answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in partitions))
-    parts = _Answers()
-    for one, answer in zip(partitions, answers, strict=True):
-        if isinstance(answer, CachedAnswer):
-            parts.bodies.append((one.entry.full_name, answer.answer.body))
-            parts.age_s = max(parts.age_s, answer.age_s)
-        else:
-            parts.failed.append((one.entry.full_name, answer))
-    return parts
+    return dict(zip(partitions, answers, strict=True))
 
 
 # Metrics --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
-from msgspec.structs import replace
 
 from common.query_messages import WorkerHealth
 from webservice.audit import AuditLog
@@ -148,49 +147,36 @@ def health_view(
     found: list[tuple[str, WorkerHealth]] = []
     for name, body in bodies:
         try:
-            report = _decoder.decode(body)
+            found.append((name, _decoder.decode(body)))
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
-        found.append((name, report if whole else _hide_names(report)))
-    problems = problems or SystemProblems()
-    diagnoses = _diagnose(found, problems if whole else _hide_paths(problems))
+
+    def show(text: str) -> str:
+        """A name or path: it may belong to any user's queues and applications."""
+        return text if whole or not text else HIDDEN
+
     checks = [
         CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
-        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
+        for (name, description), (diagnosis, failed) in zip(
+            _CHECKS, _diagnose(found, problems or SystemProblems(), show), strict=True
+        )
     ]
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
-def _hide_names(found: WorkerHealth) -> WorkerHealth:
-    """Only the number of allocations and sums: they may belong to any user's queues and applications."""
-    return replace(
-        found,
-        orphans_on_nodes=[HIDDEN] * len(found.orphans_on_nodes),
-        orphans_of_applications=[HIDDEN] * len(found.orphans_of_applications),
-        drift=[HIDDEN] * len(found.drift),
-        journal_problem=found.journal_problem and HIDDEN,
-        poison=found.poison and HIDDEN,
-    )
-
-
-def _hide_paths(problems: SystemProblems) -> SystemProblems:
-    return replace(
-        problems,
-        unstartable=[(name, HIDDEN) for name, _ in problems.unstartable],
-        record=problems.record and HIDDEN,
-        space=(HIDDEN,) * len(problems.space),
-        audit=problems.audit and HIDDEN,
-        history=problems.history and HIDDEN,
-    )
-
-
-def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems) -> list[tuple[str, bool]]:
+def _diagnose(
+    found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems, show: Callable[[str], str]
+) -> list[tuple[str, bool]]:
     """The diagnosis of each check, and whether it failed. A disconnected RM is not a failure."""
     errors = sum(one.scheduling_errors for _, one in found)
     ratios = " ".join(f"{one.reservations / one.nodes:.6f}" if one.nodes else "NaN" for _, one in found)
-    on_nodes = _collect_names(found, lambda one: one.orphans_on_nodes)
-    of_applications = _collect_names(found, lambda one: one.orphans_of_applications)
+    on_nodes = _collect_names(found, lambda one: [*map(show, one.orphans_on_nodes)])
+    of_applications = _collect_names(found, lambda one: [*map(show, one.orphans_of_applications)])
     away, syncing = _quote(problems.away), _quote([name for name, one in found if one.syncing])
+    drift = [f"{name}: {show(problem)}" for name, one in found for problem in one.drift]
+    journals = [f"{name}: {show(one.journal_problem)}" for name, one in found if one.journal_problem]
+    unstartable = [f"{name}: {show(reason)}" for name, reason in problems.unstartable]
+    poison = [f"{name}: {show(one.poison)}" for name, one in found if one.poison]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
         _diagnose_failed_nodes(problems.failed_nodes),
@@ -201,19 +187,16 @@ def _diagnose(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblem
         (f"Reservation/node nr ratio: [{ratios}]", False),
         (f"Orphan allocations: [{' '.join(on_nodes)}]", bool(on_nodes)),
         (f"OrphanAllocations: [{' '.join(of_applications)}]", bool(of_applications)),
-        _report("Sums that drifted", [f"{name}: {problem}" for name, one in found for problem in one.drift]),
+        _report("Sums that drifted", drift),
         _report("Partitions that do not answer", problems.silent),
-        _report(
-            "Journals that take nothing",
-            [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem],
-        ),
+        _report("Journals that take nothing", journals),
         (f"Away: {away}, partitions that resume: {syncing}", False),
-        _report("Workers that cannot start", [f"{name}: {reason}" for name, reason in problems.unstartable]),
-        _report("File systems without room", problems.space),
-        _report("Writes of the record that failed", [problems.record]),
-        _report("Writes of the audit log that failed", [problems.audit]),
-        _report("Problems of the history", [problems.history]),
-        _report("Messages that were quarantined", [f"{name}: {one.poison}" for name, one in found if one.poison]),
+        _report("Workers that cannot start", unstartable),
+        _report("File systems without room", [*map(show, problems.space)]),
+        _report("Writes of the record that failed", [show(problems.record)]),
+        _report("Writes of the audit log that failed", [show(problems.audit)]),
+        _report("Problems of the history", [show(problems.history)]),
+        _report("Messages that were quarantined", poison),
     ]
 
 
