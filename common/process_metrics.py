@@ -99,10 +99,9 @@ class ProcessMetrics:
             "loop_checks_total": self._checks,
         }
         if self._wire is not None:
-            traffic = self._wire.traffic
             values |= {
-                "messages_total": {"in": traffic.received, "out": traffic.sent},
-                "messages_waiting": traffic.waiting,
+                "messages_total": {"in": self._wire.received, "out": self._wire.sent},
+                "messages_waiting": self._wire.waiting,
                 "messages_dropped_total": self._wire.dropped,
             }
         return [report_process_up(*self._labels), *(self._make(name, value) for name, value in values.items())]

@@ -24,7 +24,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -74,13 +73,6 @@ class Endpoint(Protocol):
         """Pass a message on, without waiting."""
 
 
-class DroppingEndpoint:
-    """An endpoint that drops messages for peers that are not connected, and counts them."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-
-
 class Inbox:
     """An endpoint for messages that arise inside the process, such as the requests of the gRPC port."""
 
@@ -100,16 +92,6 @@ class Inbox:
     def send(self, message: Outgoing) -> None:
         assert self.deliver is not None, message
         self.deliver(message)
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Counts of the messages of a process."""
-
-    received: int = 0
-    sent: int = 0
-    waiting: int = 0
-    """Messages that the latest call of `receive` found."""
 
 
 async def drive(
@@ -152,7 +134,10 @@ class Transport:
     """All endpoints of a process. A message goes to the endpoint with the longest matching name prefix."""
 
     def __init__(self) -> None:
-        self.traffic = Traffic()
+        self.received = self.sent = 0
+        """Counts of messages."""
+        self.waiting = 0
+        """Messages that the latest call of `receive` found."""
         self._endpoints: list[tuple[str, Endpoint]] = []
         self._waiting: asyncio.Future[None] | None = None
         """The future that `receive` awaits; None while it does not wait."""
@@ -174,7 +159,7 @@ class Transport:
     @property
     def dropped(self) -> int:
         """Messages for peers that were not connected."""
-        return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, DroppingEndpoint))
+        return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, _Socket))
 
     def follow(self, turn: Turn) -> None:
         """While `receive` waits, call this with messages that have `arrived`."""
@@ -239,7 +224,7 @@ class Transport:
         for prefix, endpoint in self._endpoints:
             if message.to.startswith(prefix):
                 endpoint.send(message)
-                self.traffic.sent += 1
+                self.sent += 1
                 return
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
@@ -256,8 +241,8 @@ class Transport:
                 if count == READ_MAX or size >= READ_BYTES_MAX:
                     self._ready.add(prefix)
                     break
-        self.traffic.waiting = len(received)
-        self.traffic.received += len(received)
+        self.waiting = len(received)
+        self.received += len(received)
         return received
 
     async def _wait(self, timeout_s: float) -> None:
@@ -335,7 +320,7 @@ class Authenticator(Protocol):
         """Return why the owner of this public key may not act for this RM; empty if it may."""
 
 
-class _Socket(DroppingEndpoint):
+class _Socket:
     """A ZeroMQ socket that calls `wake` when messages may have arrived; made and closed in a running event loop.
 
     The socket's descriptor signals changes of its state (edge-triggered), and any call on the socket may consume the
@@ -343,7 +328,8 @@ class _Socket(DroppingEndpoint):
     """
 
     def __init__(self, kind: int, address: str, wake: Callable[[], None]) -> None:
-        super().__init__()
+        self.dropped = 0
+        """Messages for peers that were not connected."""
         self._wake = wake
         self._ready = False
         """Whether there may be a message to read; only then `receive` calls ZeroMQ."""
@@ -383,24 +369,22 @@ class _Socket(DroppingEndpoint):
         asyncio.get_running_loop().remove_reader(self.raw.FD)
         self.raw.close()
 
-    def _frames(self) -> list[bytes] | None:
-        """Read the next message; None if there is none."""
+    def _read(self) -> tuple[zmq.Frame, list[bytes]] | None:
+        """Read the next message: its first frame and the others. ZeroMQ delivers a message only when all of its frames
+        are there.
+        """
         if not self._ready:
             return None
         try:
-            first = self.raw.recv(zmq.NOBLOCK)
+            first = self.raw.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             self._ready = False
             return None
-        return [first, *self._other_frames()]
-
-    def _other_frames(self) -> list[bytes]:
-        """Read the frames after the first one. ZeroMQ delivers a message only when all of its frames are there."""
-        frames: list[bytes] = []
+        others: list[bytes] = []
         while self.raw.getsockopt(zmq.RCVMORE):
             frame = self.raw.recv(zmq.NOBLOCK)
-            frames.append(frame if len(frames) < FRAMES_MAX else b"")
-        return frames
+            others.append(frame if len(others) < FRAMES_MAX else b"")
+        return first, others
 
     def _send_to(self, identity: bytes, message: Outgoing) -> None:
         """Send to one peer of a ROUTER socket; drop the message if the peer is not connected or its queue is full."""
@@ -426,32 +410,56 @@ class BrokerConnection(_Socket):
         self._open(self.raw.connect, "connect to", address)
 
     def receive(self) -> Incoming | None:
-        frames = self._frames()
-        return None if frames is None else decode_incoming(self.peer, frames)
+        found = self._read()
+        return None if found is None else decode_incoming(self.peer, [found[0].bytes, *found[1]])
 
     def send(self, message: Outgoing) -> None:
         self.raw.send_multipart(encode_frames(message.header, message.body), zmq.NOBLOCK)
         self._look()
 
 
-class BrokerPort(_Socket):
+class _Port(_Socket):
+    """A socket that listens, and that the guard of descriptors can pause."""
+
+    def _listen(self, address: str) -> None:
+        self._open(self.raw.bind, "listen on", address)
+        self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        """The address with the port that the system chose if none was given."""
+
+    def pause(self) -> None:
+        """Stop listening until `resume`. Connections stay; the system refuses new ones."""
+        self.raw.unbind(self.address)
+
+    def resume(self) -> None:
+        """Listen again.
+
+        Raises:
+            OSError: the address cannot be bound now.
+        """
+        try:
+            self.raw.bind(self.address)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"cannot listen on {self.address}: {_text_of(error)}") from error
+
+
+class BrokerPort(_Port):
     """The broker's port for our processes, each under its name. A restarted process takes over its name."""
 
     def __init__(self, address: str, *, wake: Callable[[], None]) -> None:
         self._path = _path_of(address)
         super().__init__(zmq.ROUTER, address, wake)
         self._set((zmq.ROUTER_MANDATORY, 1), (zmq.ROUTER_HANDOVER, 1))
-        self._open(self.raw.bind, "listen on", address)
+        self._listen(address)
         self._guard = DescriptorGuard(check_every_s=COUNT_EVERY_S)
-        self._guard.add(_Listener(self.raw, address))
+        self._guard.add(self)
 
     def receive(self) -> Incoming | None:
-        frames = self._frames()
-        if frames is None:
+        found = self._read()
+        if found is None:
             return None
-        identity = frames[0]
+        identity = found[0].bytes
         name = f"{_NAMELESS}{identity.hex()}" if identity[:1] == b"\0" else identity.decode(errors="replace")
-        return decode_incoming(name, frames[1:])
+        return decode_incoming(name, found[1])
 
     def send(self, message: Outgoing) -> None:
         name = message.to
@@ -464,7 +472,7 @@ class BrokerPort(_Socket):
         self._path.unlink(missing_ok=True)
 
 
-class NativePort(_Socket):
+class NativePort(_Port):
     """The port for RMs. A peer's name is `prefix` plus its routing id in hex; with an authenticator, `@` and the
     fingerprint of its key follow.
     """
@@ -490,37 +498,23 @@ class NativePort(_Socket):
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.IPV6, int("[" in address)),  # otherwise an IPv4 endpoint reports an IPv6 address
         )
-        self._open(self.raw.bind, "listen on", address)
-        self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-        """The address with the port that the system chose if none was given."""
-        self.listener = _Listener(self.raw, self.address)
+        self._listen(address)
 
     def receive(self) -> Incoming | None:
-        if self._authenticator is not None:
-            return self._authorized(self._authenticator)
-        frames = self._frames()
-        return None if frames is None else decode_incoming(self.prefix + frames[0].hex(), frames[1:])
+        """Return the next message; as FORBIDDEN if its sender may not send it.
 
-    def send(self, message: Outgoing) -> None:
-        identity = message.to[len(self.prefix) :].partition("@")[0]
-        self._send_to(bytes.fromhex(identity), message)
-
-    def _authorized(self, authenticator: Authenticator) -> Incoming | None:
-        """Read the next message; as FORBIDDEN if its sender may not send it.
-
-        A peer that chooses its own routing id could receive messages for another one, so only ids that ZeroMQ assigned
-        are accepted.
+        A peer that chooses its own routing id could receive messages for another one, so with an authenticator only ids
+        that ZeroMQ assigned are accepted.
         """
-        if not self._ready:
+        found = self._read()
+        if found is None:
             return None
-        try:
-            first = self.raw.recv(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            self._ready = False
-            return None
-        key, identity = str(first.get("User-Id")), first.bytes
-        source = f"{self.prefix}{identity.hex()}@{fingerprint(key)}"
-        incoming = decode_incoming(source, self._other_frames())
+        identity, authenticator = found[0].bytes, self._authenticator
+        source = f"{self.prefix}{identity.hex()}"
+        if authenticator is None:
+            return decode_incoming(source, found[1])
+        key = str(found[0].get("User-Id"))
+        incoming = decode_incoming(f"{source}@{fingerprint(key)}", found[1])
         if incoming.header.kind == MALFORMED:
             return incoming
         objection = authenticator.find_objection(key, incoming.header.rm)
@@ -528,30 +522,11 @@ class NativePort(_Socket):
             objection = "at a port with keys a connection may not choose its routing id: leave it empty"
         if not objection:
             return incoming
-        return Incoming(source, replace(incoming.header, kind=FORBIDDEN), objection.encode())
+        return Incoming(incoming.source, replace(incoming.header, kind=FORBIDDEN), objection.encode())
 
-
-class _Listener:
-    """The bound address of a socket, for the guard of descriptors."""
-
-    def __init__(self, raw: "zmq.Socket[bytes]", address: str) -> None:
-        self._raw = raw
-        self._address = address
-
-    def pause(self) -> None:
-        """Stop listening until `resume`. Connections stay; the system refuses new ones."""
-        self._raw.unbind(self._address)
-
-    def resume(self) -> None:
-        """Listen again.
-
-        Raises:
-            OSError: the address cannot be bound now.
-        """
-        try:
-            self._raw.bind(self._address)
-        except zmq.ZMQError as error:
-            raise OSError(error.errno, f"cannot listen on {self._address}: {_text_of(error)}") from error
+    def send(self, message: Outgoing) -> None:
+        identity = message.to[len(self.prefix) :].partition("@")[0]
+        self._send_to(bytes.fromhex(identity), message)
 
 
 def _path_of(address: str) -> Path:

@@ -59,7 +59,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     guard = DescriptorGuard()
     stack.callback(guard.close)
     if native is not None:
-        guard.add(native.listener)
+        guard.add(native)
     transport.add(GRPC, inbox)
     transport.add(BROKER, link)
     try:
