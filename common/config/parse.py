@@ -121,14 +121,15 @@ def compose(text: str, *, reader: Reader = READER) -> Node | None:
         _refuse("the text is not valid Unicode", line=text.count("\n", 0, error.start) + 1)
     if size > TEXT_BYTES_MAX:
         _refuse(f"the text has {size} bytes, a configuration may have at most {TEXT_BYTES_MAX}")
-    composer = _Composer()
     try:
         events = reader(text)
-        while type(event := events.get_event()) not in (yaml.DocumentEndEvent, yaml.StreamEndEvent):
-            composer.add(event)
+        while not isinstance(event := events.get_event(), yaml.NodeEvent | yaml.StreamEndEvent):
+            pass
+        document = _Composer(events).compose(event)[0] if isinstance(event, yaml.NodeEvent) else None
+        events.get_event()  # the end of the document, which raises if invalid text follows directly
     except yaml.YAMLError as error:
         raise _describe_syntax_error(error, text, reader) from error
-    return composer.document
+    return document
 
 
 def _refuse(message: str, *, line: int = UNKNOWN_LINE, hint: str = "") -> NoReturn:
@@ -136,81 +137,61 @@ def _refuse(message: str, *, line: int = UNKNOWN_LINE, hint: str = "") -> NoRetu
     raise ConfigError([Problem(line=line, message=message, kind="parse", hint=hint)])
 
 
-class _Open(msgspec.Struct):
-    """A list or mapping whose end has not been read."""
-
-    node: Sequence | Mapping
-    anchor: str | None
-    height: int = 1  # levels at and below it
-    key: Node | None = None  # of a mapping: the key of its next value
-
-
 class _Composer:
-    """Composes events to nodes without recursion. Large texts spend most of their time here."""
+    """Composes events to nodes. Large texts spend most of their time here."""
 
-    def __init__(self) -> None:
-        self.document: Node | None = None
-        self._open: list[_Open] = []  # outermost first
-        self._anchors: dict[str, tuple[Node, int] | None] = {}  # node and its height; None while it is open
+    def __init__(self, events: yaml.CSafeLoader | yaml.SafeLoader) -> None:
+        self._events = events
+        self._anchors: dict[str, tuple[Node, int] | None] = {}  # node and its height; None while it is composed
         self._values = 0
 
-    def add(self, event: object) -> None:
-        """Add the next event of the first document."""
-        match event:
-            case yaml.ScalarEvent():
+    def compose(self, event: object, depth: int = 0) -> tuple[Node, int]:
+        """Return the node that begins with this event below `depth` others, and its height: the lists and mappings at
+        and below it.
+        """
+        assert isinstance(event, yaml.NodeEvent)
+        line = event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE
+        if isinstance(event, yaml.AliasEvent):
+            node, height = self._find_target(event.anchor or "", line)
+            self._check_depth(depth + height, node.line)
+        else:
+            if isinstance(event, yaml.ScalarEvent):
                 tag = "" if event.tag in (None, "!") else event.tag
-                self._place(Scalar(_line(event), event.value, not event.style and not tag, tag), event.anchor, 0)
-            case yaml.MappingStartEvent():
-                self._start(Mapping(_line(event), []), event.anchor)
-            case yaml.SequenceStartEvent():
-                self._start(Sequence(_line(event), []), event.anchor)
-            case yaml.CollectionEndEvent():
-                done = self._open.pop()
-                self._place(done.node, done.anchor, done.height)
-            case yaml.AliasEvent():
-                anchor, line = event.anchor or "", _line(event)
-                if anchor not in self._anchors:
-                    _refuse(f"unknown anchor '{anchor}' referenced", line=line, hint=explain_special("*"))
-                target = self._anchors[anchor]
-                if target is None:
-                    _refuse(f"anchor '{anchor}' value contains itself", line=line)
-                self._place(target[0], None, target[1])
-
-    def _start(self, node: Sequence | Mapping, anchor: str | None) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = None
-        self._open.append(_Open(node, anchor))
-        self._check_depth(len(self._open), node.line)
-
-    def _place(self, node: Node, anchor: str | None, height: int) -> None:
-        """Add a finished node to the open list or mapping, or make it the document."""
+                node, height = Scalar(line, event.value, not event.style and not tag, tag), 0
+            else:
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = None
+                self._check_depth(depth + 1, line)
+                node, height = self._compose_parts(event, line, depth + 1)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = (node, height)
         self._values += 1
         if self._values > VALUES_MAX:
             _refuse(f"the text has more than {VALUES_MAX} values", line=node.line)
-        if anchor is not None:
-            self._anchors[anchor] = (node, height)
-        if not self._open:
-            self.document = node
-            return
-        around = self._open[-1]
-        if height:  # a single value adds no level
-            around.height = max(around.height, height + 1)
-            self._check_depth(len(self._open) + height, node.line)
-        if isinstance(around.node, Sequence):
-            around.node.items.append(node)
-        elif around.key is None:
-            around.key = node
-        else:
-            around.node.entries.append((around.key, node))
-            around.key = None
+        return node, height
+
+    def _compose_parts(self, start: yaml.NodeEvent, line: int, depth: int) -> tuple[Sequence | Mapping, int]:
+        """Compose a list or mapping whose start was read."""
+        parts, height = [], 0
+        while not isinstance(event := self._events.get_event(), yaml.CollectionEndEvent):
+            part, part_height = self.compose(event, depth)
+            parts.append(part)
+            height = max(height, part_height)
+        if isinstance(start, yaml.SequenceStartEvent):
+            return Sequence(line, parts), height + 1
+        return Mapping(line, list(zip(parts[::2], parts[1::2], strict=True))), height + 1
+
+    def _find_target(self, anchor: str, line: int) -> tuple[Node, int]:
+        if anchor not in self._anchors:
+            _refuse(f"unknown anchor '{anchor}' referenced", line=line, hint=explain_special("*"))
+        target = self._anchors[anchor]
+        if target is None:
+            _refuse(f"anchor '{anchor}' value contains itself", line=line)
+        return target
 
     def _check_depth(self, depth: int, line: int) -> None:
         if depth > DEPTH_MAX:
             _refuse(f"values are nested more than {DEPTH_MAX} levels deep", line=line)
-
-
-def _line(event: yaml.NodeEvent) -> int:
-    return event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE
 
 
 # Hints for texts that are not YAML ------------------------------------------------------------------------------------
@@ -437,11 +418,7 @@ _INTEGER: Final = re.compile(
 )
 _BASES: Final = {"x": 16, "b": 2, "o": 8, "d": 10}
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_SPECIAL_FLOATS: Final = {
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-}
+_SPECIAL_FLOAT: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def is_null(node: Node) -> bool:
@@ -460,13 +437,13 @@ def as_text(scalar: Scalar) -> str | None:
             return base64.b64decode("".join(scalar.text.split()), validate=True).decode()
         except ValueError:
             return None
-    contradicts = (
-        (kind == "int" and _as_integer(number) is None)
-        or (kind == "float" and as_float(number) is None)
-        or (kind == "bool" and scalar.text not in _BOOLS)
-        or (kind == "null" and scalar.text not in _NULLS)
-    )
-    return None if contradicts else scalar.text
+    is_valid = {
+        "int": _as_integer(number) is not None,
+        "float": as_float(number) is not None,
+        "bool": scalar.text in _BOOLS,
+        "null": scalar.text in _NULLS,
+    }
+    return scalar.text if is_valid.get(kind, True) else None
 
 
 def as_bool(scalar: Scalar) -> bool | None:
@@ -488,8 +465,8 @@ def as_float(scalar: Scalar) -> float | None:
     """Return the number, which may be infinite or NaN."""
     if not _is_bare(scalar, "float", "int"):
         return None
-    if scalar.text in _SPECIAL_FLOATS:
-        return _SPECIAL_FLOATS[scalar.text]
+    if _SPECIAL_FLOAT.fullmatch(scalar.text):
+        return float(scalar.text.replace(".", ""))
     whole = _as_integer(scalar)
     if whole is not None and abs(whole) <= UINT64_MAX:
         return float(whole)

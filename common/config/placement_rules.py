@@ -11,7 +11,7 @@ removes both: the library accepts `\C` (any byte), and group names that are not 
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import re2
 
@@ -50,18 +50,6 @@ class NameTooLongError(ValueError):
     """A name that is not matched because of its length."""
 
 
-class _Pattern(Protocol):
-    """The used part of a compiled expression; the library has no types."""
-
-    @property
-    def programsize(self) -> int: ...
-
-    @property
-    def groupindex(self) -> dict[str, int]: ...
-
-    def search(self, text: str) -> object | None: ...
-
-
 def looks_like_expression(entry: str) -> bool:
     """Whether the only entry of a filter list is an expression: it has a character that no name has."""
     return not _SPECIAL.isdisjoint(entry)
@@ -74,12 +62,11 @@ class Expression:
         """Compile the expression. Raises ExpressionError."""
         if any(escape["any_byte"] for escape in _BACKSLASH.finditer(text)):
             raise ExpressionError(r"this expression cannot be used: invalid escape sequence: \C")
-        for name in _compile(text, captures=True).groupindex:
+        for name in _compile(text, captures=True)[0].groupindex:
             if not name.isascii():
                 raise ExpressionError(f"this expression cannot be used: invalid named capture group: {name}")
-        self._pattern = _compile(text, captures=False)
-        self.size = self._pattern.programsize
-        """Instructions of its program; the maximum of steps that matching takes for each byte of a name."""
+        self._pattern, self.size = _compile(text, captures=False)
+        # The size bounds the steps that matching takes for each byte of a name.
         re2.purge()  # otherwise the library keeps the memory of the last 128 expressions
         if self.size > PROGRAM_SIZE_MAX:
             raise ExpressionError(
@@ -94,21 +81,21 @@ class Expression:
         return self._pattern.search(name) is not None
 
 
-def _compile(text: str, *, captures: bool) -> _Pattern:
+def _compile(text: str, *, captures: bool) -> tuple[re.Pattern[str], int]:
+    """Return an expression of the library, which has no types of its own, and the instructions of its program."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX
     options.never_capture = not captures
     try:
-        pattern: _Pattern = re2.compile(text, options)
+        pattern = re2.compile(text, options)
+        return pattern, pattern.programsize
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         if "too large" in reason:
             reason = f"it needs more than {MEMORY_MAX} bytes: use fewer or smaller repeat counts"
     except UnicodeEncodeError as error:
         reason = f"it is not valid Unicode: {error.reason}"
-    else:
-        return pattern
     raise ExpressionError(f"this expression cannot be used: {reason}") from None
 
 
