@@ -6,6 +6,8 @@ stay texts, because operators read them back; `parse_amounts` converts them. Thi
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -196,7 +198,8 @@ def partition_name(partition: PartitionConfig) -> str:
     return DEFAULT_PARTITION if partition.name.lower() in ("", DEFAULT_PARTITION) else partition.name
 
 
-class QueuePlace(Struct, frozen=True, kw_only=True, gc=False):  # a tree without cycles
+@dataclass(frozen=True)
+class QueuePlace:
     """A queue of a normalised partition, with its place in the text."""
 
     queue: QueueConfig
@@ -206,8 +209,16 @@ class QueuePlace(Struct, frozen=True, kw_only=True, gc=False):  # a tree without
     """Of the queue in the text; an inserted root has the path of its partition."""
     limits_path: str
     """Of its limits in the text, which root may inherit from its partition."""
-    level: int  # 0 for root
-    children: tuple["QueuePlace", ...]  # in the order of the text
+    level: int = 0  # of root
+
+    @cached_property
+    def children(self) -> tuple["QueuePlace", ...]:
+        """The queues directly below, in the order of the text."""
+        places = ((child, under(self.path, f"queues[{index}]")) for index, child in enumerate(self.queue.queues))
+        return tuple(
+            QueuePlace(child, f"{self.full_path}.{child.name.lower()}", path, f"{path}.limits", self.level + 1)
+            for child, path in places
+        )
 
     @property
     def acls(self) -> tuple[tuple[str, str], ...]:
@@ -226,18 +237,7 @@ def root_place(partition: PartitionConfig, path: str) -> QueuePlace:
     written = _written_root(partition)
     root_path = path if written is None else under(path, "queues[0]")
     limits_path = under(root_path if written is not None and written.limits else path, "limits")
-    return _place(normalise_partition(partition).root, ROOT, root_path, limits_path, level=0)
-
-
-def _place(queue: QueueConfig, full_path: str, path: str, limits_path: str, *, level: int) -> QueuePlace:
-    paths = (under(path, f"queues[{index}]") for index in range(len(queue.queues)))
-    children = tuple(
-        _place(child, f"{full_path}.{child.name.lower()}", at, f"{at}.limits", level=level + 1)
-        for child, at in zip(queue.queues, paths, strict=True)
-    )
-    return QueuePlace(
-        queue=queue, full_path=full_path, path=path, limits_path=limits_path, level=level, children=children
-    )
+    return QueuePlace(normalise_partition(partition).root, ROOT, root_path, limits_path)
 
 
 def _written_root(partition: PartitionConfig) -> QueueConfig | None:

@@ -4,8 +4,8 @@ The order of the checks decides which problem is reported first. Not here: wheth
 (`placement_rules.py`), settings that are valid but probably unintended (`warnings.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -146,8 +146,7 @@ def _check_partition(partition: PartitionConfig, path: str, report: Report) -> N
     _check_node_sort(partition, f"{path}.nodesortpolicy", report)
     for place in root.walk():
         _check_max_applications(place, report)
-    _check_limit_resources(root, report)
-    _check_limit_applications(root, report)
+    _check_limit_hierarchy(root, report)
 
 
 def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> None:
@@ -250,8 +249,6 @@ def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *,
 
 ANYONE: Final = "*"
 
-_Value = TypeVar("_Value")
-
 
 def _check_limits(place: QueuePlace, report: Report) -> None:
     """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
@@ -312,39 +309,14 @@ def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Repo
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 
-def _check_limit_resources(root: QueuePlace, report: Report) -> None:
-    """No user or group may use more resources at a queue than at the queues above."""
+class _Maximum(NamedTuple):
+    """The maximum of a user or group at a queue and below it."""
 
-    def read(entry: LimitConfig, path: str) -> Limit:
-        return _read_amounts(entry.max_resources, f"{path}.maxresources", report)
-
-    for found, value, above in _compare_limits(root, {}, read, inherit=lambda above, own: tighten(above, own) or {}):
-        if not permits(above, value):
-            message = f"{found.holder} max resource {text(value)} of queue {found.queue} is greater than " + (
-                f"wildcard maximum resource {text(above)} of immediate or ancestor parent queue"
-                if found.by_wildcard
-                else f"immediate or ancestor parent maximum resource {text(above)}"
-            )
-            report.add("limit-hierarchy-resources", f"{found.path}.maxresources", message)
+    resources: Limit
+    applications: int  # 0 is unlimited
 
 
-def _check_limit_applications(root: QueuePlace, report: Report) -> None:
-    """No user or group may run more applications at a queue than at the queues above; 0 is unlimited."""
-    found_limits = _compare_limits(
-        root, {}, lambda entry, _path: entry.max_applications, inherit=lambda _above, own: own
-    )
-    for found, value, above in found_limits:
-        if above and not 0 < value <= above:
-            message = (
-                f"{found.holder} max applications {value} of queue {found.queue} is greater than "
-                f"{'wildcard' if found.by_wildcard else 'immediate or ancestor parent'} max applications {above}"
-                f"{' of immediate or ancestor parent queue' if found.by_wildcard else ''}"
-            )
-            hint = "" if value else "0 is any number of them"
-            report.add("limit-hierarchy-apps", f"{found.path}.maxapplications", message, hint=hint)
-
-
-class _LimitPlace(NamedTuple):
+class _Pair(NamedTuple):
     """An entry for one user or group that a queue above limits, too."""
 
     holder: str
@@ -353,33 +325,52 @@ class _LimitPlace(NamedTuple):
     path: str
     by_wildcard: bool
     """Whether only a limit for `*` applies above."""
+    own: _Maximum
+    above: _Maximum
 
 
-def _compare_limits(
-    place: QueuePlace,
-    inherited: Mapping[str, _Value],
-    read: Callable[[LimitConfig, str], _Value],
-    *,
-    inherit: Callable[[_Value, _Value], _Value],
-) -> Iterator[tuple[_LimitPlace, _Value, _Value]]:
-    """Yield the values to compare at this queue and below, parents first: the one here, and the one above.
+def _check_limit_hierarchy(root: QueuePlace, report: Report) -> None:
+    """No user or group may use more resources, or run more applications, at a queue than at the queues above."""
+    pairs = list(_pair_limits(root, {}, report))
+    for pair in pairs:
+        own, above = pair.own.resources, pair.above.resources
+        if not permits(above, own):
+            message = f"{pair.holder} max resource {text(own)} of queue {pair.queue} is greater than " + (
+                f"wildcard maximum resource {text(above)} of immediate or ancestor parent queue"
+                if pair.by_wildcard
+                else f"immediate or ancestor parent maximum resource {text(above)}"
+            )
+            report.add("limit-hierarchy-resources", f"{pair.path}.maxresources", message)
+    for pair in pairs:
+        value, most = pair.own.applications, pair.above.applications
+        if most and not 0 < value <= most:
+            message = (
+                f"{pair.holder} max applications {value} of queue {pair.queue} is greater than "
+                f"{'wildcard' if pair.by_wildcard else 'immediate or ancestor parent'} max applications {most}"
+                f"{' of immediate or ancestor parent queue' if pair.by_wildcard else ''}"
+            )
+            hint = "" if value else "0 is any number of them"
+            report.add("limit-hierarchy-apps", f"{pair.path}.maxapplications", message, hint=hint)
 
-    If the same user or group has a limit above, `inherit` combines both for the queues below. Otherwise the value as
-    written applies below: a type that it leaves out is unlimited there, even if `*` is limited above.
+
+def _pair_limits(place: QueuePlace, inherited: Mapping[str, _Maximum], report: Report) -> Iterator[_Pair]:
+    """Yield the entries to compare at this queue and below, parents first.
+
+    If the same user or group has a limit above, the tighter resources of both apply to the queues below. Otherwise a
+    type that the entry leaves out is unlimited there, even if `*` is limited above.
     """
-    own: dict[str, _Value] = {}
+    here = dict(inherited)
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
-        value = read(entry, path)
+        own = _Maximum(_read_amounts(entry.max_resources, f"{path}.maxresources", report), entry.max_applications)
         for noun, names in (("user", entry.users), ("group", entry.groups)):
             for holder in (f"{noun} {name}" for name in names):
-                own[holder] = inherit(inherited[holder], value) if holder in inherited else value
-                above = inherited.get(holder, inherited.get(f"{noun} {ANYONE}"))
-                if above is not None:
-                    yield _LimitPlace(holder, place.queue.name, path, holder not in inherited), value, above
-    here = {**inherited, **own} if own else inherited
+                same = inherited.get(holder)
+                here[holder] = own._replace(resources=tighten(same.resources, own.resources) or {}) if same else own
+                if above := same or inherited.get(f"{noun} {ANYONE}"):
+                    yield _Pair(holder, place.queue.name, path, same is None, own, above)
     for child in place.children:
-        yield from _compare_limits(child, here, read, inherit=inherit)
+        yield from _pair_limits(child, here, report)
 
 
 # The same parent in every partition -----------------------------------------------------------------------------------
