@@ -122,10 +122,10 @@ def meta_checksum(meta: Meta) -> int:
     return zlib.crc32(meta.partition.encode(), zlib.crc32(numbers))
 
 
-def is_transient(error: sqlite3.Error) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether a later attempt may succeed: the cause is the disk or another process, and not the file's contents."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return code & 0xFF in _TRANSIENT
+    return isinstance(error, OSError) or code & 0xFF in _TRANSIENT
 
 
 @contextmanager
@@ -446,12 +446,6 @@ class JournalReader:
                 isolation_level=None,
                 timeout=LOCK_MAX_S,
             )
-        try:
-            with translate_errors(files):
-                self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         self._file.close()

@@ -35,11 +35,7 @@ MAGIC: Final = b"YSHSNAP1"
 _HEAD: Final = struct.Struct(">8sQQI")
 """Magic, number of the step, length of the content, checksum of both and the content."""
 
-WRITE_BYTES: Final = 1 << 20
-"""Bytes per write call."""
-
 STANDARD_ERROR: Final = 2
-DESCRIPTORS_MAX: Final = 1 << 20
 CRASHED: Final = 255
 """Exit status after any error but an OSError, whose number is the status otherwise."""
 
@@ -62,8 +58,7 @@ def write_snapshot(path: Path, number: int, content: bytes) -> None:
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE), "wb") as file:
             file.write(_HEAD.pack(MAGIC, number, len(content), _checksum(number, content)))
-            for start in range(0, len(content), WRITE_BYTES):
-                file.write(memoryview(content)[start : start + WRITE_BYTES])
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -106,21 +101,27 @@ class SnapshotProcess:
     """A forked process that runs `work` on the memory as it was when this object was created."""
 
     def __init__(self, work: Callable[[], None], *, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._problem = ""
-        """The error of work that ran without a fork."""
+        self._work, self._limit_s = work, limit_s
         self._watcher: threading.Thread | None = None
+        self._process: int | None = None
+        """None if the system cannot fork."""
         parent = os.getpid()
-        self._process = _fork()
+        with warnings.catch_warnings(), suppress(OSError):
+            # Locks of other threads stay locked in the child, which is why it uses none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process = os.fork()
         if self._process == 0:
             _run_forked(work, limit_s, parent)
-        if self._process is None:
-            self._problem = _run_inline(work)
 
     def watch(self, finish: Callable[[str], None]) -> None:
         """Call `finish` once, with the error or an empty text; in a thread of its own if there is a forked process."""
         if self._process is None:
-            finish(self._problem)
+            problem = ""
+            try:
+                self._work()
+            except OSError as error:
+                problem = _describe(error.errno or CRASHED)
+            finish(problem)
             return
         self._watcher = threading.Thread(target=self._wait, args=(self._process, finish), name="snapshot", daemon=True)
         self._watcher.start()
@@ -146,17 +147,6 @@ class SnapshotProcess:
             finish(_describe(os.WEXITSTATUS(status)))
 
 
-def _fork() -> int | None:
-    """The process number of the child; 0 in the child; None if the system cannot fork."""
-    with warnings.catch_warnings():
-        # Locks of other threads stay locked in the child, which is why it uses none of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return os.fork()
-        except OSError:
-            return None
-
-
 def _run_forked(work: Callable[[], None], limit_s: float, parent: int) -> NoReturn:
     """Run the work in the forked process, and end it."""
     status = CRASHED
@@ -168,7 +158,7 @@ def _run_forked(work: Callable[[], None], limit_s: float, parent: int) -> NoRetu
             signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         gc.disable()  # a collection would finalize objects of the parent, and touch every page of the copy
-        os.closerange(STANDARD_ERROR + 1, DESCRIPTORS_MAX)
+        os.closerange(STANDARD_ERROR + 1, 1 << 20)
         work()
         status = 0
     except OSError as error:
@@ -177,14 +167,6 @@ def _run_forked(work: Callable[[], None], limit_s: float, parent: int) -> NoRetu
         os.write(STANDARD_ERROR, traceback.format_exc().encode(errors="replace"))
     finally:
         os._exit(status)
-
-
-def _run_inline(work: Callable[[], None]) -> str:
-    try:
-        work()
-    except OSError as error:
-        return _describe(error.errno or CRASHED)
-    return ""
 
 
 def _describe(status: int) -> str:

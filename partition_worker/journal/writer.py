@@ -32,7 +32,7 @@ from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
+from partition_worker.journal.database import STATEMENT_STEPS, Database, is_transient, make_row
 from partition_worker.journal.files import Fenced, Files
 from partition_worker.journal.snapshots import SnapshotProcess, write_snapshot
 
@@ -94,14 +94,42 @@ class _StepColumns(msgspec.Struct, array_like=True):
 _step_columns = msgspec.msgpack.Decoder(_StepColumns)
 
 
-class Writer:
-    """The background thread that commits steps. It passes its replies to `reply`, in that thread."""
+class Journal:
+    """The open journal of a partition, as an endpoint of the worker's process, with the thread that commits steps.
 
-    def __init__(self, database: Database, *, bytes_max: int, reply: Callable[[WriterReply], None]) -> None:
-        self._database = database
-        self._bytes_max = bytes_max
-        self._reply = reply
-        self.failure = ""
+    It receives `Append` and `TakeSnapshot`, and answers with `Kept`, `NotKept` and `SnapshotTaken`.
+
+    Raises:
+        Fenced: another worker has the partition under a later epoch.
+        JournalDamaged: the files are damaged.
+        OSError: a file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        epoch: int,
+        snapshot: Callable[[], bytes],
+        wake: Callable[[], None],
+        bytes_max: int = BYTES_MAX,
+        snapshot_limit_s: float = SNAPSHOT_MAX_S,
+    ) -> None:
+        self._database = Database(files, epoch)
+        self.files = files
+        self._last = self._database.last
+        """The latest step that was received."""
+        self._encode_snapshot = snapshot
+        self._snapshot_limit_s = snapshot_limit_s
+        self._process: SnapshotProcess | None = None
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._answers: deque[Incoming] = deque()
+        self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
+        """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
+        self.commits = Histogram(COMMIT_BOUNDS_S)
+        """Durations in seconds of transactions that stored steps."""
+        self._failure = ""
         """Why the journal can never be written again, although no other worker has the partition."""
         self._changed = threading.Condition()
         self._queue: deque[Append] = deque()
@@ -112,6 +140,7 @@ class Writer:
         self._idle = False
         """Whether the thread waits for work."""
         """The fields from `_queue` to here are shared and protected by `_changed`."""
+        self._bytes_max = bytes_max
         self._slow_until = 0.0
         """Monotonic time before which nothing is committed inline."""
         self._stopped = False
@@ -121,29 +150,65 @@ class Writer:
         self._problem = ""
         """The last reported disk error, until a commit succeeds."""
         self._unchecked_bytes = SIZE_CHECK_BYTES
-        self.commits = Histogram(COMMIT_BOUNDS_S)
-        """Durations in seconds of transactions that stored steps. Other threads only read it."""
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def enqueue(self, append: Append) -> Kept | None:
-        """Write the steps after all that are queued. Returns None if the reply follows later.
+    def close(self) -> None:
+        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""
+        until = time.monotonic() + CLOSE_MAX_S
+        if self._process is not None and not self._process.stop(CLOSE_MAX_S):
+            _log.warning("no snapshot within %g s: the next worker has to replay steps", CLOSE_MAX_S)
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(max(0.0, until - time.monotonic()))
+
+    # Endpoint -------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> Incoming | None:
+        """The next answer.
 
         Raises:
-            OSError: the queue is full.
+            OSError: the journal can never be written again.
         """
+        if self._failure:
+            raise OSError(self._failure)
+        return self._answers.popleft() if self._answers else None
+
+    def send(self, message: Outgoing) -> None:
+        """Store steps, or start a snapshot.
+
+        Raises:
+            OSError: too many steps wait for the disk.
+        """
+        match message.header.kind:
+            case "Append":
+                append = decode_body(Append, message.body)
+                follows = append.first > self._last if append.fresh else append.first == self._last + 1
+                assert append.steps, message
+                assert follows, (append.first, self._last)
+                self._last = append.first + len(append.steps) - 1
+                self._enqueue(append)
+            case "TakeSnapshot":
+                self._take_snapshot(decode_body(TakeSnapshot, message.body).number)
+            case unknown:
+                raise TypeError(unknown)
+
+    def _enqueue(self, append: Append) -> None:
+        """Write the steps after all that are queued."""
         size = sum(map(len, append.steps))
         with self._changed:
             if self._idle and not self._queue and size <= INLINE_BYTES and not append.fresh:
                 kept = self._commit_inline(append)
                 if kept is not None:
-                    return kept
+                    self._answers.append(_answer(kept))
+                    self._wake()
+                    return
             if self._queued_bytes + size > QUEUED_BYTES_MAX:
                 raise OSError(f"the journal has {self._queued_bytes} bytes to write and cannot: {self._problem}")
             self._queue.append(append)
             self._queued_bytes += size
             self._changed.notify()
-        return None
 
     def _commit_inline(self, append: Append) -> Kept | None:
         """Commit under `_changed`, so that the thread stays idle. On failure the thread retries."""
@@ -161,18 +226,37 @@ class Writer:
             self._slow_until = ended_s + SLOW_COMMIT_FACTOR * (ended_s - began_s)
         return kept
 
-    def record_snapshot(self, number: int) -> None:
-        """Record that the snapshot after this step is durable."""
-        with self._changed:
-            self._snapshot = number
-            self._changed.notify()
+    def _take_snapshot(self, number: int) -> None:
+        if self._process is not None:
+            self._reply(SnapshotTaken(number=number, problem="another one is being taken"))
+            return
+        started_s = time.monotonic()
+        path = self.files.snapshot(number)
 
-    def close(self, limit_s: float) -> None:
-        """Write what is queued, if the disk accepts it within this time, and end the thread."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(max(0.0, limit_s))
+        def finish(problem: str) -> None:
+            self._process = None
+            if problem:
+                self._reply(SnapshotTaken(number=number, problem=problem))
+                return
+            self.snapshot_at, self.snapshot_took_s = started_s, time.monotonic() - started_s
+            _log.debug("snapshot after step %d, in %.2f s", number, self.snapshot_took_s)
+            with self._changed:
+                self._snapshot = number
+                self._changed.notify()
+
+        process = SnapshotProcess(
+            lambda: write_snapshot(path, number, self._encode_snapshot()), limit_s=self._snapshot_limit_s
+        )
+        self._process = process
+        process.watch(finish)
+
+    def _reply(self, message: WriterReply) -> None:
+        """Queue an answer and wake the driver; called from any thread."""
+        self._answers.append(_answer(message))
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            return  # the event loop has ended, and the process ends
 
     # In the thread --------------------------------------------------------------------------------------------------
 
@@ -185,8 +269,8 @@ class Writer:
                     self._delete_slice()
         except Exception as error:
             _log.exception("the journal thread has failed")
-            self.failure = f"the journal cannot be written: {error}"
-            self._reply(NotKept(problem=self.failure))
+            self._failure = f"the journal cannot be written: {error}"
+            self._reply(NotKept(problem=self._failure))
         finally:
             self._database.close()
 
@@ -229,7 +313,7 @@ class Writer:
                 self._reply(NotKept(problem=str(error), fenced=True))
                 return
             except (sqlite3.Error, OSError) as error:
-                if isinstance(error, sqlite3.Error) and not is_transient(error):
+                if not is_transient(error):
                     raise
                 if appends and str(error) != self._problem:
                     self._problem = str(error)
@@ -244,7 +328,10 @@ class Writer:
                 return
 
     def _commit(self, appends: list[Append]) -> Kept:
-        rows = [row for append in appends for row in _rows(append)]
+        rows = []
+        for step in (step for append in appends for step in append.steps):
+            columns = _step_columns.decode(step)
+            rows.append(make_row(columns.number, columns.at, columns.header.kind, step))
         self._check_size(sum(len(row.step) for row in rows))
         began_s = time.perf_counter()
         self._database.append(rows, fresh=appends[0].fresh)
@@ -291,122 +378,10 @@ class Writer:
         except Fenced:
             return  # the next append reports it
         except (sqlite3.Error, OSError) as error:
-            if isinstance(error, sqlite3.Error) and not is_transient(error):
+            if not is_transient(error):
                 raise
             _log.warning("old steps cannot be removed from the journal for now: %s", error)
             self._database.has_garbage = False
-
-
-def _rows(append: Append) -> list[Row]:
-    rows = []
-    for step in append.steps:
-        columns = _step_columns.decode(step)
-        rows.append(make_row(columns.number, columns.at, columns.header.kind, step))
-    return rows
-
-
-class Journal:
-    """The open journal of a partition, as an endpoint of the worker's process.
-
-    It receives `Append` and `TakeSnapshot`, and answers with `Kept`, `NotKept` and `SnapshotTaken`.
-
-    Raises:
-        Fenced: another worker has the partition under a later epoch.
-        JournalDamaged: the files are damaged.
-        OSError: a file cannot be read or written.
-    """
-
-    def __init__(
-        self,
-        files: Files,
-        *,
-        epoch: int,
-        snapshot: Callable[[], bytes],
-        wake: Callable[[], None],
-        bytes_max: int = BYTES_MAX,
-        snapshot_limit_s: float = SNAPSHOT_MAX_S,
-    ) -> None:
-        database = Database(files, epoch)
-        self.files = files
-        self._last = database.last
-        """The latest step that was received."""
-        self._snapshot = snapshot
-        self._snapshot_limit_s = snapshot_limit_s
-        self._process: SnapshotProcess | None = None
-        self._wake = wake
-        self._loop = asyncio.get_running_loop()
-        self._answers: deque[Incoming] = deque()
-        self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
-        """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
-        self._writer = Writer(database, bytes_max=bytes_max, reply=self._reply)
-        self.commits = self._writer.commits
-        """Durations of transactions."""
-
-    def close(self) -> None:
-        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""
-        until = time.monotonic() + CLOSE_MAX_S
-        if self._process is not None and not self._process.stop(CLOSE_MAX_S):
-            _log.warning("no snapshot within %g s: the next worker has to replay steps", CLOSE_MAX_S)
-        self._writer.close(until - time.monotonic())
-
-    # Endpoint -------------------------------------------------------------------------------------------------------
-
-    def receive(self) -> Incoming | None:
-        """The next answer.
-
-        Raises:
-            OSError: the journal can never be written again.
-        """
-        if self._writer.failure:
-            raise OSError(self._writer.failure)
-        return self._answers.popleft() if self._answers else None
-
-    def send(self, message: Outgoing) -> None:
-        match message.header.kind:
-            case "Append":
-                append = decode_body(Append, message.body)
-                follows = append.first > self._last if append.fresh else append.first == self._last + 1
-                assert append.steps, message
-                assert follows, (append.first, self._last)
-                self._last = append.first + len(append.steps) - 1
-                kept = self._writer.enqueue(append)
-                if kept is not None:
-                    self._answers.append(_answer(kept))
-                    self._wake()
-            case "TakeSnapshot":
-                self._take_snapshot(decode_body(TakeSnapshot, message.body).number)
-            case unknown:
-                raise TypeError(unknown)
-
-    def _take_snapshot(self, number: int) -> None:
-        if self._process is not None:
-            self._reply(SnapshotTaken(number=number, problem="another one is being taken"))
-            return
-        started_s = time.monotonic()
-        path = self.files.snapshot(number)
-
-        def finish(problem: str) -> None:
-            self._process = None
-            if problem:
-                self._reply(SnapshotTaken(number=number, problem=problem))
-                return
-            self.snapshot_at, self.snapshot_took_s = started_s, time.monotonic() - started_s
-            _log.debug("snapshot after step %d, in %.2f s", number, self.snapshot_took_s)
-            self._writer.record_snapshot(number)
-
-        process = SnapshotProcess(
-            lambda: write_snapshot(path, number, self._snapshot()), limit_s=self._snapshot_limit_s
-        )
-        self._process = process
-        process.watch(finish)
-
-    def _reply(self, message: WriterReply) -> None:
-        """Queue an answer and wake the driver; called from any thread."""
-        self._answers.append(_answer(message))
-        try:
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
-            return  # the event loop has ended, and the process ends
 
 
 def _answer(message: WriterReply) -> Incoming:

@@ -1,11 +1,11 @@
 """A few steps are written at once, by whoever hands them over, if the disk is quick; all others by the thread."""
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final
 
 import pytest
@@ -13,17 +13,16 @@ import pytest
 from common.control_messages import Hello
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
-from common.wire import make_outgoing
+from common.wire import decode_body, make_outgoing
 from partition_worker.journal import writer as written
 from partition_worker.journal.database import Database, Row
-from partition_worker.journal.files import Fenced
+from partition_worker.journal.files import Fenced, Files
 from partition_worker.journal.writer import (
     INLINE_BYTES,
     INLINE_MAX_S,
     QUEUED_BYTES_MAX,
     SLOW_COMMIT_FACTOR,
-    Writer,
-    WriterReply,
+    Journal,
 )
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import PATIENCE_S, Hand, encoded, files_in, found_in, numbers_in, run, sql
@@ -45,15 +44,16 @@ class Clock:
 
 
 class Disk(Database):
-    """Says who wrote, and takes as long as it is told, or fails."""
+    """Records which thread wrote, takes the given time, or fails."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        super().__init__(files_in(folder), 1)
+    clock: Clock
+    takes_s = 0.0
+    fails = 0
+
+    def __init__(self, files: Files, epoch: int) -> None:
+        super().__init__(files, epoch)
         while self.has_garbage:
             self.delete_slice()
-        self.clock = clock
-        self.takes_s = 0.0
-        self.fails = 0
         self.by: list[str] = []
 
     def append(self, rows: Sequence[Row], *, fresh: bool) -> None:
@@ -68,48 +68,58 @@ class Disk(Database):
 
 
 class InlineHand:
-    """A writer, and what it says."""
+    """A journal, its disk and its answers."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self.said: SimpleQueue[WriterReply] = SimpleQueue()
-        self.disk = Disk(folder, clock)
-        self.writer = Writer(self.disk, bytes_max=1 << 30, reply=self.said.put)
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._open(folder))
+        assert isinstance(self.journal._database, Disk)
+        self.disk = self.journal._database
         self._last = 0
 
+    async def _open(self, folder: Path) -> None:
+        self.journal = Journal(files_in(folder), epoch=1, snapshot=bytes, wake=lambda: None)
+
+    def close(self) -> None:
+        self.journal.close()
+        self._loop.close()
+
     def puts(self, *, size: int = 100, fresh: bool = False) -> bool:
-        """One step more, once the thread rests; whether it was written at once."""
+        """Append a step while the thread waits for work; return whether it was committed inline."""
         until = time.monotonic() + PATIENCE_S
-        while not self.writer._idle:
+        while not self.journal._idle:
             assert time.monotonic() < until, "the thread does not rest"
         self._last += 1
-        kept = self.writer.enqueue(Append(steps=encoded(self._last, size=size), first=self._last, fresh=fresh))
-        if kept is not None:
-            assert kept == Kept(number=self._last)
-            return True
-        while not isinstance(said := self.said.get(timeout=PATIENCE_S), Kept):
-            continue
-        assert said == Kept(number=self._last)
-        return False
+        append = Append(steps=encoded(self._last, size=size), first=self._last, fresh=fresh)
+        self.journal.send(make_outgoing(JOURNAL, append))
+        answer = self.journal.receive()
+        while answer is None or answer.header.kind != "Kept":
+            assert time.monotonic() < until, "nothing is kept"
+            answer = self.journal.receive()
+        assert decode_body(Kept, answer.body) == Kept(number=self._last)
+        return self.disk.by[-1] != THREAD
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(written, "time", clock)
+    monkeypatch.setattr(written, "Database", Disk)
+    monkeypatch.setattr(Disk, "clock", clock, raising=False)
     return clock
 
 
 @pytest.fixture
 def hand(tmp_path: Path, clock: Clock) -> Iterator[InlineHand]:
-    hand = InlineHand(tmp_path, clock)
+    hand = InlineHand(tmp_path)
     yield hand
-    hand.writer.close(PATIENCE_S)
+    hand.close()
 
 
 def test_a_few_steps_are_kept_at_once(hand: InlineHand) -> None:
     assert [hand.puts() for _ in range(3)] == [True] * 3
     assert hand.disk.by == [threading.current_thread().name] * 3
-    assert sum(hand.writer.commits.counts) == 3
+    assert sum(hand.journal.commits.counts) == 3
 
 
 def test_many_bytes_and_a_new_beginning_are_for_the_thread(hand: InlineHand) -> None:
