@@ -402,7 +402,7 @@ class RuleView(View, frozen=True, kw_only=True):
     parent_rule: "RuleView | None" = None
 
 
-class VictimView(View, frozen=True, kw_only=True):
+class VictimView(View, frozen=True):
     """A preempted allocation."""
 
     allocation_key: str

@@ -352,7 +352,7 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "user": lambda request: _answer_usage(request, "user", is_list=False),
     "groups": lambda request: _answer_usage(request, "group", is_list=True),
     "group": lambda request: _answer_usage(request, "group", is_list=False),
-    "rules": lambda request: _encode([views.build_rule_view(one) for one in request.partition.placement.describe()]),
+    "rules": lambda request: _encode(request.partition.placement.describe()),
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,
 }

@@ -3,19 +3,18 @@
 `common/rest_views.py` defines the views; `redaction.py` removes what a viewer may not see.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 from common import rest_views
 from common.messages import Resources
 from common.resources import Limit, drop_zeros, less, saturate, tighten
-from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
-from partition_worker.engine.application import Application, AppState, History, TaskGroup, Use
+from partition_worker.engine.allocation import FOREIGN, Allocation
+from partition_worker.engine.application import Application, AppState, History, Use
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement import FilterDescription, RuleDescription
-from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
+from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Rejection
 from partition_worker.engine.user_limits import QueueUsage, Tracker
@@ -142,7 +141,16 @@ def build_application_view(application: Application, partition: str) -> rest_vie
         user=application.user.name,
         groups=list(application.user.groups),
         state_log=[rest_views.StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
-        placeholder_data=[_task_group(group) for _, group in sorted(application.task_groups.items())],
+        placeholder_data=[
+            rest_views.PlaceholderView(
+                task_group_name=group.name,
+                count=group.count,
+                min_resource=saturate(group.minimum),
+                replaced=group.replaced,
+                timedout=group.timed_out,
+            )
+            for _, group in sorted(application.task_groups.items())
+        ],
         has_reserved=bool(application.reservations),
         reservations=sorted(application.reservations) if application.reservations else [],
         max_request_priority=application.priority,
@@ -153,16 +161,6 @@ def build_application_view(application: Application, partition: str) -> rest_vie
         backoff_deadline=rest_views.format_rfc3339(int(application.back_off_until * 1e9))
         if application.back_off_until
         else "",
-    )
-
-
-def _task_group(group: TaskGroup) -> rest_views.PlaceholderView:
-    return rest_views.PlaceholderView(
-        task_group_name=group.name,
-        count=group.count,
-        min_resource=saturate(group.minimum),
-        replaced=group.replaced,
-        timedout=group.timed_out,
     )
 
 
@@ -210,20 +208,17 @@ def _ask(ask: Allocation) -> rest_views.AskView:
         application_id=ask.application_id,
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
-        allocation_log=_log(ask.group) if ask.group else [],
+        allocation_log=[
+            rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+            for reason, failure in ask.group.failures.items()
+        ]
+        if ask.group
+        else [],
         triggered_preemption=ask.preemption_triggered,
         originator=ask.originator,
         scheduling_attempted=ask.group is not None and ask.group.attempted,
         triggered_scale_up=ask.scale_up_told,
     )
-
-
-def _log(group: AskGroup) -> list[rest_views.LogEntryView]:
-    """Why these asks were not placed; the reasons in the order of their first occurrence."""
-    return [
-        rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
-        for reason, failure in group.failures.items()
-    ]
 
 
 def _allocation(allocation: Allocation) -> rest_views.AllocationView:
@@ -311,8 +306,6 @@ def _level(level: QueueUsage) -> rest_views.UsageView:
 # Preemptions ----------------------------------------------------------------------------------------------------------
 
 _LAST_NS: Final = 2**63 - 1
-_LAST_NUMBER: Final = ENTRIES_MAX
-"""The highest number of an entry with the same time."""
 
 
 def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
@@ -323,7 +316,7 @@ def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     keyed: list[tuple[str, Preemption]] = []
     for entry in reversed(tuple(entries)):
         at_ns = int(entry.at * 1e9)
-        keyed.append((f"{_LAST_NS - at_ns:019d}-{_LAST_NUMBER - numbers[at_ns]:04d}", entry))
+        keyed.append((f"{_LAST_NS - at_ns:019d}-{ENTRIES_MAX - numbers[at_ns]:04d}", entry))
         numbers[at_ns] += 1
     return dict(reversed(keyed))
 
@@ -338,71 +331,35 @@ def build_preemption_view(entry: Preemption) -> rest_views.PreemptionView:
         allocation_key=entry.ask_key,
         node_id=entry.node_id,
         victim_count=entry.victim_count,
-        victims=[_victim(one) for one in entry.victims],
+        victims=[rest_views.VictimView(*one._replace(resources=saturate(one.resources))) for one in entry.victims],
         resource=saturate(entry.resources),
         lost=saturate(entry.lost),
     )
 
 
-def _victim(victim: Victim) -> rest_views.VictimView:
-    return rest_views.VictimView(
-        allocation_key=victim.key,
-        application_id=victim.application_id,
-        queue_name=victim.queue,
-        node_id=victim.node_id,
-        resource=saturate(victim.resources),
-        ran_seconds=victim.ran_s,
-    )
-
-
-# Placement rules ------------------------------------------------------------------------------------------------------
-
-
-def build_rule_view(described: RuleDescription) -> rest_views.RuleView:
-    """A rule with its parents."""
-    return rest_views.RuleView(
-        name=described.name,
-        parameters=described.parameters,
-        filter=None if described.filter is None else _filter(described.filter),
-        parent_rule=None if described.parent is None else build_rule_view(described.parent),
-    )
-
-
-def _filter(described: FilterDescription) -> rest_views.FilterView:
-    return rest_views.FilterView(
-        type="allow" if described.allows else "deny",
-        user_list=list(described.users),
-        group_list=list(described.groups),
-        user_exp=described.user_expression,
-        group_exp=described.group_expression,
-    )
-
-
 # Node utilisation -----------------------------------------------------------------------------------------------------
 
-BUCKETS: Final = 10
-_BUCKET_PERCENT: Final = 100 // BUCKETS
+_BUCKETS: Final = [f"{percent}-{percent + 10}%" for percent in range(0, 100, 10)]
 
 
 def build_utilisation_view(nodes: Iterable[Node], rm: str, name: str) -> rest_views.UtilisationView:
     """All nodes by utilization, for each resource type."""
-    found: dict[str, list[list[str]]] = {}
+    found = defaultdict[str, list[list[str]]](lambda: [[] for _ in _BUCKETS])
     for node in nodes:
         used = rest_views.percentages(node.allocated, node.capacity)
         for kind in node.capacity:
-            if kind not in found:
-                found[kind] = [[] for _ in range(BUCKETS)]
             found[kind][bucket(used.get(kind, 0))].append(node.node_id)
-    return rest_views.UtilisationView(
-        cluster_id=rm,
-        partition=name,
-        utilizations=[
-            rest_views.TypeUtilisationView(
-                type=kind, utilization=[_bucket_view(*each) for each in enumerate(found[kind])]
-            )
-            for kind in sorted(found)
-        ],
-    )
+    types = [
+        rest_views.TypeUtilisationView(
+            type=kind,
+            utilization=[
+                rest_views.BucketView(bucket_name=bucket_name, num_of_nodes=len(names), node_names=sorted(names))
+                for bucket_name, names in zip(_BUCKETS, buckets, strict=True)
+            ],
+        )
+        for kind, buckets in sorted(found.items())
+    ]
+    return rest_views.UtilisationView(cluster_id=rm, partition=name, utilizations=types)
 
 
 def bucket(percent: int) -> int:
@@ -412,9 +369,4 @@ def bucket(percent: int) -> int:
     >>> [bucket(percent) for percent in (0, 10, 11, 100, 250)]
     [0, 0, 1, 9, 9]
     """
-    return min(max(-(-percent // _BUCKET_PERCENT) - 1, 0), BUCKETS - 1)
-
-
-def _bucket_view(number: int, names: list[str]) -> rest_views.BucketView:
-    lower, upper = number * _BUCKET_PERCENT, (number + 1) * _BUCKET_PERCENT
-    return rest_views.BucketView(bucket_name=f"{lower}-{upper}%", num_of_nodes=len(names), node_names=sorted(names))
+    return min(max(-(-percent // 10) - 1, 0), len(_BUCKETS) - 1)

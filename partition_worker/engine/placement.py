@@ -9,11 +9,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from common.config import placement_rules
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
+from common.rest_views import FilterView, RuleView
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User, tag_value
@@ -124,16 +125,6 @@ class PlacementRejected(Exception):
 # Filters ------------------------------------------------------------------------------------------------------------
 
 
-class FilterDescription(NamedTuple):
-    """A filter for queries: each list holds either names or one expression; the other field is empty."""
-
-    allows: bool
-    users: tuple[str, ...]
-    groups: tuple[str, ...]
-    user_expression: str
-    group_expression: str
-
-
 class Filter:
     """Selects the users whose applications a rule looks at.
 
@@ -156,12 +147,18 @@ class Filter:
         listed = self._for_all or self._users.has_any((user.name,), work) or self._groups.has_any(user.groups, work)
         return listed == self._allows
 
-    def describe(self) -> FilterDescription | None:
-        """Return the filter as a plain value, or None if it selects every user."""
+    def describe(self) -> FilterView | None:
+        """Return the filter's REST view, or None if it selects every user."""
         if self._for_all and self._allows:
             return None
         users, groups = self._users, self._groups
-        return FilterDescription(self._allows, users.listed, groups.listed, users.expression, groups.expression)
+        return FilterView(
+            type="allow" if self._allows else "deny",
+            user_list=list(users.listed),
+            group_list=list(groups.listed),
+            user_exp=users.expression,
+            group_exp=groups.expression,
+        )
 
 
 class _NameList:
@@ -188,15 +185,6 @@ class _NameList:
 
 
 # What rules share ---------------------------------------------------------------------------------------------------
-
-
-class RuleDescription(NamedTuple):
-    """A rule for queries: its name, its parameters, its filter, and the rule of its parent queue."""
-
-    name: str
-    parameters: dict[str, str]
-    filter: FilterDescription | None
-    parent: "RuleDescription | None"
 
 
 class Rule(ABC):
@@ -228,10 +216,10 @@ class Rule(ABC):
         """Return the parameters of the rule by their names in the REST API."""
         return {"create": format_bool(self.create)}
 
-    def describe(self) -> RuleDescription:
-        """Return the rule as a plain value."""
+    def describe(self) -> RuleView:
+        """Return the rule's REST view."""
         parent = None if self.parent is None else self.parent.describe()
-        return RuleDescription(self.name, self.parameters(), self.filter.describe(), parent)
+        return RuleView(name=self.name, parameters=self.parameters(), filter=self.filter.describe(), parent_rule=parent)
 
     def resolve_name(self, name: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path for a name that the RM gave: a full path below root, or one queue below the parent."""
@@ -474,7 +462,7 @@ class PlacementChain:
         chain._rules = ()
         return chain
 
-    def describe(self) -> list[RuleDescription]:
+    def describe(self) -> list[RuleView]:
         """Return every rule as a plain value, in order, the recovery rule included."""
         return [rule.describe() for rule in self._rules]
 

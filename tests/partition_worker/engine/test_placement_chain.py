@@ -121,10 +121,10 @@ def test_the_rules_describe_themselves_in_their_order_with_that_for_recovery_las
     placement = PlacementChain([rule("tag", value="NameSpace", parent=tenants), rule("PrimaryGroup", create=True)])
     tag, group, recovery = placement.describe()
     assert (tag.name, tag.parameters, tag.filter) == ("tag", {"create": "false", "tagName": "namespace"}, None)
-    assert tag.parent is not None
-    assert (tag.parent.name, tag.parent.parent) == ("fixed", None)
-    assert tag.parent.parameters == {"create": "true", "qualified": "false", "queue": "tenants"}
-    assert (group.name, group.parameters, group.parent) == ("primarygroup", {"create": "true"}, None)
+    assert tag.parent_rule is not None
+    assert (tag.parent_rule.name, tag.parent_rule.parent_rule) == ("fixed", None)
+    assert tag.parent_rule.parameters == {"create": "true", "qualified": "false", "queue": "tenants"}
+    assert (group.name, group.parameters, group.parent_rule) == ("primarygroup", {"create": "true"}, None)
     assert (recovery.name, recovery.parameters) == ("recovery", {"queue": "root.@recovery@"})
 
 

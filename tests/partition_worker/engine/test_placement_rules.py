@@ -7,10 +7,10 @@ from common.config.model import FilterConfig
 from common.config.placement_rules import ExpressionError
 from common.config.validation import load
 from common.names import ILLEGAL_QUEUE
+from common.rest_views import FilterView
 from partition_worker.engine.placement import (
     ApplicationType,
     Filter,
-    FilterDescription,
     Fixed,
     PlacementChain,
     PlacementRejected,
@@ -99,7 +99,7 @@ def test_an_only_entry_that_is_no_expression_refuses_the_filter() -> None:
         Filter(FilterConfig(groups=("(dev",)))
 
 
-def described(kind: str = "", *, users: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> FilterDescription | None:
+def described(kind: str = "", *, users: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> FilterView | None:
     return Filter(FilterConfig(type=kind, users=users, groups=groups)).describe()
 
 
@@ -111,9 +111,9 @@ def test_a_filter_that_filters_nothing_has_no_description() -> None:
 
 def test_a_filter_describes_its_lists_as_names_in_order_or_as_an_expression() -> None:
     names = described("deny", users=("zoe", "ann", "zoe", "b d"), groups=("dev.*",))
-    assert names == FilterDescription(False, ("zoe", "ann"), (), "", "dev.*")
-    assert described("allow", users=("bob",)) == FilterDescription(True, ("bob",), (), "", "")
-    assert described("deny") == FilterDescription(False, (), (), "", "")
+    assert names == FilterView(type="deny", user_list=["zoe", "ann"], group_exp="dev.*")
+    assert described("allow", users=("bob",)) == FilterView(type="allow", user_list=["bob"])
+    assert described("deny") == FilterView(type="deny")
 
 
 @pytest.mark.parametrize(
