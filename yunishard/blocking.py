@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from yunishard.client import LEAVE_MAX_S, ResourceManager
@@ -150,9 +149,7 @@ class BlockingResourceManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave; after an exception only close, so that an operator can inspect the state in the core."""
         try:
             if error is None and not self._consumer.done():

@@ -22,9 +22,8 @@ exit codes:
   141  the reader of the output has ended
 """
 
-# The docstring is the help text. A subcommand is a module with `add_arguments(parser)` and `main(args) -> int`, named
-# here and imported only when it is used, so that `yunishard --help` answers at once and the command line depends on no
-# part of the system.
+# The docstring is the help text. The modules of subcommands are imported only when they are used, so that
+# `yunishard --help` answers at once and the command line depends on no part of the system.
 # Not here: what the subcommands do.
 
 import argparse
@@ -58,11 +57,6 @@ class CommandFailed(Exception):
         self.status = status
 
 
-def describe(parser: argparse.ArgumentParser, text: str | None) -> None:
-    """Set a help text: its first paragraph becomes the description, and the others follow the options."""
-    parser.description, _, parser.epilog = cleandoc(text or "").partition("\n\n")
-
-
 def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
     """Return a parser of whole numbers within these bounds, for the `type` of an option."""
 
@@ -80,7 +74,8 @@ class Command:
     """A subcommand: its module, its summary, and what it needs beyond a client installation.
 
     The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`, where NAME is `function`; without one,
-    `add_arguments` and `main`.
+    `add_arguments` and `main`. The docstring of the latter is the help text: its first paragraph stands before the
+    options, the others after them.
     """
 
     module: str
@@ -93,17 +88,12 @@ class Command:
         """Return the first needed module that is not installed; empty if there is none."""
         return next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add its options to the parser."""
-        name = f"add_{self.function}_arguments" if self.function else "add_arguments"
-        add_arguments: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(self.module), name)
-        add_arguments(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Run it; return the exit status."""
-        name = f"run_{self.function}" if self.function else "main"
-        run: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(self.module), name)
-        return run(args)
+    def load(self) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+        """Import the module; return the function that adds the options, and the one that runs the command."""
+        module = importlib.import_module(self.module)
+        if not self.function:
+            return module.add_arguments, module.main
+        return getattr(module, f"add_{self.function}_arguments"), getattr(module, f"run_{self.function}")
 
 
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
@@ -150,13 +140,15 @@ _Formatter: Final = argparse.RawDescriptionHelpFormatter
 def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser of the command line, with the options of the subcommands in `described`."""
     parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=_Formatter, allow_abbrev=False)
-    describe(parser, __doc__)
+    parser.description, _, parser.epilog = (__doc__ or "").partition("\n\n")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.about, allow_abbrev=False, formatter_class=_Formatter)
         if name in described and not command.find_missing():
-            command.add_arguments(own)
+            add_arguments, run = command.load()
+            own.description, _, own.epilog = cleandoc(run.__doc__ or "").partition("\n\n")
+            add_arguments(own)
     return parser
 
 
@@ -207,7 +199,8 @@ def _run(words: Sequence[str]) -> int:
         parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
     _warn_of_variables(args.command)
     try:
-        return COMMANDS[args.command].run(args)
+        _, run = COMMANDS[args.command].load()
+        return run(args)
     except CommandFailed as failed:
         text, status = str(failed), failed.status
     except OSError as error:
@@ -272,7 +265,6 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpa
 
 def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard completion`."""
-    describe(parser, run_completion.__doc__)
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
 
 

@@ -20,7 +20,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from common import curve_keys as key_files
@@ -54,11 +53,11 @@ _RM = TypeVar("_RM", bound="ResourceManager")
 
 
 def split_by_size(
+    function: str,
     make: Callable[[list[_A], list[_B]], Command],
     first: Sequence[_A],
     second: Sequence[_B] = (),
     *,
-    function: str = "split_by_size()",
     bytes_max: int = BODY_BYTES_MAX,
     items_max: int = ITEMS_MAX,
 ) -> list[tuple[Command, bytes]]:
@@ -68,21 +67,20 @@ def split_by_size(
         TypeError: a field has a value that cannot be sent; names the function and the place.
         UpdateTooLarge: a single item is larger than a message may be.
     """
-    messages = []
-    pending = [(first, second)]
-    while pending:
-        first, second = pending.pop()
-        command, count = make(list(first), list(second)), len(first) + len(second)
-        body = check_command(function, command)
-        if len(body) <= bytes_max and count <= items_max:
-            messages.append((command, body))
-        elif count <= 1:
-            raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
-        else:
-            half = count // 2
-            cut = max(0, half - len(first))
-            pending += [(first[half:], second[cut:]), (first[:half], second[:cut])]
-    return messages
+    command, count = make(list(first), list(second)), len(first) + len(second)
+    body = check_command(function, command)
+    if len(body) <= bytes_max and count <= items_max:
+        return [(command, body)]
+    if count <= 1:
+        raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
+    half = count // 2
+    cut = max(0, half - len(first))
+    parts = ((first[:half], second[:cut]), (first[half:], second[cut:]))
+    return [
+        message
+        for part in parts
+        for message in split_by_size(function, make, *part, bytes_max=bytes_max, items_max=items_max)
+    ]
 
 
 LEAVE_MAX_S: Final = 10.0
@@ -206,7 +204,7 @@ class ResourceManager:
             Closed: `close` was called.
             UpdateTooLarge: a single item is larger than a message may be.
         """
-        return self._send(split_by_size(_build_node_request, nodes, function="update_nodes()"))
+        return self._send(split_by_size("update_nodes()", lambda part, _: rm_messages.NodeRequest(nodes=part), nodes))
 
     @check_arguments
     def update_applications(
@@ -216,7 +214,7 @@ class ResourceManager:
         remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
     ) -> Coroutine[None, None, None]:
         """Submit applications and remove others; the core handles the new ones first."""
-        return self._send(split_by_size(_build_application_request, new, remove, function="update_applications()"))
+        return self._send(split_by_size("update_applications()", _build_application_request, new, remove))
 
     @check_arguments
     def update_allocations(
@@ -226,8 +224,7 @@ class ResourceManager:
         releases: Sequence[rm_messages.AllocationRelease] = (),
     ) -> Coroutine[None, None, None]:
         """Send asks, allocations that already run, and releases; the core handles the releases last."""
-        function = "update_allocations()"
-        return self._send(split_by_size(_build_allocation_request, allocations, releases, function=function))
+        return self._send(split_by_size("update_allocations()", _build_allocation_request, allocations, releases))
 
     @check_arguments
     async def update_configuration(
@@ -338,9 +335,7 @@ class ResourceManager:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave; after an exception only close, so that an operator can inspect the state in the core."""
         if error is None and self._session.end_reason is None:
             try:
@@ -447,10 +442,6 @@ def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
         raise KeyFileError(*error.args) from None
 
 
-def _build_node_request(nodes: list[rm_messages.NodeInfo], _: list[object]) -> rm_messages.NodeRequest:
-    return rm_messages.NodeRequest(nodes=nodes)
-
-
 def _build_application_request(
     new: list[rm_messages.AddApplicationRequest], remove: list[rm_messages.RemoveApplicationRequest]
 ) -> rm_messages.ApplicationRequest:
@@ -488,9 +479,7 @@ class Connecting(Coroutine[None, None, _RM]):
         self._rm = await self._coroutine
         return self._rm
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self._rm is not None
         await self._rm.__aexit__(kind, error, trace)
 

@@ -393,12 +393,12 @@ def items(command: Command) -> list[str]:
 
 def test_what_fits_stays_one_message() -> None:
     whole = AllocationRequest(allocations=ASKS, releases=AllocationReleasesRequest(allocations_to_release=RELEASES))
-    assert split_by_size(_build_allocation_request, ASKS, RELEASES) == [(whole, encode_body(whole))]
+    assert split_by_size("f()", _build_allocation_request, ASKS, RELEASES) == [(whole, encode_body(whole))]
 
 
 @pytest.mark.parametrize("bytes_max", [100, 150, 200, 400])
 def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
-    cut = split_by_size(_build_allocation_request, ASKS, RELEASES, bytes_max=bytes_max)
+    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES, bytes_max=bytes_max)
     assert len(cut) > 1
     assert all(body == encode_body(command) and len(body) <= bytes_max for command, body in cut)
     assert [key for command, _ in cut for key in items(command)] == [
@@ -408,7 +408,7 @@ def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
 
 
 def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
-    cut = split_by_size(_build_allocation_request, ASKS, RELEASES, items_max=4)
+    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES, items_max=4)
     assert [len(items(command)) for command, _ in cut] == [3, 4, 4, 4]
     assert [key for command, _ in cut for key in items(command)] == [
         *(f"k{number}" for number in range(10)),
@@ -419,7 +419,7 @@ def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
 def test_a_single_item_over_the_limit_is_refused_with_its_size() -> None:
     huge = ask("k", "app", {"vcore": 1}, tags={"blob": "x" * 1000})
     with pytest.raises(UpdateTooLarge, match=r"1\d\d\d bytes, at most 200"):
-        split_by_size(_build_allocation_request, [*ASKS, huge], bytes_max=200)
+        split_by_size("f()", _build_allocation_request, [*ASKS, huge], bytes_max=200)
 
 
 def test_after_a_break_the_session_is_resumed_and_nothing_is_lost_or_doubled() -> None:

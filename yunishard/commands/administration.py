@@ -25,7 +25,8 @@ from common.config.parse import Mapping, Scalar, compose, is_null
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.query_messages import STEPS_MAX
-from yunishard.cli import UNUSABLE, CommandFailed, describe, parse_whole
+from common.rest_records import ChangedView, KilledView, MovedView, StepsView, VersionView
+from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
 from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration, show, write
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
 
@@ -38,7 +39,6 @@ SIDE: Final = f"{CURRENT}|N|FILE"
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard config`."""
-    describe(parser, run_config.__doc__)
     version = parse_whole(1, 999_999_999, "the number of a version")
     for name, own in add_actions(parser, {name: about for name, (_, about) in _CONFIG_ACTIONS.items()}).items():
         own.add_argument("--rm", metavar="ID", default="", help="the resource manager (default: the only one)")
@@ -104,7 +104,7 @@ def run_config(args: argparse.Namespace) -> int:
         if args.json:
             print_json({"problems": failed.problems})
         else:
-            _print_problems(args, failed.problems)
+            _print_problems(args, msgspec.convert(failed.problems, list[Problem], strict=False))
         return failed.status
 
 
@@ -128,12 +128,7 @@ def _print_configuration(args: argparse.Namespace, rm: str, answer: Answer) -> i
 
 def _get_default(args: argparse.Namespace, rest: Rest) -> int:
     """Print the configuration that the first resource manager gets if it sends none."""
-    try:
-        answer = rest.get("config", "default")
-    except RequestFailed as failed:
-        if failed.code == NOT_FOUND:  # a system of an earlier release has no such route
-            raise CommandFailed(NO_RM) from None
-        raise
+    answer = rest.get("config", "default")
     if not args.json:
         sys.stderr.write(
             "yunishard config get: no resource manager is registered now (name an earlier one with --rm ID);"
@@ -184,26 +179,24 @@ def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestF
 def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) -> int:
     if args.json:
         return answer.print()
-    change = answer.as_object()
-    _print_problems(args, change.get("warnings"), "warning: ")
-    checksum, version = change.get("checksum"), change.get("version")
-    outcome = f"already in force: version {version} of {rm}" if checksum == before else f"{rm} runs version {version}"
-    write(f"{outcome}, partitions: {', '.join(_list_texts(change.get('partitions')))}")
-    if change.get("file"):
-        followers = _list_texts(change.get("followers"))
-        more = f"; {', '.join(followers)} {'follows' if len(followers) == 1 else 'follow'} it" if followers else ""
+    change = answer.decode(ChangedView)
+    _print_problems(args, change.warnings, "warning: ")
+    is_same = change.checksum == before
+    outcome = (
+        f"already in force: version {change.version} of {rm}" if is_same else f"{rm} runs version {change.version}"
+    )
+    write(f"{outcome}, partitions: {', '.join(change.partitions)}")
+    if change.file:
+        verb = "follows" if len(change.followers) == 1 else "follow"
+        more = f"; {', '.join(change.followers)} {verb} it" if change.followers else ""
         write(f"written back to the watched file{more}")
-    write(f"checksum {checksum}")
+    write(f"checksum {change.checksum}")
     return 0
 
 
-def _list_texts(found: object) -> list[str]:
-    return [str(one) for one in found] if isinstance(found, list) else []
-
-
-def _print_problems(args: argparse.Namespace, problems: object, label: str = "") -> None:
+def _print_problems(args: argparse.Namespace, problems: list[Problem], label: str = "") -> None:
     """Print problems from an answer to standard error, as `yunishard validate` does."""
-    for problem in msgspec.convert(problems or [], list[Problem], strict=False):
+    for problem in problems:
         sys.stderr.write(format_problem(getattr(args, "file", "configuration"), problem, label) + "\n")
 
 
@@ -213,23 +206,21 @@ def _show_history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
         return answer.print()
     rows = [
         (
-            f"{entry.get('version')}{' *' if entry.get('current') else ''}",
-            _format_time(entry.get("at")),
-            str(entry.get("author", "")) or "-",
-            str(entry.get("origin", "")),
-            str(entry.get("checksum", ""))[:12],
+            f"{one.version} *" if one.current else str(one.version),
+            _format_time(one.at),
+            one.author or "-",
+            one.origin,
+            one.checksum[:12],
         )
-        for entry in answer.as_list()
+        for one in answer.decode(list[VersionView])
     ]
     show(("version", "when", "author", "origin", "checksum"), rows)
     return 0
 
 
-def _format_time(at: object) -> str:
+def _format_time(at: int) -> str:
     """Format Unix nanoseconds in the local time zone."""
-    if not isinstance(at, int) or at <= 0:
-        return "-"
-    return datetime.fromtimestamp(at / 1e9, UTC).astimezone().isoformat(" ", "seconds")
+    return datetime.fromtimestamp(at / 1e9, UTC).astimezone().isoformat(" ", "seconds") if at else "-"
 
 
 def _show_diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
@@ -259,10 +250,10 @@ def _get_side(rest: Rest, rm: str, name: str) -> tuple[str, str]:
 
 def _find_version_before(rest: Rest, rm: str, name: str) -> str:
     """Return the version before the named one; the current one for a file."""
-    versions = _request_config(rest, rm, "history").as_list()
-    for entry, before in pairwise(versions):
-        if (name == CURRENT and entry.get("current")) or str(entry.get("version")) == name:
-            return str(before.get("version"))
+    versions = _request_config(rest, rm, "history").decode(list[VersionView])
+    for one, before in pairwise(versions):
+        if (name == CURRENT and one.current) or str(one.version) == name:
+            return str(before.version)
     if name == CURRENT or name.isdecimal():
         raise CommandFailed(f"there is no version before {name} of {rm}: give both sides, or a file")
     return CURRENT
@@ -342,7 +333,6 @@ LIST_ROUTES: Final = {"queue": "queues", "application": "applications/active"}
 
 def add_app_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard app`."""
-    describe(parser, run_app.__doc__)
     actions = {
         "kill": "fail the application and release everything it has",
         "move": "move the application to another queue; it continues to run",
@@ -375,8 +365,8 @@ def run_app(args: argparse.Namespace) -> int:
     answer = _change_application(rest, partition, ("application", args.application, args.action), query)
     if args.json:
         return answer.print()
-    found = answer.as_object()
-    outcome = f"is in {found.get('queue')}" if args.action == "move" else f"is {found.get('state')}"
+    is_move = args.action == "move"
+    outcome = f"is in {answer.decode(MovedView).queue}" if is_move else f"is {answer.decode(KilledView).state}"
     write(f"{args.application} in partition {partition} {outcome}")
     return 0
 
@@ -419,12 +409,9 @@ def _has_application(rest: Rest, partition: str, application: str) -> bool:
 
 # yunishard schedule ---------------------------------------------------------------------------------------------------
 
-DECISION_FIELDS: Final = ("kind", "applicationID", "allocationKey", "nodeID")
-
 
 def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard schedule`."""
-    describe(parser, run_schedule.__doc__)
     parser.add_argument("partition", metavar="PARTITION", help="name of the partition, as the web service shows it")
     about = f"number of decisions, 1 to {STEPS_MAX} (default: 1)"
     parser.add_argument("--steps", metavar="N", type=parse_whole(1, STEPS_MAX), default=1, help=about)
@@ -448,16 +435,12 @@ def run_schedule(args: argparse.Namespace) -> int:
     answer = Rest.from_arguments(args).in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
     if args.json:
         return answer.print()
-    found = answer.as_object().get("decisions", [])
-    decisions = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    if decisions:
-        show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), [_format_decision(one) for one in decisions])
+    rows = [
+        [one.kind, one.application_id, one.allocation_key, one.node_id or "-", ", ".join(one.releases) or "-"]
+        for one in answer.decode(StepsView).decisions
+    ]
+    if rows:
+        show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), rows)
     else:
         write("nothing to decide")
     return 0
-
-
-def _format_decision(decision: dict[str, object]) -> list[str]:
-    released = decision.get("releases")
-    keys = [str(key) for key in released] if isinstance(released, list) else []
-    return [*(str(decision.get(name) or "-") for name in DECISION_FIELDS), ", ".join(keys) or "-"]

@@ -28,7 +28,7 @@ from common import curve_keys
 from common.names import RmIdError, is_person, parse_rm_ids
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
-from yunishard.cli import UNUSABLE, CommandFailed, describe
+from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.commands.console import STDIN, add_actions, config_directory, print_json, show, write
 
 # yunishard keys -------------------------------------------------------------------------------------------------------
@@ -39,7 +39,6 @@ LIST_MODE: Final = 0o644
 
 def add_keys_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard keys`."""
-    describe(parser, run_keys.__doc__)
     for name, own in add_actions(parser, {name: about for name, (_, about) in _KEY_ACTIONS.items()}).items():
         own.add_argument("--dir", metavar="DIR", type=Path, help="directory of the keys (default: ~/.config/yunishard)")
         if name != "new":
@@ -263,7 +262,6 @@ TOKEN_BYTES_MAX: Final = 8 << 10
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard token`."""
-    describe(parser, run_token.__doc__)
     parser.add_argument("user", metavar="USER", nargs="?", help="the user of the token")
     parser.add_argument("--groups", metavar="NAMES", default="", help="groups of the user, with commas between")
     about = f"such as 30m, 12h or 90d, the maximum (default: {LIFETIME})"

@@ -87,6 +87,13 @@ class RequestFailed(CommandFailed):
         return RequestFailed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
 
 
+class _Cluster(msgspec.Struct, rename="camel"):
+    """The part in use of an entry of `clusters`, one for each partition."""
+
+    partition: str
+    rm_build_information: list[dict[str, str]] = []
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a request."""
@@ -112,14 +119,6 @@ class Answer:
         except msgspec.MsgspecError:
             text = "the answer is not the expected JSON: is this the web service of yunishard?"
             raise RequestFailed(text, status=UNUSABLE) from None
-
-    def as_object(self) -> dict[str, object]:
-        """Decode the body, a JSON object."""
-        return self.decode(dict[str, object])
-
-    def as_list(self) -> list[dict[str, object]]:
-        """Decode the body, a list of JSON objects."""
-        return self.decode(list[dict[str, object]])
 
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
@@ -165,13 +164,12 @@ class Rest:
 
     def rm_ids(self) -> list[str]:
         """Return the ids of the registered resource managers."""
-        found = [cluster.get("rmBuildInformation") for cluster in self.get("clusters").as_list()]
-        builds = [build for one in found if isinstance(one, list) for build in one]
-        return sorted({str(build.get("rmId", "")) for build in builds if isinstance(build, dict)} - {""})
+        clusters = self.get("clusters").decode(list[_Cluster])
+        return sorted({build["rmId"] for one in clusters for build in one.rm_build_information if "rmId" in build})
 
     def partitions(self) -> list[str]:
         """Return the names of the partitions, as paths use them."""
-        return [str(one["partition"]) for one in self.get("clusters").as_list() if "partition" in one]
+        return [one.partition for one in self.get("clusters").decode(list[_Cluster])]
 
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
         """Change something in a partition; for an unknown partition the failure lists the known ones."""

@@ -1,21 +1,8 @@
-"""Show every setting with its effective value and its source: an option, the
-environment, a line of the settings file, or the default. Without a URL, show
-what `yunishard up` would use here and now, with these options.
+"""`yunishard settings`: show every setting with its effective value and its source.
 
-examples:
-  yunishard settings
-  yunishard settings --settings /etc/yunishard.yaml
-  yunishard settings --rest http://127.0.0.1:9080   of the running system,
-                                                    and of its RMs
-
-exit codes:
-  0  done
-  1  the system refused the request
-  2  wrong usage, an invalid setting, or the system does not answer
+Only a running system has the settings that resource managers send. The docstring of `run_settings` is the help text.
+Not here: which settings there are (`deploy/`, `common/extra_config.py`).
 """
-
-# The docstring is the help text. Only a running system has the settings that resource managers send.
-# Not here: which settings there are (`deploy/`, `common/extra_config.py`).
 
 import argparse
 import os
@@ -26,7 +13,7 @@ from common.extra_config import effective
 from common.settings import DEFAULT, SettingsError, add_options, given_options
 from deploy.settings import resolve_settings
 from deploy.up import add_file_option
-from yunishard.cli import UNUSABLE, CommandFailed, describe
+from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.commands.console import print_json, show
 from yunishard.commands.rest import Rest, add_token_file
 
@@ -36,7 +23,6 @@ RM_PREFIX: Final = "rm/"
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard settings`."""
-    describe(parser, __doc__)
     parser.add_argument("--ca", metavar="FILE", help="with a URL: CA certificates that sign the server's certificate")
     add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of name, value and source")
@@ -46,7 +32,21 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_settings(args: argparse.Namespace) -> int:
-    """Print the settings; return the exit status."""
+    """Show every setting with its effective value and its source: an option, the
+    environment, a line of the settings file, or the default. Without a URL, show
+    what `yunishard up` would use here and now, with these options.
+
+    examples:
+      yunishard settings
+      yunishard settings --settings /etc/yunishard.yaml
+      yunishard settings --rest http://127.0.0.1:9080   of the running system,
+                                                        and of its RMs
+
+    exit codes:
+      0  done
+      1  the system refused the request
+      2  wrong usage, an invalid setting, or the system does not answer
+    """
     options = given_options(args)
     url = options.get("rest", "")
     try:
@@ -66,11 +66,11 @@ def run_settings(args: argparse.Namespace) -> int:
 
 def _fetch_settings(rest: Rest) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and source of the settings of a running system, then the effective settings of each RM."""
-    entries = rest.get("settings").as_list()
+    entries = rest.get("settings").decode(list[dict[str, str]])
     sent: dict[str, dict[str, str]] = {f"RM {rm}": {} for rm in rest.rm_ids()}
     ineffective: dict[str, dict[str, tuple[str, str, str]]] = {rm: {} for rm in sent}
     for entry in entries:
-        name, value, source = (str(entry.get(part, "")) for part in ("name", "value", "source"))
+        name, value, source = entry["name"], entry["value"], entry["source"]
         if not name.startswith(RM_PREFIX):
             yield name, value, source
             continue

@@ -1,26 +1,11 @@
-"""Check queue configurations as the core would, and list every problem as
-`FILE:LINE: PATH: MESSAGE (HINT)`. Needs no running system.
+"""`yunishard validate`: check queue configurations as the core would, without a running system.
 
-problems of kind `load`, `rules` and `partition-name` keep a partition from
-being built, although the text is valid; a running system refuses the text and
-keeps its configuration. Warnings of kind `doubt` are for valid settings that
-are probably unintended, such as a property whose value has no effect.
+Problems are invalid text, partitions that cannot be built from valid text, and placement rules that cannot be built.
+Valid settings that are probably unintended are warnings. A queue with another parent in another partition is a warning,
+too, unless an option makes it an error.
 
-examples:
-  yunishard validate queues.yaml
-  yunishard config get | yunishard validate -
-  yunishard validate --json --same-hierarchy enforce conf/*.yaml
-
-exit codes:
-  0  all are valid; there may be warnings
-  1  there are problems
-  2  wrong usage, or a file cannot be read
+The docstring of `run_validate` is the help text. Not here: the rules themselves (`common/config/`).
 """
-
-# The docstring is the help text. Problems are invalid text, partitions that cannot be built from valid text, and
-# placement rules that cannot be built. Valid settings that are probably unintended are warnings. A queue with another
-# parent in another partition is a warning, too, unless an option makes it an error.
-# Not here: the rules themselves (`common/config/`).
 
 import argparse
 import sys
@@ -35,7 +20,7 @@ from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, find_name_problems, validate
 from common.config.warnings import find_warnings
 from common.text_formats import format_count
-from yunishard.cli import NOT_DONE, UNUSABLE, describe
+from yunishard.cli import NOT_DONE, UNUSABLE
 from yunishard.commands.console import (
     STDIN,
     UnreadableFile,
@@ -57,7 +42,6 @@ _PREFIXES: Final = {"load": "cannot be loaded: ", "rules": "placement rules cann
 
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard validate`."""
-    describe(parser, __doc__)
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {STDIN} for standard input")
     parser.add_argument(
         "--same-hierarchy",
@@ -88,7 +72,24 @@ class Verdict:
 
 
 def run_validate(args: argparse.Namespace) -> int:
-    """Validate all files; return the exit status."""
+    """Check queue configurations as the core would, and list every problem as
+    `FILE:LINE: PATH: MESSAGE (HINT)`. Needs no running system.
+
+    problems of kind `load`, `rules` and `partition-name` keep a partition from
+    being built, although the text is valid; a running system refuses the text and
+    keeps its configuration. Warnings of kind `doubt` are for valid settings that
+    are probably unintended, such as a property whose value has no effect.
+
+    examples:
+      yunishard validate queues.yaml
+      yunishard config get | yunishard validate -
+      yunishard validate --json --same-hierarchy enforce conf/*.yaml
+
+    exit codes:
+      0  all are valid; there may be warnings
+      1  there are problems
+      2  wrong usage, or a file cannot be read
+    """
     verdicts = [validate_file(file, args.same_hierarchy) for file in args.files]
     if args.json:
         document = {

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, describe, format_missing, parse_whole
+from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, format_missing, parse_whole
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import workload
@@ -30,7 +30,6 @@ ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard replay`."""
-    describe(parser, run_replay.__doc__)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="the log")
     about = "log seconds per real second (default: about a minute for all, longer for many asks)"

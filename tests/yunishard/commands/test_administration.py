@@ -17,12 +17,15 @@ def fake() -> Iterator[FakeWeb]:
         yield fake
 
 
+KILLED = {"applicationID": "app-1", "partition": "default", "state": "Failing"}
+
+
 def app(fake: FakeWeb, *words: str) -> int:
     return main(["app", words[0], "--rest", fake.url, *words[1:]])
 
 
 def test_kill_says_what_became_of_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.says("POST partition/default/application/app-1/kill", {"applicationID": "app-1", "state": "Failing"})
+    fake.says("POST partition/default/application/app-1/kill", KILLED)
     assert app(fake, "kill", "app-1") == 0
     assert capsys.readouterr().out == "app-1 in partition default is Failing\n"
 
@@ -37,14 +40,14 @@ def test_move_names_the_queue(fake: FakeWeb, capsys: pytest.CaptureFixture[str])
 
 
 def test_names_are_written_into_the_path_so_that_they_stay_names(fake: FakeWeb) -> None:
-    fake.says("POST partition/default/application/a%2F..%2Fb%3Fc/kill", {"state": "Failing"})
+    fake.says("POST partition/default/application/a%2F..%2Fb%3Fc/kill", KILLED)
     assert app(fake, "kill", "a/../b?c") == 0
 
 
 def test_the_partition_that_has_it_is_found(fake: FakeWeb) -> None:
     fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
     fake.says("GET partition/gpu/application/app-1", {})
-    fake.says("POST partition/gpu/application/app-1/kill", {"state": "Failing"})
+    fake.says("POST partition/gpu/application/app-1/kill", KILLED)
     assert app(fake, "kill", "app-1") == 0
 
 
@@ -97,7 +100,13 @@ def test_a_refusal_is_told_in_the_systems_words(fake: FakeWeb, capsys: pytest.Ca
 
 
 ALLOCATED = {"kind": "allocate", "applicationID": "app-1", "allocationKey": "a1", "nodeID": "n1"}
-PREEMPTED = {"kind": "preempt", "applicationID": "app-2", "releases": ["b1", "b2"]}
+PREEMPTED = {
+    "kind": "preempt",
+    "applicationID": "app-2",
+    "allocationKey": "a2",
+    "nodeID": "",
+    "releases": ["b1", "b2"],
+}
 
 
 def schedule(fake: FakeWeb, *words: str) -> int:
@@ -105,17 +114,20 @@ def schedule(fake: FakeWeb, *words: str) -> int:
 
 
 def test_each_decision_is_a_line(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.says("POST partition/gpu/schedule?steps=5", {"made": 2, "decisions": [ALLOCATED, PREEMPTED], "idle": True})
+    fake.says(
+        "POST partition/gpu/schedule?steps=5",
+        {"partition": "gpu", "made": 2, "decisions": [ALLOCATED, PREEMPTED], "idle": True},
+    )
     assert schedule(fake, "gpu", "--steps", "5") == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"],
         ["allocate", "app-1", "a1", "n1", "-"],
-        ["preempt", "app-2", "-", "-", "b1,", "b2"],
+        ["preempt", "app-2", "a2", "-", "b1,", "b2"],
     ]
 
 
 def test_one_step_is_what_nothing_else_was_said_of(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = {"made": 0, "decisions": [], "idle": True}
+    answer = {"partition": "default", "made": 0, "decisions": [], "idle": True}
     fake.says("POST partition/default/schedule?steps=1", answer)
     assert schedule(fake, "default") == 0
     assert capsys.readouterr().out == "nothing to decide\n"
@@ -186,7 +198,11 @@ INVALID = "default (RM rm-1 sent 'soon', which is not valid)"
 def test_a_running_system_is_asked_and_bad_values_are_seen_through(capsys: pytest.CaptureFixture[str]) -> None:
     with web() as fake:
         fake.says(
-            "GET clusters", [{"rmBuildInformation": [{"rmId": "rm-1"}]}, {"rmBuildInformation": [{"rmId": "rm-2"}]}]
+            "GET clusters",
+            [
+                {"partition": "a", "rmBuildInformation": [{"rmId": "rm-1"}]},
+                {"partition": "b", "rmBuildInformation": [{"rmId": "rm-2"}]},
+            ],
         )
         fake.says(
             "GET settings",

@@ -107,9 +107,8 @@ def test_put_prints_the_warnings_that_validate_prints(
 
 
 def test_without_a_resource_manager_there_is_nothing_to_show(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
-    """By a system of an earlier release, which does not say what the first one will get."""
     fake.says("GET clusters", [])
-    assert config(fake, "get") == 1
+    assert config(fake, "history") == 1
     told = capsys.readouterr().err
     assert "no resource manager is registered now" in told
     assert "--rm ID" in told

@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_json_is_told() -> None:
         fake.says("GET settings", "<html>")
         answer = Rest(fake.url).get("settings")
     with pytest.raises(RequestFailed, match="is this the web service"):
-        answer.as_object()
+        answer.decode(dict[str, object])
 
 
 def test_a_plain_refusal_is_told_as_it_is() -> None:
@@ -91,7 +91,7 @@ def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with web() as fake:
         fake.says("GET settings", [])
-        assert Rest(fake.url + "/").get("settings").as_list() == []
+        assert Rest(fake.url + "/").get("settings").decode(list[object]) == []
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
