@@ -181,10 +181,8 @@ def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: 
         return answer.print()
     change = answer.decode(ChangedView)
     _print_problems(args, change.warnings, "warning: ")
-    is_same = change.checksum == before
-    outcome = (
-        f"already in force: version {change.version} of {rm}" if is_same else f"{rm} runs version {change.version}"
-    )
+    is_new = change.checksum != before
+    outcome = f"{rm} runs version {change.version}" if is_new else f"already in force: version {change.version} of {rm}"
     write(f"{outcome}, partitions: {', '.join(change.partitions)}")
     if change.file:
         verb = "follows" if len(change.followers) == 1 else "follow"

@@ -9,11 +9,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from common.config.parse import TEXT_BYTES_MAX
 from common.config.problems import UNKNOWN_LINE, Problem
 from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 STDIN: Final = "-"
 """In place of a file name: standard input."""
@@ -37,7 +40,9 @@ def config_directory() -> Path:
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: drawn with rich on a terminal, otherwise in plain columns for `cut` and `grep`."""
     if sys.stdout.isatty():
-        _draw(headings, rows)
+        from rich.console import Console  # imported here, as it takes longer than everything else in a command
+
+        Console().print(build_table(headings, rows))
         return
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for row in (headings, *rows):
@@ -45,18 +50,18 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         write("  ".join(cells).rstrip())
 
 
-def _draw(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.box import SIMPLE_HEAD  # imported here, as it takes longer than everything else in a command
-    from rich.console import Console
+def build_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> "Table":
+    """Build a table for a terminal."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))  # as Text, because values from users may contain rich markup
-    Console().print(table)
+    return table
 
 
 def write(line: str) -> None:

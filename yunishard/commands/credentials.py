@@ -30,6 +30,7 @@ from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.commands.console import STDIN, add_actions, config_directory, print_json, show, write
+from yunishard.commands.rest import TOKEN_BYTES_MAX
 
 # yunishard keys -------------------------------------------------------------------------------------------------------
 
@@ -255,9 +256,6 @@ JWKS_FILE: Final = "tokens.jwks"
 LIFETIME: Final = "12h"
 LIFETIME_MAX_S: Final = 90 * 86400
 """Bounds the use of a stolen token, as a single token cannot be revoked."""
-
-TOKEN_BYTES_MAX: Final = 8 << 10
-"""The web service refuses larger tokens."""
 
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:

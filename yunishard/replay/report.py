@@ -17,6 +17,7 @@ from math import ceil, inf
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from yunishard.commands.console import build_table
 from yunishard.replay.machine import Replay, Run, State
 
 if TYPE_CHECKING:
@@ -222,44 +223,23 @@ class Progress:
         """Format it as a line."""
         jobs = self.jobs
         failed = f", {jobs['failed']:,} failed" if jobs["failed"] else ""
+        left_log_s = max(0.0, self.replay.plan.span_s - self.log_s)
+        left_s = round(left_log_s * self.elapsed_s / self.log_s) if self.log_s else 0
+        remaining = f", at least {left_s} s to go" if left_s else ""
         return (
             f"{self.elapsed_s:5.1f} s  {self.replay.phase}: {jobs.total() - jobs['planned']:,} of {jobs.total():,}"
             f" jobs submitted, {jobs['running']:,} running, {jobs['done']:,} done{failed}; "
-            f"{self.allocations_per_s:,.0f} allocations/s{self._format_remaining()}"
+            f"{self.allocations_per_s:,.0f} allocations/s{remaining}"
         )
 
     def build_table(self) -> "Table":
         """Format it as a table of partitions."""
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
-        table = Table(
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-            title=f"{self.replay.phase}, {self.elapsed_s:.0f} s{self._format_remaining()}",
-            caption=f"{self.allocations_per_s:,.0f} allocations/s",
-            show_footer=True,
-        )
-        table.add_column("partition", footer="all", no_wrap=True)
-        for name, count in _count_columns(self.jobs).items():
-            table.add_column(name, footer=f"{count:,}", justify="right", min_width=7)
-        for name, tally in self.replay.tallies.items():
-            table.add_row(name, *(f"{count:,}" for count in _count_columns(tally.jobs).values()))
-        return table
-
-    def _format_remaining(self) -> str:
-        left_log_s = max(0.0, self.replay.plan.span_s - self.log_s)
-        left_s = round(left_log_s * self.elapsed_s / self.log_s) if self.log_s else 0
-        return f", at least {left_s} s to go" if left_s else ""
-
-
-def _count_columns(jobs: Counter[State]) -> dict[str, int]:
-    states: tuple[State, ...] = ("waiting", "running", "done", "failed")
-    return {
-        "jobs": jobs.total(),
-        "submitted": jobs.total() - jobs["planned"],
-        **{state: jobs[state] for state in states},
-    }
+        states: tuple[State, ...] = ("waiting", "running", "done", "failed")
+        rows = []
+        for name, jobs in {**{name: one.jobs for name, one in self.replay.tallies.items()}, "all": self.jobs}.items():
+            counts = (jobs.total(), jobs.total() - jobs["planned"], *(jobs[state] for state in states))
+            rows.append((name, *(f"{count:>7,}" for count in counts)))
+        return build_table(("partition", "jobs", "submitted", *states), rows, title=str(self))
 
 
 @contextmanager

@@ -117,16 +117,12 @@ COMMAND: Final = (
 """The bound on partitions keeps the number of file descriptors below 1,024, which is a usual hard limit."""
 
 
-class LocalSystemError(Exception):
-    """The system did not start; its standard error has the reason."""
-
-
 @asynccontextmanager
 async def local_system(command: tuple[str, ...] = COMMAND) -> AsyncIterator[str]:
     """Start a system, give the address of its native port, stop it.
 
     Raises:
-        LocalSystemError: it ended, or was not ready within `START_S_MAX`.
+        CommandFailed: it ended, or was not ready within `START_S_MAX`; its standard error has the reason.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -167,8 +163,8 @@ async def _read_address(output: asyncio.StreamReader) -> str:
                     case ["ready", *_] if address:
                         return address
     except TimeoutError:
-        raise LocalSystemError(f"the local system was not ready within {START_S_MAX:g} s") from None
-    raise LocalSystemError("the local system ended before it was ready")
+        raise CommandFailed(f"the local system was not ready within {START_S_MAX:g} s", status=UNUSABLE) from None
+    raise CommandFailed("the local system ended before it was ready", status=UNUSABLE)
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -225,7 +221,7 @@ class ReplayDriver:
                     raise
                 text = "interrupted before anything was submitted"
                 raise CommandFailed(text, status=128 + self._signal) from None
-            except (LocalSystemError, RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
+            except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
                 raise CommandFailed(str(error), status=UNUSABLE) from None
 
     async def _replay_with(self, rm: ResourceManager) -> int:

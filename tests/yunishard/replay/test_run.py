@@ -33,7 +33,7 @@ from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.cli import UNUSABLE, CommandFailed
 from yunishard.replay import run
 from yunishard.replay.machine import Batch
-from yunishard.replay.run import LocalSystemError, ReplayDriver, local_system, run_replay
+from yunishard.replay.run import ReplayDriver, local_system, run_replay
 from yunishard.replay.workload import plan
 
 READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
@@ -106,9 +106,9 @@ def test_one_that_ends_or_hangs_at_the_start_is_an_error(monkeypatch: pytest.Mon
         async with local_system(system(script)):
             pytest.fail("was ready")
 
-    with pytest.raises(LocalSystemError, match="ended before it was ready"):
+    with pytest.raises(CommandFailed, match="ended before it was ready"):
         asyncio.run(start("echo ready; exit 2"))
-    with pytest.raises(LocalSystemError, match="not ready within"):
+    with pytest.raises(CommandFailed, match="not ready within"):
         asyncio.run(start("exec sleep 60"))
 
 
