@@ -27,19 +27,8 @@ from common import rm_messages
 from common.messages import Command
 from common.names import normalise_partition_name
 from common.wire import BODY_BYTES_MAX
+from yunishard import exceptions
 from yunishard.connection import SessionDriver, StateDump
-from yunishard.exceptions import (
-    AnswerTimeout,
-    Closed,
-    ConnectFailed,
-    KeyFileError,
-    OutcomeUnknown,
-    RegistrationRefused,
-    ResyncFailed,
-    SessionLost,
-    UpdateTooLarge,
-    UsageError,
-)
 from yunishard.items import Callbacks, Predicate, Result, Results, check_arguments, check_command
 from yunishard.port_probe import probe
 from yunishard.session import ClientSession, Sync
@@ -72,7 +61,9 @@ def split_by_size(
     if len(body) <= bytes_max and count <= items_max:
         return [(command, body)]
     if count <= 1:
-        raise UpdateTooLarge(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
+        raise exceptions.UpdateTooLarge(
+            f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message"
+        )
     half = count // 2
     cut = max(0, half - len(first))
     parts = ((first[:half], second[:cut]), (first[half:], second[cut:]))
@@ -245,7 +236,7 @@ class ResourceManager:
             async with asyncio.timeout(timeout_s):
                 await self._driver.wait_until(lambda: change.outcome is not None)
         except TimeoutError:
-            raise OutcomeUnknown(
+            raise exceptions.OutcomeUnknown(
                 f"{self.address} did not answer within {timeout_s:g} s whether {self.rm_id} has this configuration now:"
                 " check it (`yunishard config get`), or send it again"
             ) from None
@@ -277,7 +268,7 @@ class ResourceManager:
         self._session.end_sync(sync)
         self._driver.flush()
         await self._driver.wait_until(lambda: sync.outcome is not None)
-        if isinstance(sync.outcome, ResyncFailed):
+        if isinstance(sync.outcome, exceptions.ResyncFailed):
             raise sync.outcome
 
     # Results --------------------------------------------------------------------------------------------------------
@@ -314,9 +305,9 @@ class ResourceManager:
         self._driver.flush()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._driver.wait_until(lambda: self._session.has_left)
+                await self._driver.wait_until(lambda: isinstance(self._session.end_reason, exceptions.Closed))
         except TimeoutError:
-            raise AnswerTimeout(
+            raise exceptions.AnswerTimeout(
                 f"{self.address} did not confirm within {timeout_s:g} s that it removed {self.rm_id}"
             ) from None
         finally:
@@ -329,7 +320,7 @@ class ResourceManager:
         if self._session.end_reason is None:
             self._session.acknowledge()
             self._driver.flush()
-        self._driver.end(Closed(f"{self.rm_id}: this resource manager was closed by its program"))
+        self._driver.end(exceptions.Closed(f"{self.rm_id}: this resource manager was closed by its program"))
         await self._driver.close()
 
     async def __aenter__(self) -> Self:
@@ -340,7 +331,7 @@ class ResourceManager:
         if error is None and self._session.end_reason is None:
             try:
                 await self.leave()
-            except (TimeoutError, SessionLost) as trouble:
+            except (TimeoutError, exceptions.SessionLost) as trouble:
                 _log.warning("%s", trouble)
         await self.close()
 
@@ -376,20 +367,22 @@ class ResourceManager:
         self._finding = f" ({finding.text})"
         text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
         if finding.is_foreign:
-            self._driver.end(ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)"))
+            self._driver.end(
+                exceptions.ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)")
+            )
         else:
             _log.warning("%s: %s; trying again", self.rm_id, text)
 
     def _explain_timeout(self, timeout_s: float) -> Exception:
         """Build the exception for a registration without an answer in time."""
         if self._session.pause_reason:
-            return RegistrationRefused(f"{self._session.pause_reason} (tried for {timeout_s:g} s)")
+            return exceptions.RegistrationRefused(f"{self._session.pause_reason} (tried for {timeout_s:g} s)")
         if self._session.protocol.state == "new":
-            return ConnectFailed(
+            return exceptions.ConnectFailed(
                 f"nothing answers at {self.address} within {timeout_s:g} s{self._finding}: is the core running there "
                 "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
             )
-        return AnswerTimeout(
+        return exceptions.AnswerTimeout(
             f"{self.address} received the registration of {self.rm_id} and did not answer within {timeout_s:g} s: check"
             " the core's log, then try again; hundreds of partitions take minutes, so give them a longer timeout_s"
         )
@@ -404,11 +397,11 @@ class ResourceManager:
     async def _take(self) -> Result:
         """Wait for the next result."""
         if self._is_consumed:
-            raise UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
+            raise exceptions.UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
         self._is_consumed = True
         try:
             while True:
-                if isinstance(self._session.end_reason, Closed):
+                if isinstance(self._session.end_reason, exceptions.Closed):
                     raise StopAsyncIteration
                 self._driver.check()
                 if (result := self._driver.next_result()) is not None:
@@ -439,7 +432,7 @@ def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
     try:
         return key_files.ClientKeys.beside(Path(file)) if file else None
     except key_files.KeyFileError as error:
-        raise KeyFileError(*error.args) from None
+        raise exceptions.KeyFileError(*error.args) from None
 
 
 def _build_application_request(

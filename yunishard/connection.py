@@ -161,7 +161,7 @@ class SessionDriver:
         """Whether messages are read."""
         if self._session.end_reason is not None:
             return False
-        return self._session.backlog < READ_AHEAD_MESSAGES or self._waiting > 0
+        return len(self._session.buffer) < READ_AHEAD_MESSAGES or self._waiting > 0
 
     def end(self, reason: Exception) -> None:
         """End the session, and wake all waiting tasks."""
@@ -311,7 +311,7 @@ class SessionDriver:
             if state == "resuming":
                 _log.warning("%s: resuming the session with %s", session.protocol.rm_id, self.address)
             liveness.start_attempt(now)
-        elif state == "open" and not (session.protocol.resuming or liveness.is_open):
+        elif session.registered is not None and state == "open" and not (session.protocol.resuming or liveness.is_open):
             registered = session.registered
             liveness.open(registered.heartbeat_milli_seconds, registered.silence_milli_seconds, now)
         self._schedule_timer()

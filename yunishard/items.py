@@ -304,24 +304,17 @@ there; None or "" if it may. The thread of the connection calls it for many pair
 
 def answer_predicates(asked: rm_messages.PredicatesAsked, predicate: Predicate) -> rm_messages.PredicatesAnswered:
     """Return the verdicts on all pairs in a question."""
-    return rm_messages.PredicatesAnswered(
-        question=asked.question, verdicts=[_call_predicate(one, predicate) for one in asked.asked]
-    )
-
-
-def _call_predicate(asked: rm_messages.PredicatesArgs, predicate: Predicate) -> rm_messages.Verdict:
-    try:
-        refusal = predicate(asked.allocation_key, asked.node_id, asked.allocate) or ""
-        if not isinstance(refusal, str):
-            raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
-    except Exception as error:  # a fault of the program must not end the connection
-        refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
-    return rm_messages.Verdict(
-        allocation_key=asked.allocation_key,
-        node_id=asked.node_id,
-        allocate=asked.allocate,
-        refusal=refusal.encode(errors="replace").decode(),
-    )
+    verdicts = []
+    for one in asked.asked:
+        try:
+            refusal = predicate(one.allocation_key, one.node_id, one.allocate) or ""
+            if not isinstance(refusal, str):
+                raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
+        except Exception as error:  # a fault of the program must not end the connection
+            refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
+        refusal = refusal.encode(errors="replace").decode()
+        verdicts.append(rm_messages.Verdict(**structs.asdict(one), refusal=refusal))
+    return rm_messages.PredicatesAnswered(question=asked.question, verdicts=verdicts)
 
 
 class NodeAction(IntEnum):

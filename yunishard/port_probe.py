@@ -51,17 +51,14 @@ def describe_peer(start: bytes) -> str:
 
 
 async def probe(address: str) -> Finding | None:
-    """Find out what listens at an address such as tcp://127.0.0.1:9090; None if the address cannot be probed."""
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return None
-    if parts.scheme != "tcp" or not host or not port:
+    """Find out what listens at a valid address such as tcp://127.0.0.1:9090; None if it is not for TCP."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    if parts.scheme != "tcp":
         return None
     try:
         async with asyncio.timeout(PROBE_MAX_S):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, parts.port)
     except ValueError as error:  # names with empty or long labels, or with a NUL
         return Finding(f"{host!r} is no host name: {error}")
     except socket.gaierror as error:

@@ -15,27 +15,12 @@ from itertools import count
 from typing import Final, Literal
 
 from common import rm_messages
+from common import session as common_session
 from common.config.model import compute_checksum
 from common.messages import Command, Header
 from common.rm_messages import add_counts, count_reported
-from common.session import (
-    ACK_EVERY_MESSAGES,
-    RETRIABLE,
-    WINDOW_MESSAGES,
-    EncodedMessage,
-    Session,
-    SessionState,
-    split_by_partition,
-)
 from common.wire import NEVER, WireError, decode_body, decode_header
-from yunishard.exceptions import (
-    Closed,
-    ConfigurationRefused,
-    OutcomeUnknown,
-    RegistrationRefused,
-    ResyncFailed,
-    SessionLost,
-)
+from yunishard import exceptions
 from yunishard.items import Predicate, Result, Update, answer_predicates, complete_result
 
 
@@ -47,7 +32,7 @@ class Sync:
     """Normalised name."""
     counts: rm_messages.SyncEnd = field(default_factory=rm_messages.SyncEnd)
     """Number of items sent in the report."""
-    outcome: rm_messages.SyncDone | ResyncFailed | None = None
+    outcome: rm_messages.SyncDone | exceptions.ResyncFailed | None = None
     """None until the core has answered."""
     is_complete: bool = False
     """Whether the whole report was sent."""
@@ -70,7 +55,7 @@ class ConfigurationChange:
     """None until there is an answer, or until an answer can no longer arrive."""
 
 
-READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
+READ_AHEAD_MESSAGES: Final = common_session.WINDOW_MESSAGES
 """Size of the buffer, in messages, at which reading stops. While a caller waits, reading continues: the answer may be
 behind buffered messages, and the windows of the core's partitions bound the buffer in any case."""
 
@@ -93,20 +78,17 @@ class ClientSession:
     def __init__(
         self, request: rm_messages.RegisterResourceManager, *, session: str, predicate: Predicate | None = None
     ) -> None:
-        self.protocol: Final = Session(rm_id=request.rm_id, session=session)
+        self.protocol: Final = common_session.Session(rm_id=request.rm_id, session=session)
         self.end_reason: Exception | None = None
         """Why the session has ended; None while it continues."""
-        self.has_left = False
-        """Whether the core has removed this RM on its own request."""
         self.pause_s: float | None = None
         """Pause that the core requested before the next attempt, at least; the driver resets it to None."""
         self.pause_reason = ""
         """Why the core requested it, until the next answer."""
-        self.registered = rm_messages.Registered(partitions=[])
+        self.registered: rm_messages.Registered | None = None
         """The last answer to a registration or resumption; has the intervals of heartbeats."""
         self._request = request
         self._predicate = predicate
-        self._was_registered = False
         self._leave_reason: str | None = None
         """Set once the RM leaves."""
         self._syncs: list[Sync] = []
@@ -120,8 +102,8 @@ class ClientSession:
         """As sent last."""
         self._checksum = ""
         """Of the configuration in force; empty if the core did not send it."""
-        self._outgoing: list[EncodedMessage] = []
-        self._buffer: deque[Result | tuple[Header, bytes]] = deque()
+        self._outgoing: list[common_session.EncodedMessage] = []
+        self.buffer: deque[Result | tuple[Header, bytes]] = deque()
         """Everything that the program has not taken: undecoded messages of the kinds in `_BUFFERED`, and results."""
         self._unacknowledged = 0
         """Results taken since the last acknowledgement."""
@@ -130,7 +112,7 @@ class ClientSession:
         self.state_dump_requests: deque[tuple[str, rm_messages.StateDumpAsked]] = deque()
         """Requests for a state dump with their partitions; the driver removes and answers them."""
 
-    def take_outgoing(self) -> list[EncodedMessage]:
+    def take_outgoing(self) -> list[common_session.EncodedMessage]:
         """Return the messages to send now, in order."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
@@ -139,7 +121,7 @@ class ClientSession:
 
     def send_update(self, command: Command, body: bytes = b"") -> None:
         """Send an update: now, or once the session is resumed. `body` is the encoded command, if the caller has it."""
-        for partition, part in split_by_partition(self.protocol.normalise, command).items():
+        for partition, part in common_session.split_by_partition(self.protocol.normalise, command).items():
             for sync in self._syncs:
                 if sync.partition == partition and not sync.is_complete:
                     sync.counts = add_counts(sync.counts, count_reported(part))
@@ -190,10 +172,10 @@ class ClientSession:
 
     def next_result(self) -> Result | None:
         """Return the next result, or None. The call confirms that the program has handled the results before."""
-        if self._unacknowledged >= ACK_EVERY_MESSAGES:
+        if self._unacknowledged >= common_session.ACK_EVERY_MESSAGES:
             self.acknowledge()
-        while self._buffer:
-            item = self._buffer.popleft()
+        while self.buffer:
+            item = self.buffer.popleft()
             result = item if isinstance(item, Result) else self._decode(*item)
             if result is not None:
                 self._unacknowledged += 1
@@ -212,11 +194,6 @@ class ClientSession:
         else:
             self._outgoing += due
 
-    @property
-    def backlog(self) -> int:
-        """Messages in the buffer."""
-        return len(self._buffer)
-
     def end(self, reason: Exception) -> None:
         """End the session; the first reason holds."""
         self.end_reason = self.end_reason or reason
@@ -228,7 +205,7 @@ class ClientSession:
         self.pause_reason = ""
         if self.end_reason is not None:
             self._outgoing = []
-        elif not self._was_registered:
+        elif self.registered is None:
             self._outgoing = [self.protocol.register(self._request)]
         elif self._leave_reason is not None:
             self._outgoing = [self.protocol.leave(self._leave_reason)]
@@ -250,7 +227,7 @@ class ClientSession:
         try:
             header = decode_header(frames)
             if header.kind in _BUFFERED and header.session == self.protocol.session:
-                self._buffer.append((header, frames[2]))
+                self.buffer.append((header, frames[2]))
                 if header.kind == "SyncDone" and header.life == self.protocol.generation(header.partition):
                     self._complete_sync(header, decode_body(rm_messages.SyncDone, frames[2]))
                 self.protocol.receive_acknowledgement(header)
@@ -268,14 +245,14 @@ class ClientSession:
             case rm_messages.Registered() if header.partition:
                 self._outgoing += self.protocol.retransmissions(header.partition)
             case rm_messages.Registered():
-                self._was_registered, self.pause_reason, self.registered = True, "", message
+                self.pause_reason, self.registered = "", message
                 self._reconcile_changes(message)
                 self._outgoing += self.protocol.retransmissions()
                 self._send_changes()
             case rm_messages.ConfigurationUpdated():
                 self._checksum = message.checksum
                 if not self._settle_change(header.ref, message):
-                    self._buffer.append(Result("", message))
+                    self.buffer.append(Result("", message))
                 removed = [one for one in self._syncs if one.partition not in message.partitions]
                 self._fail_syncs(removed, "this partition is not configured any more")
             case rm_messages.ResumeWanted():
@@ -284,11 +261,12 @@ class ClientSession:
                     self.resume(header.partition)
             case rm_messages.Goodbye() if before != self.protocol.state:
                 self.pause_s, self.pause_reason = message.retry_after_milli_seconds / 1000, message.reason
-                self._buffer.append(Result("", message))
+                self.buffer.append(Result("", message))
             case rm_messages.Left():
-                self.has_left = self._leave_reason is not None
-                left = Closed(f"{self._request.rm_id}: this resource manager has left the core")
-                self.end(left if self.has_left else self._session_lost("the core gave up waiting for this RM"))
+                if self._leave_reason is None:
+                    self.end(self._session_lost("the core gave up waiting for this RM"))
+                else:
+                    self.end(exceptions.Closed(f"{self._request.rm_id}: this resource manager has left the core"))
             case rm_messages.Refused():
                 self._handle_refusal(header, message, before)
             case rm_messages.PredicatesAsked() if self._predicate is not None and self.protocol.state == "open":
@@ -301,42 +279,42 @@ class ClientSession:
                 problem = "state_dump of the resource manager is busy with earlier questions"
                 answer = rm_messages.StateDumpAnswered(question=message.question, problem=problem)
                 self.answer_state_dump(header.partition, answer)
-            case rm_messages.ReleasesIgnored() if self.backlog < READ_AHEAD_MESSAGES:  # not numbered: may be dropped
-                self._buffer.append(complete_result(Result(header.partition, message)))
+            case rm_messages.ReleasesIgnored() if len(self.buffer) < READ_AHEAD_MESSAGES:
+                self.buffer.append(complete_result(Result(header.partition, message)))  # not numbered: may be dropped
             case rm_messages.PartitionRestarted():
                 failed = [one for one in self._syncs if one.partition == header.partition]
                 self._fail_syncs(failed, "the partition lost its state meanwhile, report everything again")
-                self._buffer = deque(item for item in self._buffer if _partition_of(item) != header.partition)
-                self._buffer.append(Result(header.partition, message))
+                self.buffer = deque(item for item in self.buffer if _partition_of(item) != header.partition)
+                self.buffer.append(Result(header.partition, message))
             case _:
                 pass  # an acknowledgement, or a message to an earlier session
 
-    def _handle_refusal(self, header: Header, refused: rm_messages.Refused, before: SessionState) -> None:
+    def _handle_refusal(self, header: Header, refused: rm_messages.Refused, before: str) -> None:
         """Handle the refusal of a registration, resumption or leave, of a configuration, or of an update."""
         code, is_open = refused.code, self.protocol.is_open(header.partition)
         if before == "open" and self.protocol.state == "away":
             self.resume()  # the core refused to resume one partition alone
         elif self.protocol.state == "refused":
-            if code in RETRIABLE:
+            if code in common_session.RETRIABLE:
                 self.pause_s, self.pause_reason = 0.0, refused.reason
             elif before == "registering":
-                self.end(RegistrationRefused(refused.reason))
+                self.end(exceptions.RegistrationRefused(refused.reason))
             else:
                 self.end(self._session_lost(refused.reason))
         elif code in _SESSION_ENDS:
             self.end(self._session_lost(refused.reason))
         elif code == "unknown-session" and self.protocol.state == "open":
             self.resume()  # only the proxy may have been restarted
-        elif self._settle_change(header.ref, ConfigurationRefused(refused)):
+        elif self._settle_change(header.ref, exceptions.ConfigurationRefused(refused)):
             pass
         elif code == "gap" and is_open:  # otherwise it resumes, and the core refuses everything behind the gap
             self.resume(header.partition)
         elif code == "window":
             self._is_window_closed = True
-            if not self._buffer:
+            if not self.buffer:
                 self.resume()  # all results are acknowledged
-        elif is_open and code not in RETRIABLE:
-            self._buffer.append(complete_result(Result(header.partition, refused)))
+        elif is_open and code not in common_session.RETRIABLE:
+            self.buffer.append(complete_result(Result(header.partition, refused)))
 
     def _complete_sync(self, header: Header, done: rm_messages.SyncDone) -> None:
         """Set the outcome of the oldest report that has none, unless the core sends the answer again."""
@@ -354,7 +332,7 @@ class ClientSession:
 
     def _fail_syncs(self, failed: list[Sync], reason: str) -> None:
         for sync in failed:
-            sync.outcome = ResyncFailed(f"{sync.partition}: {reason}")
+            sync.outcome = exceptions.ResyncFailed(f"{sync.partition}: {reason}")
         self._syncs = [one for one in self._syncs if one.outcome is None]
 
     def _send_changes(self) -> None:
@@ -386,20 +364,20 @@ class ClientSession:
             if is_changed and compute_checksum(change.request.config) == registered.checksum:
                 change.outcome, is_ours = update, True
             else:
-                change.outcome = OutcomeUnknown(
+                change.outcome = exceptions.OutcomeUnknown(
                     f"{self._request.rm_id}: the connection was lost before the core answered: check which "
                     "configuration is in force (`yunishard config get`), or send this one again"
                 )
         if is_changed and not is_ours:
-            self._buffer.append(Result("", update))
+            self.buffer.append(Result("", update))
 
     def _drop_undecoded(self, partition: str = "") -> None:
         """Drop buffered messages of one partition or all, as the core sends them again after a resumption."""
-        self._buffer = deque(
-            item for item in self._buffer if isinstance(item, Result) or partition not in ("", _partition_of(item))
+        self.buffer = deque(
+            item for item in self.buffer if isinstance(item, Result) or partition not in ("", _partition_of(item))
         )
 
-    def _send_if_open(self, message: EncodedMessage) -> None:
+    def _send_if_open(self, message: common_session.EncodedMessage) -> None:
         if self.protocol.is_open(message.header.partition):
             self._outgoing.append(message)
 
@@ -420,8 +398,8 @@ class ClientSession:
         elif self.protocol.is_open(partition):
             self.resume(partition)
 
-    def _session_lost(self, reason: str) -> SessionLost:
-        return SessionLost(
+    def _session_lost(self, reason: str) -> exceptions.SessionLost:
+        return exceptions.SessionLost(
             f"{self._request.rm_id}: session with the core lost ({reason}): connect again and report everything"
         )
 

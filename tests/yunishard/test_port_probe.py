@@ -125,9 +125,8 @@ def test_the_final_error_says_what_was_found() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("address", ["ipc:///tmp/x", "tcp://127.0.0.1", "tcp://[::1", "tcp://*:*"])
-def test_what_cannot_be_probed_is_left_alone(address: str) -> None:
-    assert asyncio.run(probe(address)) is None
+def test_an_address_that_is_not_for_tcp_is_not_probed() -> None:
+    assert asyncio.run(probe("ipc:///tmp/x")) is None
 
 
 @pytest.mark.parametrize("host", ["a" * 64, "a..b", "a\0b"])

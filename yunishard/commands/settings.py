@@ -66,23 +66,14 @@ def run_settings(args: argparse.Namespace) -> int:
 
 def _fetch_settings(rest: Rest) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and source of the settings of a running system, then the effective settings of each RM."""
-    entries = rest.get("settings").decode(list[dict[str, str]])
-    sent: dict[str, dict[str, str]] = {f"RM {rm}": {} for rm in rest.rm_ids()}
-    ineffective: dict[str, dict[str, tuple[str, str, str]]] = {rm: {} for rm in sent}
-    for entry in entries:
-        name, value, source = entry["name"], entry["value"], entry["source"]
-        if not name.startswith(RM_PREFIX):
-            yield name, value, source
-            continue
-        key = name.removeprefix(RM_PREFIX)
-        of = next((rm for rm in sent if source.startswith((f"{rm} (", f"{DEFAULT} ({rm} "))), "")
-        if of:
-            ineffective[of][key] = (name, value, source)
-        else:
-            sent.setdefault(source, {})[key] = value
-    for rm, values in sent.items():
-        marked = ineffective.get(rm, {})
-        for one in effective(values):
-            shown = (f"{RM_PREFIX}{one.key}", one.value, rm if one.sent else f"{DEFAULT} ({rm})")
-            yield marked.pop(one.key, shown)
-        yield from marked.values()
+    entries = [(one["name"], one["value"], one["source"]) for one in rest.get("settings").decode(list[dict[str, str]])]
+    yield from (one for one in entries if not one[0].startswith(RM_PREFIX))
+    for rm in (f"RM {rm_id}" for rm_id in rest.rm_ids()):
+        own = [one for one in entries if one[0].startswith(RM_PREFIX)]
+        sent = {name.removeprefix(RM_PREFIX): value for name, value, source in own if source == rm}
+        rows = {}
+        for one in effective(sent):
+            name = f"{RM_PREFIX}{one.key}"
+            rows[name] = (name, one.value, rm if one.sent else f"{DEFAULT} ({rm})")
+        ineffective = (f"{rm} (", f"{DEFAULT} ({rm} ")
+        yield from (rows | {one[0]: one for one in own if one[2].startswith(ineffective)}).values()

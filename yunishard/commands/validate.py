@@ -21,15 +21,7 @@ from common.config.validation import find_build_problems, find_hierarchy_problem
 from common.config.warnings import find_warnings
 from common.text_formats import format_count
 from yunishard.cli import NOT_DONE, UNUSABLE
-from yunishard.commands.console import (
-    STDIN,
-    UnreadableFile,
-    format_file_name,
-    format_problem,
-    print_json,
-    read_configuration,
-    write,
-)
+from yunishard.commands import console
 
 MODES: Final = ("off", "warn", "enforce")
 
@@ -42,7 +34,7 @@ _PREFIXES: Final = {"load": "cannot be loaded: ", "rules": "placement rules cann
 
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard validate`."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {STDIN} for standard input")
+    parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {console.STDIN} for standard input")
     parser.add_argument(
         "--same-hierarchy",
         choices=MODES,
@@ -97,7 +89,7 @@ def run_validate(args: argparse.Namespace) -> int:
             "problems": [_build_entry(verdict.file, one) for verdict in verdicts for one in verdict.problems],
             "warnings": [_build_entry(verdict.file, one) for verdict in verdicts for one in verdict.warnings],
         }
-        print_json(document)
+        console.print_json(document)
     else:
         for verdict in verdicts:
             _print_verdict(verdict)
@@ -106,10 +98,10 @@ def run_validate(args: argparse.Namespace) -> int:
 
 def validate_file(file: str, mode: str) -> Verdict:
     """Read and validate a file."""
-    name = format_file_name(file)
+    name = console.format_file_name(file)
     try:
-        configuration, lines = validate(read_configuration(file))
-    except UnreadableFile as error:
+        configuration, lines = validate(console.read_configuration(file))
+    except console.UnreadableFile as error:
         return Verdict(name, [Problem(message=f"cannot be read: {error.reason}", kind=UNREADABLE)])
     except ConfigError as error:
         return Verdict(name, list(error.problems))
@@ -147,9 +139,9 @@ def _print_verdict(verdict: Verdict) -> None:
         return
     for problem in sorted(verdict.problems, key=_line):
         message = f"{_PREFIXES.get(problem.kind, '')}{problem.message}"
-        write(format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
+        console.write(console.format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
     for problem in sorted(verdict.warnings, key=_line):
-        write(format_problem(verdict.file, problem, "warning: "))
+        console.write(console.format_problem(verdict.file, problem, "warning: "))
     if not verdict.problems:
         counts = f"{format_count(verdict.partitions, 'partition')}, {format_count(verdict.queues, 'queue')}"
-        write(f"{verdict.file}: valid, {counts}")
+        console.write(f"{verdict.file}: valid, {counts}")
