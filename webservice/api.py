@@ -132,6 +132,8 @@ class Api:
         if path == "*" and request.method == "OPTIONS":  # about the server itself
             return Response(b"")
         match find(self._routes, request.method, path):
+            case Match(route=route) if route.redirect:
+                return _make_redirect(request, route.redirect)
             case Match(route=route) as match:
                 began = time.perf_counter()
                 response = await self._call(request, match)

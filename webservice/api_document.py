@@ -202,7 +202,7 @@ def _describe_responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     if any(one.name == "after" for one in route.parameters):
         own["Link"] = "The address of the next page; absent on the last one."
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}
-    status, text = (301, "The new address.") if route.redirects else (200, route.summary)
+    status, text = (301, "The new address.") if route.redirect else (200, route.summary)
     found[status] = {"description": text, "content": schemas.bodies(_list_answers(route)), "headers": headers}
     return {str(status): found[status] for status in sorted(found)}
 

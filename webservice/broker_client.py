@@ -11,10 +11,9 @@ import logging
 import math
 import secrets
 import time
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from common.messages import Header, Message
 from common.names import BROKER, WEBSERVICE
@@ -53,6 +52,12 @@ _T = TypeVar("_T")
 _log = logging.getLogger("core.rest")
 
 
+class _OpenRequest(NamedTuple):
+    request: Outgoing
+    repeatable: bool
+    answered: asyncio.Future[Incoming]
+
+
 class BrokerClient:
     """The connection to the broker. Queries are answered while `run` runs."""
 
@@ -79,10 +84,8 @@ class BrokerClient:
         self._changes = asyncio.Semaphore(CHANGES_MAX)
         self._instance = secrets.token_hex(4)  # so that no answer for a predecessor matches a query of this process
         self._numbers = itertools.count(1)
-        #: All and only messages that were sent and have no answer and no timeout yet.
-        self._open: dict[str, asyncio.Future[Incoming]] = {}
-        #: Those of them that may be sent again.
-        self._repeatable: dict[str, Outgoing] = {}
+        self._open: dict[str, _OpenRequest] = {}
+        """All and only requests that were sent and have no answer and no timeout yet, by `ref`."""
 
     async def run(self) -> None:
         """Send heartbeats and receive answers until cancelled."""
@@ -93,10 +96,13 @@ class BrokerClient:
                     beats_at = now + self._heartbeat_s
                     self.wire.send(make_outgoing(BROKER, Heartbeat()))
                 for incoming in await self.wire.receive(beats_at - now):
-                    if incoming.header.kind == Heartbeat.__name__:
+                    header = incoming.header
+                    if header.kind == Heartbeat.__name__:
                         self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
+                    elif header.ref in self._open and not (answered := self._open[header.ref].answered).done():
+                        answered.set_result(incoming)
                     else:
-                        self._settle(incoming)
+                        _log.debug("%s for request %s, which has ended", header.kind, header.ref)
         finally:
             self._link.close()
 
@@ -104,8 +110,9 @@ class BrokerClient:
         """Send outstanding queries again if the broker restarted: it lost them."""
         before, self._incarnation = self._incarnation, incarnation
         if before not in ("", incarnation):
-            for query in self._repeatable.values():
-                self.wire.send(query)
+            for one in self._open.values():
+                if one.repeatable:
+                    self.wire.send(one.request)
 
     async def ask(self, partition: str, query: Query) -> Answer:
         """A worker's answer, or without a partition the broker's.
@@ -113,7 +120,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        return await self._request(Header(kind="", partition=partition), query, Answer)
+        return await self._request(query, Answer, partition=partition)
 
     async def read(self, rm: str, question: ReadConfig) -> Answer:
         """The broker's answer about a resource manager's configuration.
@@ -121,7 +128,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        return await self._request(Header(kind="", rm=rm), question, Answer)
+        return await self._request(question, Answer, rm=rm)
 
     async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
         """Make a change. Returns its outcome.
@@ -133,7 +140,7 @@ class BrokerClient:
             raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
         shows = {ChangeConfig: "configuration", Schedule: "applications"}.get(type(wanted), "application")
         hint = f". Whether the change was made is not known: read the {shows} before trying again"
-        return await self._request(Header(kind="", rm=rm, partition=partition), wanted, Answer, hint=hint)
+        return await self._request(wanted, Answer, rm=rm, partition=partition, hint=hint)
 
     async def partitions(self) -> PartitionList:
         """All registered RMs and partitions.
@@ -141,7 +148,7 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        known = await self._request(Header(kind=""), ListPartitions(), PartitionList)
+        known = await self._request(ListPartitions(), PartitionList)
         self._recent, self._recent_at = known, time.monotonic()
         return known
 
@@ -149,20 +156,28 @@ class BrokerClient:
         """The latest list of partitions, if it is young enough to resolve full names without another round trip."""
         return self._recent if time.monotonic() - self._recent_at < RECENT_S else None
 
-    async def _request(self, to: Header, message: Message, answer: type[_M], *, hint: str = "") -> _M:
-        """Send a message to the RM or partition in the header, and wait for its answer; an error about a missing answer
-        ends with the hint.
+    async def _request(
+        self, message: Message, answer: type[_M], *, rm: str = "", partition: str = "", hint: str = ""
+    ) -> _M:
+        """Send a message to the RM or partition, and wait for its answer; an error about a missing answer ends with the
+        hint.
         """
-        peer = f"Partition {to.partition}" if to.partition else "The broker"
+        peer = f"Partition {partition}" if partition else "The broker"
         is_change = isinstance(message, Change)
         max_s = self._change_max_s if is_change else self._answer_max_s
         ref = f"{self._instance}-{next(self._numbers)}"
-        request = Outgoing(BROKER, replace(to, kind=type(message).__name__, ref=ref), encode_body(message))
+        header = Header(kind=type(message).__name__, rm=rm, partition=partition, ref=ref)
+        request = Outgoing(BROKER, header, encode_body(message))
         try:
             async with asyncio.timeout(max_s), self._changes if is_change else self._slots:
-                incoming = await self._exchange(ref, request, repeatable=not is_change)
+                answered: asyncio.Future[Incoming] = asyncio.get_running_loop().create_future()
+                self._open[ref] = _OpenRequest(request, not is_change, answered)
+                self.wire.send(request)
+                incoming = await answered
         except TimeoutError:
             raise RequestError(503, f"{peer} did not answer within {max_s:g} s{hint}") from None
+        finally:
+            self._open.pop(ref, None)
         kind = incoming.header.kind
         try:
             if kind == Refused.__name__:
@@ -172,24 +187,6 @@ class BrokerClient:
             return decode_body(answer, incoming.body)
         except WireError as error:
             raise RequestError(503, f"{peer} answered what cannot be read: {error}") from None
-
-    async def _exchange(self, ref: str, request: Outgoing, *, repeatable: bool) -> Incoming:
-        self._open[ref] = asyncio.get_running_loop().create_future()
-        if repeatable:
-            self._repeatable[ref] = request
-        try:
-            self.wire.send(request)
-            return await self._open[ref]
-        finally:
-            del self._open[ref]
-            self._repeatable.pop(ref, None)
-
-    def _settle(self, incoming: Incoming) -> None:
-        request = self._open.get(incoming.header.ref)
-        if request is None or request.done():
-            _log.debug("%s for request %s, which has ended", incoming.header.kind, incoming.header.ref)
-        else:
-            request.set_result(incoming)
 
 
 def read_document(answer: Answer) -> bytes:

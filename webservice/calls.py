@@ -122,19 +122,20 @@ class PartitionNames:
     def __init__(self, partitions: Iterable[PartitionEntry], preferred: str = "") -> None:
         """`preferred` is the RM whose partitions have their plain names even if others were registered earlier."""
         self._entries = list(partitions)
-        self._unique: dict[str, PartitionEntry] = {}
-        self._plain: dict[str, PartitionEntry] = {}
+        self.full: dict[str, PartitionEntry] = {}
+        """By full name, which never means another partition."""
+        plain: dict[str, PartitionEntry] = {}
         for entry in self._entries:
-            self._unique[entry.full_name] = entry
-            self._unique[f"[{entry.rm_id}]{entry.name}"] = entry
+            self.full |= {entry.full_name: entry, f"[{entry.rm_id}]{entry.name}": entry}
             if entry.rm_id == preferred:
-                self._plain[entry.name] = entry
+                plain[entry.name] = entry
             else:
-                self._plain.setdefault(entry.name, entry)
+                plain.setdefault(entry.name, entry)
+        self._by_name = plain | self.full
 
     def find(self, name: str) -> PartitionEntry | None:
         """The partition of that name."""
-        return self._unique.get(name) or self._plain.get(name)
+        return self._by_name.get(name)
 
     def require(self, name: str) -> NamedPartition:
         """The partition of that name.
@@ -146,10 +147,6 @@ class PartitionNames:
         if entry is None:
             raise RequestError(404, "Partition not found")
         return self.show(entry)
-
-    def is_full(self, name: str) -> bool:
-        """Whether it is the full name of a partition, which never means another one."""
-        return name in self._unique
 
     def all(self) -> list[NamedPartition]:
         """All partitions, in the order of registration."""
@@ -215,7 +212,7 @@ async def find_partition(call: Call) -> NamedPartition:
     name, recent = call.segments["partition"], call.services.broker.recent_partitions()
     if recent is not None and "rm" not in call.query:
         names = partition_names(call, recent)
-        if names.is_full(name):
+        if name in names.full:
             return names.require(name)
     return partition_names(call, await read_registry(call)).require(name)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
@@ -273,7 +273,7 @@ async def replace(call: Call) -> Reply:
 
     For all its partitions or none. All problems of an invalid configuration are in `problems`.
     """
-    expected = parameters.expected_checksum(call.headers.get("if-match"))
+    wanted = _prepare_change(call)
     try:
         text = (await call.body()).decode()
     except UnicodeDecodeError as error:
@@ -281,27 +281,28 @@ async def replace(call: Call) -> Reply:
     if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
         raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
-    author = require_requester(call).user
-    wanted = ChangeConfig(config=text, author=author, expected=expected, overwrite=_parse_force(call))
-    return await _change(call, await _find_rm_to_change(call), wanted)
+    return await _change(call, await _find_rm_to_change(call), structs.replace(wanted, config=text))
 
 
 @_change_route("POST", "config/rollback", _NUMBER)
 async def roll_back(call: Call) -> Reply:
     """Put an earlier configuration in force again, as a new version."""
-    expected = parameters.expected_checksum(call.headers.get("if-match"))
+    wanted = _prepare_change(call)
     number = _parse_version_number(call.query.get("version", ""))
     rm = await _find_rm_to_change(call)
     earlier = await read_version(call, rm, ReadConfig(what="version", version=number))
-    origin = f"rollback to {number}"
-    wanted = ChangeConfig(
-        config=earlier.config,
-        author=require_requester(call).user,
-        origin=origin,
-        expected=expected,
-        overwrite=_parse_force(call),
-    )
-    return await _change(call, rm, wanted)
+    return await _change(call, rm, structs.replace(wanted, config=earlier.config, origin=f"rollback to {number}"))
+
+
+def _prepare_change(call: Call) -> ChangeConfig:
+    """A change without its configuration: with the author, the precondition, and whether it may overwrite an edit of
+    the watched file.
+    """
+    expected, force = parameters.expected_checksum(call.headers.get("if-match")), call.query.get("force", "false")
+    if force not in ("true", "false"):
+        raise RequestError(400, f"force is {force[:RM_SHOWN_MAX]!r}, expected true or false")
+    author = require_requester(call).user
+    return ChangeConfig(config="", author=author, expected=expected, overwrite=force == "true")
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
@@ -342,14 +343,6 @@ async def _find_rm(call: Call) -> str:
     if not rm:
         raise RequestError(404, "No resource manager is registered")
     return rm
-
-
-def _parse_force(call: Call) -> bool:
-    """Whether the change may overwrite an edit of the watched file."""
-    text = call.query.get("force", "false")
-    if text not in ("true", "false"):
-        raise RequestError(400, f"force is {text[:RM_SHOWN_MAX]!r}, expected true or false")
-    return text == "true"
 
 
 def _parse_version_number(text: str) -> int:

@@ -6,7 +6,6 @@ of the web service. To profile a process, use py-spy, whose command line the pro
 
 import asyncio
 import gc
-import html
 import os
 import sys
 import threading
@@ -36,8 +35,6 @@ STACK_FRAMES_MAX: Final = 100
 _TEXT: Final = "text/plain; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _NO_SNIFF: Final = {"X-Content-Type-Options": "nosniff"}
-_STATUS_FILE: Final = Path("/proc/self/status")
-_STATUS_KEYS: Final = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmSwap", "Threads", "FDSize")
 
 
 # The state dump: everything that the scheduler holds at one moment, as one indented JSON document ---------------------
@@ -231,16 +228,9 @@ def _encode_log_level(extra: Mapping[str, str]) -> bytes:
     return json.encode(next(one.value for one in effective(extra) if one.key == ROOT_LEVEL))
 
 
-def _declare_redirect(path: str, target: str, summary: str) -> None:
-    @Route(DEBUG, "GET", path, Access.ANYBODY, summary=summary, redirects=True)
-    async def redirect(call: Call) -> Reply:
-        location = f"{target}?{call.raw_query}" if call.raw_query else target
-        body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
-        return Reply(body.encode(), 301, _HTML, {"Location": location})
-
-
-_declare_redirect("/ws/v1/fullstatedump", "/debug/fullstatedump", "The former address of the state dump")
-_declare_redirect("/ws/v1/stack", "/debug/stack", "The former address of the stacks")
+for _name, _what in (("fullstatedump", "the state dump"), ("stack", "the stacks")):
+    _path, _summary = f"/ws/v1/{_name}", f"The former address of {_what}"
+    DEBUG.routes.append(Route(DEBUG, "GET", _path, Access.ANYBODY, summary=_summary, redirect=f"/debug/{_name}"))
 
 
 # Stacks and Go's profile paths ----------------------------------------------------------------------------------------
@@ -270,9 +260,8 @@ def render_stacks() -> str:
 
 def render_memory() -> str:
     """The memory of this process as the kernel counts it, and the state of the garbage collector."""
-    lines = [line for line in _STATUS_FILE.read_text().splitlines() if line.partition(":")[0] in _STATUS_KEYS]
-    lines.append(f"garbage collection: {gc.get_count()} of {gc.get_threshold()}, {gc.get_freeze_count()} frozen")
-    return "\n".join(lines) + "\n"
+    collection = f"garbage collection: {gc.get_count()} of {gc.get_threshold()}, {gc.get_freeze_count()} frozen"
+    return f"{Path('/proc/self/status').read_text()}{collection}\n"
 
 
 def render_command() -> str:
@@ -280,20 +269,12 @@ def render_command() -> str:
     return f"py-spy record --pid {os.getpid()} --duration 30 --output profile.svg\n"
 
 
-_STACKS: Final = (render_stacks, "The stacks of the web service")
-_MEMORY: Final = (render_memory, "The memory of the web service")
-_PY_SPY: Final = (render_command, "The py-spy command that profiles the web service")
 _PROFILES: Final[Mapping[str, tuple[Callable[[], str], str]]] = {
-    "allocs": _MEMORY,
-    "block": _STACKS,
+    **dict.fromkeys(("allocs", "heap"), (render_memory, "The memory of the web service")),
+    **dict.fromkeys(("block", "goroutine", "mutex", "threadcreate"), (render_stacks, "The stacks of the web service")),
+    **dict.fromkeys(("profile", "trace"), (render_command, "The py-spy command that profiles the web service")),
     "cmdline": (lambda: "\0".join(sys.orig_argv), "The command line of the web service"),
-    "goroutine": _STACKS,
-    "heap": _MEMORY,
-    "mutex": _STACKS,
-    "profile": _PY_SPY,
     "symbol": (lambda: "num_symbols: 1\n", "Whether there are symbols"),
-    "threadcreate": _STACKS,
-    "trace": _PY_SPY,
 }
 """The content of each path below `/debug/pprof/`, and its summary."""
 

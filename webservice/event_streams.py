@@ -112,7 +112,7 @@ class EventStream:
         piece, self.first_line = self.first_line or await self._piece(), b""
         if not piece:
             raise StopAsyncIteration
-        self.writing_since = self.follower.clock()
+        self.writing_since = self.follower.owner.clock()
         return piece
 
     async def _piece(self) -> bytes:
@@ -178,18 +178,14 @@ class EventFollower:
     nothing happens. So a worker gets a few queries a second, however many clients there are and however slow they are.
     """
 
-    def __init__(self, ask: Ask, partition: str, rm: str, *, begin: Lines, pace: Pace, clock: Clock) -> None:
+    def __init__(self, owner: "EventStreams", partition: str, rm: str, begin: Lines) -> None:
+        self.owner = owner
         self.partition = partition
         self.rm = rm
         self.instance = begin.instance
         self.streams: list[EventStream] = []
         """In the order in which they were opened."""
-        self.cut_off = 0
-        """Clients that were disconnected because they did not read."""
-        self._buffer = EventBuffer(begin.end, bytes_max=pace.buffer_bytes_max)
-        self._ask = ask
-        self._pace = pace
-        self.clock = clock
+        self._buffer = EventBuffer(begin.end, bytes_max=owner.pace.buffer_bytes_max)
         self._past = asyncio.Semaphore(1)
         self._last: list[msgspec.Raw] = []
         """The latest event. It is queried once more each time, to detect that the worker lost its latest events."""
@@ -214,7 +210,8 @@ class EventFollower:
 
     async def run(self) -> None:
         """Read events until no stream is left, or the events do not continue."""
-        pause_s, answered_at = self._pace.interval_min_s, self.clock()
+        clock, pace = self.owner.clock, self.owner.pace
+        pause_s, answered_at = pace.interval_min_s, clock()
         try:
             while self.streams:
                 seen = len(self._last)
@@ -224,13 +221,13 @@ class EventFollower:
                     overlap = self._buffer.end - found.first
                     if self._is_other(found) or overlap < 0 or found.records[:overlap] != self._last[:overlap]:
                         return
-                    answered_at = self.clock()
+                    answered_at = clock()
                     fresh = found.records[overlap:]
                     self._add(fresh)
-                elif self.clock() - answered_at > SILENT_MAX_S:
+                elif clock() - answered_at > SILENT_MAX_S:
                     return
                 self._cut_stalled()
-                pause_s = self._pace.interval_min_s if fresh else min(2 * pause_s, self._pace.interval_max_s)
+                pause_s = pace.interval_min_s if fresh else min(2 * pause_s, pace.interval_max_s)
                 if not (found and fresh and self._buffer.end < found.end):
                     await asyncio.sleep(pause_s)
         finally:
@@ -239,7 +236,7 @@ class EventFollower:
     async def _read(self, *, start: int, count: int) -> Lines | None:
         """The events from this number on; None if the partition does not answer."""
         try:
-            return await read_events(self._ask, self.partition, start=start, count=count)
+            return await read_events(self.owner.ask, self.partition, start=start, count=count)
         except RequestError:
             return None
 
@@ -257,12 +254,12 @@ class EventFollower:
 
     def _cut_stalled(self) -> None:
         """Disconnect the clients that do not read."""
-        now = self.clock()
+        now, pace = self.owner.clock(), self.owner.pace
         for stream in tuple(self.streams):
             behind = self._buffer.end - stream.position > BEHIND_MAX
-            most_s = self._pace.behind_stalled_max_s if behind else self._pace.stalled_max_s
+            most_s = pace.behind_stalled_max_s if behind else pace.stalled_max_s
             if stream.writing_since is not None and now - stream.writing_since > most_s:
-                self.cut_off += 1
+                self.owner.cut_off += 1
                 stream.cut()
 
     async def piece(self, stream: EventStream) -> bytes:
@@ -277,7 +274,7 @@ class EventFollower:
     async def _past_piece(self, stream: EventStream) -> bytes:
         """The next lines of a stream that is behind the buffer; it is disconnected if the worker no longer has them."""
         await self._past.acquire()
-        asyncio.get_running_loop().call_later(self._pace.past_pause_s, self._past.release)
+        asyncio.get_running_loop().call_later(self.owner.pace.past_pause_s, self._past.release)
         found = await self._read(start=stream.position, count=PAST_EVENTS)
         if found is None or self._is_other(found) or (stream.begun and found.first > stream.position):
             stream.cut()
@@ -307,15 +304,15 @@ class EventStreams:
     """
 
     def __init__(self, ask: Ask, *, pace: Pace | None = None, clock: Clock = time.monotonic) -> None:
-        self._ask = ask
-        self._pace = pace or Pace()
-        self._clock = clock
+        self.ask = ask
+        self.pace = pace or Pace()
+        self.clock = clock
+        self.cut_off = 0
+        """Clients that were disconnected because they did not read."""
         self._closed = False
         self._followers: dict[str, EventFollower] = {}
         """By full name of the partition: all and only running ones."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cut_off = 0
-        """Clients that were disconnected because they did not read, by followers that have ended."""
 
     async def open_stream(self, partition: str, rm: str, *, host: str, count: str) -> EventStream:
         """Open a stream of a partition that begins with the latest `count` events.
@@ -323,7 +320,7 @@ class EventStreams:
         Raises:
             RequestError: it cannot be opened now.
         """
-        now = await read_events(self._ask, partition)
+        now = await read_events(self.ask, partition)
         if not now.tracking:
             raise RequestError(500, "Event tracking is disabled")
         mine = [one for follower in self._followers.values() if follower.rm == rm for one in follower.streams]
@@ -351,8 +348,7 @@ class EventStreams:
             "Clients of event streams that were disconnected because they did not read. Investigate growth: such a "
             "client misses events until it reads them with /ws/v1/events/batch."
         )
-        running = sum(follower.cut_off for follower in self._followers.values())
-        yield counter("yunishard_event_readers_cut_off_total", what, (), [((), self._cut_off + running)])
+        yield counter("yunishard_event_readers_cut_off_total", what, (), [((), self.cut_off)])
 
     def close(self) -> None:
         """End all streams, and open no more."""
@@ -368,8 +364,7 @@ class EventStreams:
             return found
         if found is not None:
             found.close()  # of a previous instance of the worker
-        follower = EventFollower(self._ask, partition, rm, begin=now, pace=self._pace, clock=self._clock)
-        self._followers[partition] = follower
+        follower = self._followers[partition] = EventFollower(self, partition, rm, now)
         task = asyncio.create_task(self._run(follower), name=f"events of {partition}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -379,6 +374,5 @@ class EventStreams:
         try:
             await follower.run()
         finally:
-            self._cut_off += follower.cut_off
             if self._followers.get(follower.partition) is follower:
                 del self._followers[follower.partition]

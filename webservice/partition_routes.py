@@ -204,11 +204,9 @@ async def _ask_usage(call: Call, what: str, **args: str) -> Reply:
     In YuniKorn usage is not recorded by partition, so while there is only one partition any name means it.
     """
     names = calls.partition_names(call, await calls.read_registry(call))
-    name, everything = call.segments["partition"], names.all()
-    if names.find(name) is not None:
-        return await ask_partition(call, names.require(name), what, **args)
-    if len(everything) == 1:
-        return await ask_partition(call, everything[0], what, **args)
+    entry, everything = names.find(call.segments["partition"]), names.all()
+    if entry is not None or len(everything) == 1:
+        return await ask_partition(call, names.show(entry) if entry else everything[0], what, **args)
     if what in ("user", "group"):
         raise RequestError(404, f"{what.title()} not found")
     return Reply(b"[]\n")

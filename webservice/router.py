@@ -100,8 +100,8 @@ class Route:
     """A query parameter that makes the answer private."""
     debug_only: bool = False
     """Whether it exists only with the setting `debug`."""
-    redirects: bool = False
-    """It answers 301."""
+    redirect: str = ""
+    """The path to which it redirects; then it has no handler."""
     streams: bool = False
     """The answer is an endless sequence of lines."""
     summary: str = ""
@@ -162,8 +162,6 @@ def find(routes: Sequence[Route], method: str, path: str) -> Match | Elsewhere |
         normal = posixpath.normpath("/" + path.strip("/")) + "/" * route.path.endswith("/")
         if found := _compile(route.path, re.IGNORECASE).fullmatch(normal):
             return Elsewhere(route.path.format(**found.groupdict()))
-    if _is_cut_short(mine, path):
-        return Elsewhere(path.removesuffix("/"))
     methods = {route.method for route in routes if _compile(route.path).fullmatch(path)}
     return OtherMethods(", ".join(sorted({*methods, "OPTIONS"}))) if methods else None
 
@@ -173,16 +171,3 @@ def _compile(path: str, flags: int = 0) -> re.Pattern[str]:
     """Matches the paths of a route. A named segment at the end is not empty: that is a path to correct."""
     named = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]*)", re.escape(path))
     return re.compile(re.sub(r"\*\)$", "+)", named), flags)
-
-
-def _is_cut_short(routes: Sequence[Route], path: str) -> bool:
-    """Whether a path ends where a name should follow (`/queue/`) and there is a list of the same things (`/queues`).
-    The path without its slash does not exist either, but clients of the API expect to be redirected there.
-    """
-    return path.endswith("/") and _begins(routes, path + "x") and _begins(routes, path.removesuffix("/") + "s")
-
-
-def _begins(routes: Sequence[Route], path: str) -> bool:
-    """Whether some route begins with this path."""
-    count = path.count("/") + 1
-    return any(_compile("/".join(route.path.split("/")[:count])).fullmatch(path) for route in routes)

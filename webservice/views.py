@@ -44,23 +44,13 @@ class SettingView(Struct, frozen=True):
     source: str
 
 
-class ProblemView(Struct, frozen=True, kw_only=True):
-    """One problem of a configuration. Lines count from 1; 0 is unknown."""
-
-    line: int
-    path: str
-    message: str
-    hint: str
-    kind: str
-
-
 class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error; both texts are the same."""
 
     status_code: int
     message: str = ""
     description: str = ""
-    problems: list[ProblemView] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     """All problems of a configuration; the message is the first of them."""
 
 
@@ -76,13 +66,5 @@ class RequestError(Exception):
         super().__init__(text)
         self.status = status
         self.text = text
-        self.problems = problems
-
-    @property
-    def body(self) -> bytes:
+        self.body = encode(ErrorView(status_code=status, message=text, description=text, problems=[*problems]))
         """The error object."""
-        problems = [
-            ProblemView(line=one.line, path=one.path, message=one.message, hint=one.hint, kind=one.kind)
-            for one in self.problems
-        ]
-        return encode(ErrorView(status_code=self.status, message=self.text, description=self.text, problems=problems))
