@@ -34,7 +34,7 @@ FORGOTTEN: Final = frozenset(
         *("Usage._record", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        *("Twins.removed", "Twins.plan", "Twins.ask_shapes"),
+        *("Twins.removed", "Twins.plan"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
@@ -86,7 +86,7 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
             yield "ranks", thing.ranks
             yield from ((rank, dict(sorted(shelves.items()))) for rank, shelves in sorted(thing.by_usage.items()))
         case Timers():
-            yield "entries", thing.entries()
+            yield "entries", [(one.at, one.rank, one.alarm, one.application) for one in thing]
             yield "last", thing.last
         case Mapping():
             yield from ((key, part) for key, part in thing.items() if not (isinstance(part, Order) and not len(part)))

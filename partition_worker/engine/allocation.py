@@ -10,8 +10,9 @@ one of them would happen to each, so an attempt only looks at the first of each 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ from partition_worker.engine.order import Order
 # Ask shapes -----------------------------------------------------------------------------------------------------------
 
 KNOWN_MAX: Final = 4096
-"""Different amounts that are shared between asks; beyond it all are dropped."""
+"""Different amounts that are shared between asks."""
 
 Amounts = tuple[tuple[str, int], ...]
 """Amounts by type, sorted by type."""
@@ -54,21 +55,10 @@ def amounts_of(resources: Resources) -> Amounts:
     return tuple(sorted(resources.items()))
 
 
-class AskShapes:
-    """The amounts of asks, and the shapes of asks without other requirements: each is stored once for all asks."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, AskShape]] = {}
-
-    def of(self, resources: Resources) -> tuple[Resources, AskShape]:
-        """Return equal amounts and their shape, both shared; neither may be changed."""
-        items = tuple(resources.items())
-        known = self._known.get(items)
-        if known is None:
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            known = self._known[items] = dict(resources), AskShape(amounts_of(resources))
-        return known
+@lru_cache(KNOWN_MAX)
+def share_shape(amounts: tuple[tuple[str, int], ...]) -> tuple[Resources, AskShape]:
+    """Return these amounts and the shape of an ask without other requirements; shared, so neither may be changed."""
+    return dict(amounts), AskShape(tuple(sorted(amounts)))
 
 
 # Asks and allocations -------------------------------------------------------------------------------------------------
@@ -104,8 +94,6 @@ class Allocation:
     """The ask shape: amounts, required node, and constraint."""
     constraint: Constraint | None = None
     """Node constraint from its tags."""
-    known_shape: InitVar[AskShape | None] = None
-    """The shape, if the caller has it already."""
     group: "AskGroup | None" = None
     """The group of pending asks it is in; None if it is not pending."""
     held: bool = False
@@ -139,16 +127,14 @@ class Allocation:
     no_victim_told_at: float = -math.inf
     """When an event last reported that no victim helps it, in Unix seconds."""
 
-    def __post_init__(self, known_shape: AskShape | None) -> None:
-        if known_shape is None:
-            self.resize(self.resources)
-        else:
-            self.shape = known_shape
+    def __post_init__(self) -> None:
+        self.resize(self.resources)
 
     def resize(self, resources: Resources) -> None:
         """Set other amounts. Not while it is pending, as pending asks are grouped by shape."""
-        self.resources = resources
-        self.shape = AskShape(amounts_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
+        self.resources, self.shape = share_shape(tuple(resources.items()))
+        if self.constraint is not None or REQUIRED_NODE in self.tags:
+            self.shape = AskShape(self.shape.amounts, self.tags.get(REQUIRED_NODE, ""), self.constraint)
 
     @property
     def may_be_victim(self) -> bool:
@@ -187,23 +173,16 @@ class Allocation:
 
 
 def from_message(
-    message: rm_messages.Allocation,
-    application_id: str,
-    *,
-    stamp_ns: int,
-    needs: AskShapes,
-    constraint: Constraint | None = None,
+    message: rm_messages.Allocation, application_id: str, *, stamp_ns: int, constraint: Constraint | None = None
 ) -> Allocation:
     """Create an allocation from a message; `stamp_ns` is its creation time unless a tag sets one."""
     tags = message.allocation_tags or NO_TAGS
-    resources, shape = needs.of(message.resource_per_alloc)
-    special = constraint is not None or REQUIRED_NODE in tags
     tag = tags.get(CREATION_TIME, "")
     created_ns = int(tag) * 1_000_000_000 if tag.isascii() and tag.isdecimal() and len(tag) < 12 else stamp_ns
     return Allocation(
         key=message.allocation_key,
         application_id=application_id,
-        resources=resources,
+        resources=message.resource_per_alloc,
         created_ns=min(created_ns, INT64_MAX),
         priority=message.priority,
         tags=tags,
@@ -212,7 +191,6 @@ def from_message(
         originator=message.originator,
         preemption_policy=message.preemption_policy,
         constraint=constraint,
-        known_shape=None if special else shape,
     )
 
 

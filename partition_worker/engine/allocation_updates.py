@@ -122,9 +122,7 @@ def _add_new(
     except ValueError as error:
         if node is None:  # an allocation with invalid tags is accepted without a constraint
             raise _Refusal(str(error)) from error
-    allocation = from_message(
-        message, application.application_id, stamp_ns=state.stamp_ns(), needs=state.ask_shapes, constraint=constraint
-    )
+    allocation = from_message(message, application.application_id, stamp_ns=state.stamp_ns(), constraint=constraint)
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
             lifecycle.fire(state, application, AppEvent.RUN)
@@ -167,7 +165,7 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
         raise _Refusal(objection)
     if before is not None and before is not node:
         _remove_foreign(state, before, key)
-    allocation = from_message(message, "", stamp_ns=state.stamp_ns(), needs=state.ask_shapes)
+    allocation = from_message(message, "", stamp_ns=state.stamp_ns())
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:

@@ -106,6 +106,19 @@ Alarm = Literal["state", "placeholders", "look"]
 asks may reserve a node or preempt now.
 """
 
+
+@dataclass(slots=True, eq=False)
+class Timer:
+    """A running timer."""
+
+    rank: int
+    """In order of start."""
+    at: float
+    """When it is due, in Unix seconds."""
+    alarm: Alarm
+    application: "Application" = field(repr=False)
+
+
 GangStyle = Literal["Soft", "Hard"]
 
 PLACEHOLDER_TIMEOUT_S: Final = 900.0
@@ -200,8 +213,8 @@ class Application:
     """When it last entered Starting or Running from another state; 0 if it never did."""
     finished_ns: int = 0
     """When it ended; 0 before that."""
-    alarms: dict[Alarm, int] = field(default_factory=dict)
-    """The numbers of its valid timers; superseded timers with other numbers are ignored."""
+    alarms: dict[Alarm, Timer] = field(default_factory=dict)
+    """Its running timers."""
     held_by_queue: bool = False
     """Whether an event reported that the application limits of its queues prevent it from starting."""
     held_by_quota: bool = False

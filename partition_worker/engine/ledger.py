@@ -199,7 +199,7 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
     subtract_from_total(application.queue, "pending", ask.resources)
-    application.resize_ask(ask, dict(resources))
+    application.resize_ask(ask, resources)
     add_to_total(application.queue, "pending", ask.resources)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
@@ -223,7 +223,7 @@ def resize_allocation(
             add_to_total(application.queue, "preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
-    allocation.resize(dict(resources))
+    allocation.resize(resources)
     if allocation.placeholder:
         offer_swap(state, application, allocation)
     state.readiness.touch_application(application)

@@ -144,15 +144,14 @@ class Partition(PartitionState):
         return made
 
     def _fire_timers(self, now: float) -> None:
-        while (due := self.timers.due(now)) is not None:
-            application, alarm = due
-            match alarm:
+        while (timer := self.timers.pop_due(now)) is not None:
+            match timer.alarm:
                 case "state":
-                    handle_state_timeout(self, application)
+                    handle_state_timeout(self, timer.application)
                 case "placeholders":
-                    handle_placeholder_timeout(self, application)
+                    handle_placeholder_timeout(self, timer.application)
                 case "look":
-                    self.readiness.touch_application(application)
+                    self.readiness.touch_application(timer.application)
             self.idle = False
         if self.reservation_index.deadline <= now:
             reservations.expire(self)

@@ -12,9 +12,8 @@ existing objects are never affected. Queues created for applications, task group
 objects that refer to them.
 """
 
-import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
@@ -26,10 +25,11 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.wire import NEVER
-from partition_worker.engine.allocation import Allocation, AskShapes
-from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.order import Order
 from partition_worker.engine.placement import PlacementChain, RuleError
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
@@ -227,73 +227,47 @@ class Report:
     """Asks, allocations and foreign allocations."""
 
 
-SPARE_MAX: Final = 64
-"""Superseded entries allowed beyond twice the number of entries at the last cleanup."""
-
-_Entry = tuple[float, int, Alarm, Application]
-
-
 class Timers:
-    """Deadlines of applications in a heap. A superseded entry stays until cleanup; its number differs from the
-    application's.
-    """
+    """The timers of the applications of a partition."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Entry] = []
+        self._order: Order[Timer] = Order()
         self.last = 0
         """The number of the latest timer."""
-        self._kept = 0
-        """Number of entries after the last removal of superseded ones."""
 
-    def __len__(self) -> int:
-        """Number of entries, including superseded ones."""
-        return len(self._waiting)
+    def __iter__(self) -> Iterator[Timer]:
+        """The timers, earliest first."""
+        return iter(self._order)
 
     @property
     def deadline(self) -> float:
-        """When the next valid entry is due, or NEVER."""
-        while self._waiting and not self._is_valid(self._waiting[0]):
-            heapq.heappop(self._waiting)
-        return self._waiting[0][0] if self._waiting else NEVER
-
-    def entries(self) -> list[_Entry]:
-        """The valid entries, earliest first."""
-        return sorted((entry for entry in self._waiting if self._is_valid(entry)), key=lambda entry: entry[:2])
-
-    def restore(self, entries: Iterable[_Entry], last: int) -> None:
-        """Restore timers from a snapshot."""
-        for entry in entries:
-            _, number, alarm, application = entry
-            application.alarms[alarm] = number
-            self._waiting.append(entry)
-        heapq.heapify(self._waiting)
-        self._kept, self.last = len(self._waiting), last
+        """When the next timer is due, or NEVER."""
+        timer = self._order.first()
+        return NEVER if timer is None else timer.at
 
     def start(self, application: Application, alarm: Alarm, at: float) -> None:
         """Start a timer of the application; replaces an earlier one of this kind."""
         self.last += 1
-        application.alarms[alarm] = self.last
-        heapq.heappush(self._waiting, (at, self.last, alarm, application))
-        if len(self._waiting) > 2 * self._kept + SPARE_MAX:
-            self._waiting = [entry for entry in self._waiting if self._is_valid(entry)]
-            heapq.heapify(self._waiting)
-            self._kept = len(self._waiting)
+        self.restore(application, alarm, at, self.last)
+
+    def restore(self, application: Application, alarm: Alarm, at: float, number: int) -> None:
+        """Start a timer with this number."""
+        self.stop(application, alarm)
+        timer = application.alarms[alarm] = Timer(number, at, alarm, application)
+        self._order.put(timer, (at,))
 
     def stop(self, application: Application, alarm: Alarm) -> None:
-        application.alarms.pop(alarm, None)
+        timer = application.alarms.pop(alarm, None)
+        if timer is not None:
+            self._order.drop(timer)
 
-    def due(self, now: float) -> tuple[Application, Alarm] | None:
-        """Pop the next due timer; None if none is due."""
-        if self.deadline > now:
+    def pop_due(self, now: float) -> Timer | None:
+        """Remove and return the next due timer; None if none is due."""
+        timer = self._order.first()
+        if timer is None or timer.at > now:
             return None
-        _, _, alarm, application = heapq.heappop(self._waiting)
-        del application.alarms[alarm]
-        return application, alarm
-
-    @staticmethod
-    def _is_valid(entry: _Entry) -> bool:
-        _, number, alarm, application = entry
-        return application.alarms.get(alarm) == number
+        self.stop(timer.application, timer.alarm)
+        return timer
 
 
 CLEAN_EVERY_S: Final = 10.0
@@ -378,7 +352,6 @@ class PartitionState:
         self.preemptions = Preemptions(self.applications)
         self.reservation_index = ReservationIndex()
         self.swap_candidates = SwapCandidates()
-        self.ask_shapes = AskShapes()
         self.ended: dict[str, Application] = {}
         """Completed and failed applications, by id and end time."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)

@@ -136,16 +136,13 @@ class AllocationDecoder:
 
 
 def encode_applications(
-    those: Iterable[Application], timers: Timers, numbering: schema.ReferenceEncoder
+    those: Iterable[Application], numbering: schema.ReferenceEncoder
 ) -> list[schema.ApplicationSnapshot]:
     """Encode applications, running or ended."""
-    at = {number: when for when, number, _, _ in timers.entries()}
-    return [_encode_application(one, numbering, at) for one in those]
+    return [_encode_application(one, numbering) for one in those]
 
 
-def _encode_application(
-    one: Application, numbering: schema.ReferenceEncoder, at: dict[int, float]
-) -> schema.ApplicationSnapshot:
+def _encode_application(one: Application, numbering: schema.ReferenceEncoder) -> schema.ApplicationSnapshot:
     lowest, highest = one.asks.lowest_rank, one.asks.highest_rank
     places = {ask: place for place, ask in enumerate(one.requests.values())}
     return schema.ApplicationSnapshot(
@@ -174,7 +171,7 @@ def _encode_application(
         history=[(use, kind, schema.encode_amounts(used)) for (use, kind), used in one.history.items()],
         started_ns=one.started_ns,
         finished_ns=one.finished_ns,
-        alarms=[(alarm, number, at[number]) for alarm, number in one.alarms.items()],
+        alarms=[(alarm, timer.rank, timer.at) for alarm, timer in one.alarms.items()],
         held_by_queue=one.held_by_queue,
         held_by_quota=one.held_by_quota,
         back_off_until=one.back_off_until,
@@ -249,14 +246,10 @@ def restore_alarms(
 ) -> None:
     """Restore the applications' timers."""
     kinds: dict[str, Alarm] = {"state": "state", "placeholders": "placeholders", "look": "look"}
-    timers.restore(
-        (
-            (at, number, kinds[alarm], lookup.applications[memory.rank])
-            for memory in found
-            for alarm, number, at in memory.alarms
-        ),
-        last,
-    )
+    for memory in found:
+        for alarm, number, at in memory.alarms:
+            timers.restore(lookup.applications[memory.rank], kinds[alarm], at, number)
+    timers.last = last
 
 
 def _decode_application(

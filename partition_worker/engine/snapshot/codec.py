@@ -78,8 +78,8 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
 def _encode(partition: Partition) -> schema.PartitionSnapshot:
     numbering = schema.ReferenceEncoder({node.node_id: node.rank for node in partition.nodes})
     # Applications come first, as allocations get their positions there.
-    alive = applications.encode_applications(partition.applications.values(), partition.timers, numbering)
-    ended = applications.encode_applications(partition.ended.values(), partition.timers, numbering)
+    alive = applications.encode_applications(partition.applications.values(), numbering)
+    ended = applications.encode_applications(partition.ended.values(), numbering)
     tree = queues_and_nodes.encode_queues(partition)
     fleet = queues_and_nodes.encode_nodes(partition.nodes, numbering)
     return schema.PartitionSnapshot(

@@ -12,7 +12,6 @@ from partition_worker.engine.allocation import (
     BLOCK_MAX,
     Allocation,
     AskShape,
-    AskShapes,
     PendingAsks,
     SortedAsks,
     Standing,
@@ -33,7 +32,6 @@ def test_everything_of_the_message_is_kept() -> None:
         ask("app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"),
         None,
         stamp_ns=STAMP_NS,
-        needs=AskShapes(),
     )
     assert (one.key, one.resources, one.priority, one.task_group) == ("a1", {"memory": 4}, 3, "tg")
     assert (one.placeholder, one.originator, one.tags) == (True, True, {"x": "y"})
@@ -57,15 +55,15 @@ def test_everything_of_the_message_is_kept() -> None:
     ],
 )
 def test_the_creation_time_is_whole_seconds_or_else_now(tag: str, created_ns: int) -> None:
-    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), "app-1", stamp_ns=STAMP_NS, needs=AskShapes())
+    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), "app-1", stamp_ns=STAMP_NS)
     assert one.created_ns == created_ns
 
 
 def test_a_message_and_its_allocation_do_not_share_amounts() -> None:
     message = ask("app-1 a1 memory=4")
-    one = from_message(message, "app-1", stamp_ns=STAMP_NS, needs=AskShapes())
-    one.resources["memory"] = 5
-    assert message.resource_per_alloc == {"memory": 4}
+    one = from_message(message, "app-1", stamp_ns=STAMP_NS)
+    message.resource_per_alloc["memory"] = 5
+    assert one.resources == {"memory": 4}
 
 
 def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
@@ -88,7 +86,7 @@ def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
 
 
 def pending(key: str, words: str = "memory=1") -> Allocation:
-    return from_message(ask(f"app {key} {words}"), "app-1", stamp_ns=10**18, needs=AskShapes())
+    return from_message(ask(f"app {key} {words}"), "app-1", stamp_ns=10**18)
 
 
 def drained(asks: PendingAsks) -> list[str]:
@@ -238,7 +236,7 @@ def test_removing_asks_leaves_the_others_in_their_order() -> None:
 
 
 def one(number: int, priority: int = 0) -> Allocation:
-    return from_message(ask(f"app a{number} memory=1 priority={priority}"), "app-1", stamp_ns=number, needs=AskShapes())
+    return from_message(ask(f"app a{number} memory=1 priority={priority}"), "app-1", stamp_ns=number)
 
 
 def test_they_stand_by_priority_then_age_then_rank() -> None:

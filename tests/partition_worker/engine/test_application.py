@@ -4,7 +4,7 @@ import pytest
 
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import ledger
-from partition_worker.engine.allocation import Allocation, AskShapes, from_message
+from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application import (
     ENDED,
     LINGER_S,
@@ -30,7 +30,7 @@ def application() -> Application:
 
 
 def wanted(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=STAMP_NS + 1, needs=AskShapes())
+    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=STAMP_NS + 1)
 
 
 def test_pending_is_the_sum_of_asks() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, AskShapes, from_message
+from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
 
@@ -12,11 +12,11 @@ def node(**capacity: int) -> Node:
 
 
 def allocation(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=1, needs=AskShapes())
+    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=1)
 
 
 def other(words: str) -> Allocation:
-    return from_message(foreign(words).allocations[0], "", stamp_ns=1, needs=AskShapes())
+    return from_message(foreign(words).allocations[0], "", stamp_ns=1)
 
 
 def test_a_new_node_has_all_of_its_capacity_available() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from partition_worker.engine.allocation import Allocation, AskShapes, Constraint, from_message
+from partition_worker.engine.allocation import Allocation, Constraint, from_message
 from partition_worker.engine.application import AppState
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
@@ -158,27 +158,26 @@ def test_what_was_asked_for_is_asked_for(text: str) -> None:
         ask(f"app-1 a1 memory=4 gpu=1 priority=-3 created=100 required=n1 {text}"),
         "app-1",
         stamp_ns=5,
-        needs=AskShapes(),
     )
     assert fields_of(again(one)) == fields_of(one)
 
 
 FLAGS = [
     name
-    for name, value in fields_of(from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())).items()
+    for name, value in fields_of(from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5)).items()
     if value is False
 ]
 
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_what_happened_to_it_is_known(flag: str) -> None:
-    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())
+    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5)
     setattr(one, flag, True)
     assert fields_of(again(one)) == fields_of(one)
 
 
 def test_what_happens_rarely_is_known_too() -> None:
-    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())
+    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5)
     assert fields_of(again(one)) == fields_of(one)
     one.placeholder_created_ns, one.unschedulable_told_at = 17, 1.5
     assert again(one).placeholder_created_ns == 17
@@ -192,5 +191,5 @@ def test_what_it_demands_is_read_from_its_tags_again() -> None:
         predicates.asks_manager = asks_manager
         constraint = predicates.read_constraint(tagged.allocation_tags, "a1")
         assert constraint == Constraint(predicates.read_demands(tagged.allocation_tags), "a1" if asks_manager else "")
-        one = from_message(tagged, "app-1", stamp_ns=5, needs=AskShapes(), constraint=constraint)
+        one = from_message(tagged, "app-1", stamp_ns=5, constraint=constraint)
         assert again(one).shape == one.shape
