@@ -113,7 +113,7 @@ def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
 def test_amounts_that_change_later_do_not_change_the_entry() -> None:
     trial = cluster(QUEUES, *PARTS)
     (entry,) = taken(trial)
-    trial.app("root.a").allocations["r1"].resources["memory"] = 9
+    trial.app("root.a").allocations["r1"].resize({"memory": 9})
     assert entry.victims[0].resources == {"memory": 1}
 
 
