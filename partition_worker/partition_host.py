@@ -325,8 +325,7 @@ class PartitionHost:
         self.settings, self.capabilities = {}, []
         self.apply_settings()
         self.record_effects([])
-        if self.partition.placement_problem:
-            problem = self.partition.placement_problem
+        if problem := self.partition.placement.problem:
             self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
 
     def apply_settings(self) -> None:

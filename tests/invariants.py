@@ -59,7 +59,7 @@ def _check_content(state: PartitionState, application: Application) -> Iterator[
         yield f"{name} is Starting in a queue that is not aware of states"
     waits = application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder)
     if ("state" in application.alarms) != (application.state in LINGER_S) and not waits:
-        yield f"{name} in state {application.state}: alarms are {application.alarms}"
+        yield f"{name} in state {application.state}: alarms are {list(application.alarms)}"
     for allocation in application.allocations.values():
         if not is_on_node(state, allocation):
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"

@@ -6,7 +6,6 @@ registry. The queue tree creates the queue of a path that does not exist yet.
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -125,6 +124,24 @@ class PlacementRejected(Exception):
 # Filters ------------------------------------------------------------------------------------------------------------
 
 
+class _NameList:
+    """One list of a filter: a single regular expression, or names. Entries that cannot be names are dropped."""
+
+    def __init__(self, entries: Sequence[str], legal: re.Pattern[str]) -> None:
+        is_expression = len(entries) == 1 and placement_rules.looks_like_expression(entries[0])
+        self._expression = placement_rules.Expression(entries[0]) if is_expression else None
+        self.expression = entries[0] if is_expression else ""
+        """The text of the expression, empty for a list of names."""
+        self.names = {} if is_expression else dict.fromkeys(entry for entry in entries if legal.fullmatch(entry))
+        """The names as configured, without duplicates."""
+
+    def has_any(self, names: Sequence[str], work: PlacementWork) -> bool:
+        if self._expression is None:
+            work.spend(1 + len(names))
+            return not self.names.keys().isdisjoint(names)
+        return work.any_matches(self._expression, names)
+
+
 class Filter:
     """Selects the users whose applications a rule looks at.
 
@@ -151,43 +168,19 @@ class Filter:
         """Return the filter's REST view, or None if it selects every user."""
         if self._for_all and self._allows:
             return None
-        users, groups = self._users, self._groups
         return FilterView(
             type="allow" if self._allows else "deny",
-            user_list=list(users.listed),
-            group_list=list(groups.listed),
-            user_exp=users.expression,
-            group_exp=groups.expression,
+            user_list=list(self._users.names),
+            group_list=list(self._groups.names),
+            user_exp=self._users.expression,
+            group_exp=self._groups.expression,
         )
-
-
-class _NameList:
-    """One list of a filter: a single regular expression, or names. Entries that cannot be names are dropped."""
-
-    def __init__(self, entries: Sequence[str], legal: re.Pattern[str]) -> None:
-        self._expression: placement_rules.Expression | None = None
-        self.expression = ""
-        """The text of the expression, empty for a list of names."""
-        self.listed: tuple[str, ...] = ()
-        """The names as configured, without duplicates."""
-        if len(entries) == 1 and placement_rules.looks_like_expression(entries[0]):
-            self.expression = entries[0]
-            self._expression = placement_rules.Expression(entries[0])
-        else:
-            self.listed = tuple(dict.fromkeys(entry for entry in entries if legal.fullmatch(entry)))
-        self._names = frozenset(self.listed)
-
-    def has_any(self, names: Sequence[str], work: PlacementWork) -> bool:
-        if self._expression is None:
-            work.spend(1 + len(names))
-            return not self._names.isdisjoint(names)
-        return work.any_matches(self._expression, names)
 
 
 # What rules share ---------------------------------------------------------------------------------------------------
 
 
-class Rule(ABC):
+class Rule:
     """A placement rule: from a submission to the path of a queue, which exists or may be created."""
 
     registry: ClassVar[dict[str, type["Rule"]]] = {}
@@ -195,6 +188,9 @@ class Rule(ABC):
 
     name: ClassVar[str]
     """As a configuration spells it, in lower case."""
+
+    takes_paths: ClassVar[bool] = False
+    """Whether a name that starts with `root.` is the whole path, which skips the parent rule."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -205,32 +201,33 @@ class Rule(ABC):
         self.parent = parent
         self.filter = Filter(config.filter)
 
-    @abstractmethod
+    def find_name(self, submission: Submission) -> str | None:
+        """Return the name from which `find_path` makes a path, or None if the rule does not match."""
+        return None
+
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
         """Return the path, in the case of its source, or None if the rule does not match.
 
         Raises PlacementRejected if the rule matches a name that no queue can have. Then no other rule is tried.
         """
-
-    def parameters(self) -> dict[str, str]:
-        """Return the parameters of the rule by their names in the REST API."""
-        return {"create": format_bool(self.create)}
-
-    def describe(self) -> RuleView:
-        """Return the rule's REST view."""
-        parent = None if self.parent is None else self.parent.describe()
-        return RuleView(name=self.name, parameters=self.parameters(), filter=self.filter.describe(), parent_rule=parent)
-
-    def resolve_name(self, name: str, submission: Submission, tree: Tree) -> str | None:
-        """Return the path for a name that the RM gave: a full path below root, or one queue below the parent."""
-        if not self.filter.selects(submission.user, submission.work):
+        name = self.find_name(submission)
+        if name is None or not self.filter.selects(submission.user, submission.work):
             return None
-        if not name.startswith(ROOT_PREFIX):
+        if not self.takes_paths or not name.startswith(ROOT_PREFIX):
             return self.path_below_parent(replace_dots(name), submission, tree)
         submission.work.spend(20 * (1 + name.count(".")))
         for part in name.split("."):
             check_queue_name(part)
         return self.usable_path(name, tree)
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of the rule by their names in the REST API."""
+        return {"create": str(self.create).lower()}
+
+    def describe(self) -> RuleView:
+        """Return the rule's REST view."""
+        parent = None if self.parent is None else self.parent.describe()
+        return RuleView(name=self.name, parameters=self.parameters(), filter=self.filter.describe(), parent_rule=parent)
 
     def path_below_parent(self, name: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path of a queue below the one that the parent rule finds, or below root."""
@@ -284,26 +281,17 @@ def find_nearest(path: str, tree: Tree) -> Queue | None:
     return lowest
 
 
-def format_bool(value: object) -> str:
-    """Return `true` or `false`, as the REST API writes parameters."""
-    return "true" if value else "false"
-
-
 # The rules ----------------------------------------------------------------------------------------------------------
 
 
 class Provided(Rule):
-    """The queue that the submission names. A partition without configured rules has this rule.
-
-    A name that starts with `root.` is the whole path and skips the parent rule; any other name is one queue below it.
-    """
+    """The queue that the submission names. A partition without configured rules has this rule."""
 
     name = "provided"
+    takes_paths = True
 
-    def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        if not submission.queue_name:
-            return None
-        return self.resolve_name(submission.queue_name, submission, tree)
+    def find_name(self, submission: Submission) -> str | None:
+        return submission.queue_name or None
 
 
 class Fixed(Rule):
@@ -330,7 +318,7 @@ class Fixed(Rule):
         return self.path_below_parent(self.queue, submission, tree)
 
     def parameters(self) -> dict[str, str]:
-        return {**super().parameters(), "qualified": format_bool(self.qualified), "queue": self.queue}
+        return {**super().parameters(), "qualified": str(self.qualified).lower(), "queue": self.queue}
 
 
 class UserName(Rule):
@@ -338,10 +326,8 @@ class UserName(Rule):
 
     name = "user"
 
-    def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        if not self.filter.selects(submission.user, submission.work):
-            return None
-        return self.path_below_parent(replace_dots(submission.user.name), submission, tree)
+    def find_name(self, submission: Submission) -> str | None:
+        return submission.user.name
 
 
 class PrimaryGroup(Rule):
@@ -349,11 +335,8 @@ class PrimaryGroup(Rule):
 
     name = "primarygroup"
 
-    def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        user = submission.user
-        if not user.groups or not self.filter.selects(user, submission.work):
-            return None
-        return self.path_below_parent(replace_dots(user.groups[0]), submission, tree)
+    def find_name(self, submission: Submission) -> str | None:
+        return next(iter(submission.user.groups), None)
 
 
 class SecondaryGroup(Rule):
@@ -374,9 +357,7 @@ class SecondaryGroup(Rule):
             return None
         submission.work.spend(GROUP_WORK * len(groups))
         existing = find_nearest(f"{above}.", tree) if self.create else None
-        may_create = existing is not None and may_submit(
-            existing, submission
-        )  # the same for all groups without a queue
+        may_create = existing is not None and may_submit(existing, submission)  # alike for all groups without a queue
         for group in groups:
             try:
                 path = f"{above}.{replace_dots(group)}"
@@ -391,6 +372,7 @@ class Tag(Rule):
     """The queue that a tag of the application names, such as its namespace. The value is read as by `provided`."""
 
     name = "tag"
+    takes_paths = True
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
@@ -398,9 +380,8 @@ class Tag(Rule):
             raise RuleError(wrong)
         self.tag = config.value.lower()
 
-    def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        name = tag_value(submission.tags, self.tag)
-        return self.resolve_name(name, submission, tree) if name else None
+    def find_name(self, submission: Submission) -> str | None:
+        return tag_value(submission.tags, self.tag) or None
 
     def parameters(self) -> dict[str, str]:
         return {**super().parameters(), "tagName": self.tag}
@@ -414,11 +395,8 @@ class ApplicationType(Rule):
 
     name = "applicationtype"
 
-    def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        kind = tag_value(submission.tags, TYPE_TAG)
-        if not kind or not self.filter.selects(submission.user, submission.work):
-            return None
-        return self.path_below_parent(replace_dots(kind), submission, tree)
+    def find_name(self, submission: Submission) -> str | None:
+        return tag_value(submission.tags, TYPE_TAG) or None
 
 
 class Recovery(Rule):
@@ -452,18 +430,17 @@ class PlacementChain:
     """The rules of one configuration. Immutable: a new configuration makes a new chain."""
 
     def __init__(self, rules: Sequence[PlacementRuleConfig]) -> None:
-        """Build the rules. Raises RuleError for the first rule that cannot be built."""
-        self._rules: tuple[Rule, ...] = (*(_build(rule) for rule in rules or IMPLICIT), Recovery())
-
-    @classmethod
-    def without_rules(cls) -> "PlacementChain":
-        """Return the chain of a partition whose rules could not be built: it rejects every application, forced too."""
-        chain = cls.__new__(cls)
-        chain._rules = ()
-        return chain
+        self._rules: tuple[Rule, ...] = ()
+        """In order, the recovery rule included; none if one cannot be built: then every application is rejected."""
+        self.problem = ""
+        """Why a rule cannot be built."""
+        try:
+            self._rules = (*(_build(rule) for rule in rules or IMPLICIT), Recovery())
+        except RuleError as error:
+            self.problem = str(error)
 
     def describe(self) -> list[RuleView]:
-        """Return every rule as a plain value, in order, the recovery rule included."""
+        """Return the REST view of every rule in order, the recovery rule included."""
         return [rule.describe() for rule in self._rules]
 
     def place(self, submission: Submission, tree: Tree) -> str:

@@ -24,7 +24,7 @@ from common.names import ROOT
 from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
-from partition_worker.engine.placement import PlacementChain, RuleError
+from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.preemption.quota_enforcement import QuotaTerms, quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
 from partition_worker.engine.queues.tree import (
@@ -105,11 +105,8 @@ def find_objections(state: PartitionState, config: PartitionConfig) -> list[str]
     if state.retired:
         return [f"partition {state.name} was removed"]
     problems = [str(problem) for problem in find_build_problems(config)]
-    try:
-        PlacementChain(config.placement_rules)
-    except RuleError as error:
-        problems.append(str(error))
-    return problems
+    problem = PlacementChain(config.placement_rules).problem
+    return [*problems, problem] if problem else problems
 
 
 def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan) -> None:
@@ -117,7 +114,6 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
     assert plan.before is state.config.root, "a plan from another configuration"
     state.config = config
     state.placement = PlacementChain(config.placement_rules)
-    state.placement_problem = ""
     state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
     _change_queues(state, plan)
     if plan.limits:

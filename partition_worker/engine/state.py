@@ -30,7 +30,7 @@ from partition_worker.engine.application import RETENTION_S, Alarm, Application,
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Order
-from partition_worker.engine.placement import PlacementChain, RuleError
+from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemptions
@@ -341,7 +341,7 @@ class PartitionState:
         for queue in self.tree:
             self.record_event(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
-        self.placement, self.placement_problem = _placement(config)
+        self.placement = PlacementChain(config.placement_rules)
         self.resolver = config.user_group_resolver.type  # fixed for the lifetime of the partition
         self.users = Users(resolver_of(self.resolver))
         self.pending_submissions = PendingSubmissions()
@@ -509,16 +509,6 @@ class PartitionState:
         """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
-
-
-def _placement(config: PartitionConfig) -> tuple[PlacementChain, str]:
-    """The placement rules and their problem. With a problem there are no rules, so each application is rejected with
-    it.
-    """
-    try:
-        return PlacementChain(config.placement_rules), ""
-    except RuleError as error:
-        return PlacementChain.without_rules(), str(error)
 
 
 def _expires_at(ended_ns: int) -> float:

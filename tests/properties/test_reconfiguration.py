@@ -129,7 +129,7 @@ def rest_of(partition: Partition) -> tuple[object, ...]:
     return (
         partition.config,
         partition.placement.describe(),
-        partition.placement_problem,
+        partition.placement.problem,
         partition.usage._limits,
         (fleet.policy, fleet.weights, [node.node_id for node in fleet.index]),
     )
@@ -160,7 +160,7 @@ def test_one_configuration_after_another_is_as_if_only_the_last_had_been(
     before, after = pair
     assume(not find_build_problems(before) and not find_build_problems(after))
     fresh = Life(after)
-    assume(not fresh.partition.placement_problem)
+    assume(not fresh.partition.placement.problem)
     life = Life(opened(before))
     life.uses(before, wanted)
     life.becomes(after)
@@ -181,7 +181,7 @@ def test_a_partition_objects_to_what_it_could_not_have_begun_with_and_to_nothing
     life.uses(before, wanted)
     earlier = (tree_of(life.partition), rest_of(life.partition))
     problems = find_build_problems(after)
-    possible = not problems and not Partition(after, name=PARTITION, now=START_S).placement_problem
+    possible = not problems and not Partition(after, name=PARTITION, now=START_S).placement.problem
     assert (life.partition.objections(after) == []) is possible
     assert (tree_of(life.partition), rest_of(life.partition)) == earlier, "asking changes nothing"
 

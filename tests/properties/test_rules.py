@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
 from common.config.placement_rules import RULES, find_rule_problems
 from common.config.validation import load
-from partition_worker.engine.placement import PlacementChain, RuleError
+from partition_worker.engine.placement import PlacementChain
 
 OURS = ("j03-unknown-name",)
 """The unknown name is `primarygroup`, a rule that we have."""
@@ -25,11 +25,7 @@ def told(rules: tuple[PlacementRuleConfig, ...]) -> str:
 
 def failed(rules: tuple[PlacementRuleConfig, ...]) -> str:
     """Why they cannot be built, nothing if they can."""
-    try:
-        PlacementChain(rules)
-    except RuleError as error:
-        return str(error)
-    return ""
+    return PlacementChain(rules).problem
 
 
 def filters() -> SearchStrategy[FilterConfig]:

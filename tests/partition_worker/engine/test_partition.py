@@ -77,7 +77,7 @@ def test_a_command_of_somebody_else_is_a_defect() -> None:
 
 def test_rules_that_cannot_be_built_reject_every_application_and_say_why() -> None:
     one = Trial(rules=(PlacementRuleConfig(name="magic"),)).does(apps("app-1 root.a"))
-    assert one.partition.placement_problem.startswith("unknown rule name specified magic")
+    assert one.partition.placement.problem.startswith("unknown rule name specified magic")
     assert "app-1 rejected" in one.told()[0]
 
 

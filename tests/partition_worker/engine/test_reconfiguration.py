@@ -295,7 +295,7 @@ def test_a_partition_that_began_without_rules_gets_some() -> None:
     assert not trial.partition.applications
     trial.reconfigures("root.a", rules=()).takes(apps("app-1 root.a"))
     assert list(trial.partition.applications) == ["app-1"]
-    assert trial.partition.placement_problem == ""
+    assert trial.partition.placement.problem == ""
 
 
 def test_what_keeps_a_partition_from_being_built_is_an_objection() -> None:
@@ -356,7 +356,7 @@ def test_rules_are_active_or_not_as_in_the_reference_at_first_and_object_later(
     vector: str, wanted: PartitionConfig, active: bool
 ) -> None:
     assert find_build_problems(wanted) == []
-    assert (Partition(wanted, name=PARTITION, now=START_S).placement_problem == "") is active, vector
+    assert (Partition(wanted, name=PARTITION, now=START_S).placement.problem == "") is active, vector
     assert (Trial("root.a").partition.objections(wanted) == []) is active, vector
 
 
