@@ -7,7 +7,7 @@ assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from common.config.model import PlacementRuleConfig
+from common.config.model import PartitionConfig, PlacementRuleConfig
 from common.control_messages import GroupsFound, GroupsWanted
 from common.messages import Command
 from common.query_messages import Actor
@@ -34,6 +34,7 @@ from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.tree import Settings, Tree, compare_configs
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
 from tests.builders import PARTITION, TERMINATION_TYPES, config
 from tests.invariants import check
@@ -42,6 +43,11 @@ ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0
 BUDGET = 7  # small and odd, so that settling takes several calls
 _TYPE_NAMES = {number: name for name, number in TERMINATION_TYPES.items()}
+
+
+def read_all_settings(wanted: PartitionConfig) -> dict[str, Settings]:
+    """The settings of every queue of a configuration, by path."""
+    return compare_configs(Tree(wanted), None, wanted.root).wanted
 
 
 def line(part: Part) -> str:

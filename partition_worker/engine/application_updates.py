@@ -15,7 +15,7 @@ from partition_worker.engine.gang_scheduling import gang_objection, placeholder_
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota, read_namespace_quota
+from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
 from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
@@ -181,11 +181,10 @@ def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplica
     """Apply the namespace quota of the tags to the dynamic queue, with each submission."""
     if leaf.managed or leaf.path == RECOVERY_QUEUE:
         return
-    quota = read_namespace_quota(new.tags)
-    for problem in quota.problems:
+    most, maximum, guaranteed = leaf.max_applications, leaf.maximum, leaf.guaranteed
+    for problem in apply_namespace_quota(leaf, new.tags):
         state.log_debug(f"application {new.application_id}: {problem}")
-    maximum, guaranteed = leaf.maximum, leaf.guaranteed
-    if apply_namespace_quota(leaf, quota):
+    if (most, maximum, guaranteed) != (leaf.max_applications, leaf.maximum, leaf.guaranteed):
         events.record_quota(state, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
         state.readiness.reset_leaf(leaf)

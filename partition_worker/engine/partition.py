@@ -36,7 +36,8 @@ from partition_worker.engine.gang_scheduling import handle_placeholder_timeout, 
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S, OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
-from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs, remove_empty_queues
+from partition_worker.engine.queues.tree import QueueChangePlan, compare_configs
+from partition_worker.engine.reconfiguration import remove_empty_queues
 from partition_worker.engine.state import DEFAULT, Effect, PartitionState, Tuning
 
 

@@ -1,7 +1,7 @@
 """Reconfiguration of a running partition: check a new configuration, plan the queue changes, apply them, drain queues.
 
     find_objections(state, config)         why the partition cannot take it; changes nothing
-    compare_configs(tree, before, after)   the plan of the queue changes; changes nothing
+    compare_configs(tree, before, after)   the plan of the queue changes (`queues/tree.py`); changes nothing
     apply(state, config, plan)             cannot fail without objections
 
 Allocations stay: a lower maximum only prevents new ones, unless quota preemption is enabled; a higher one takes effect
@@ -14,88 +14,19 @@ template of their parent. A draining queue accepts nothing new and is removed on
 administrators are informed.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from common import event_codes
-from common.config.model import PartitionConfig, QueueConfig
+from common.config.model import PartitionConfig
 from common.config.validation import find_build_problems
-from common.names import ROOT
 from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.preemption.quota_enforcement import QuotaTerms, quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
-from partition_worker.engine.queues.tree import (
-    Heritage,
-    Settings,
-    Tree,
-    configure,
-    heritage_of,
-    read_settings,
-    settings_of,
-)
+from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure, settings_of
 from partition_worker.engine.state import PartitionState
-
-
-@dataclass(slots=True, eq=False)
-class QueueChangePlan:
-    """The differences of two configurations for the queues of a partition."""
-
-    before: QueueConfig
-    """The root of the configuration in force; `after` is that of the new one."""
-    after: QueueConfig
-    wanted: dict[str, Settings] = field(default_factory=dict)
-    """The settings of new and changed queues, by path in the order of the file."""
-    unwanted: set[str] = field(default_factory=set)
-    """Paths that only the configuration in force has."""
-    limits: bool = False
-    """Whether user or group limits may differ, at any queue."""
-
-
-def compare_configs(tree: Tree, before: QueueConfig, after: QueueConfig) -> QueueChangePlan:
-    """Plan the changes of a tree that has the configuration `before`."""
-    found = QueueChangePlan(before, after)
-    _plan(tree, found, ROOT, before, after, None)
-    return found
-
-
-def _plan(
-    tree: Tree,
-    found: QueueChangePlan,
-    path: str,
-    before: QueueConfig | None,
-    after: QueueConfig,
-    above: Heritage | None,
-) -> None:
-    """Compare a queue and the queues below it."""
-    queue = None if before is None else tree.find(path)
-    known = None if queue is None else settings_of(queue)
-    wants = read_settings(after, above)
-    if known != wants:
-        found.wanted[path] = wants
-    if after.limits != (() if before is None else before.limits):
-        found.limits = True
-    children = {} if before is None or not before.queues else {one.name.lower(): one for one in before.queues}
-    if after.queues:
-        left = heritage_of(wants)
-        as_before = known is not None and (known.properties, known.template) == (wants.properties, wants.template)
-        for child in after.queues:
-            name = child.name.lower()
-            said = children.pop(name, None)
-            if not as_before or said != child:
-                _plan(tree, found, f"{path}.{name}", said, child, left)
-    for name, child in children.items():
-        _mark_unwanted(found, f"{path}.{name}", child)
-
-
-def _mark_unwanted(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
-    found.unwanted.add(path)
-    found.limits = found.limits or bool(config.limits)
-    for child in config.queues:
-        _mark_unwanted(found, f"{path}.{child.name.lower()}", child)
-
 
 # Reconfiguration ------------------------------------------------------------------------------------------------------
 

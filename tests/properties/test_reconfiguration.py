@@ -15,10 +15,11 @@ from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
 from common.resources import Limit
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.tree import Settings, read_all_settings, settings_of
+from partition_worker.engine.queues.tree import Settings, settings_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.invariants import check
 from tests.properties.configurations import configurations, pairs_of_configurations
+from tests.trial import read_all_settings
 
 LONG = os.environ.get("PROPERTIES") == "long"
 START_S = 1_700_000_000.0
@@ -92,7 +93,7 @@ class Life:
         assert self.partition.objections(config) == []
         self.partition.reconfigure(config, self.now)
         check(self.partition)
-        for path, expected in read_all_settings(config.root).items():
+        for path, expected in read_all_settings(config).items():
             queue = self.partition.tree.find(path)
             assert queue is not None, path
             assert (queue.managed, queue.state, settings_of(queue)) == (True, "Active", expected)

@@ -1,7 +1,7 @@
 """The queue tree: the settings of configured and dynamic queues, lookup by path, and queues that come and go.
 
-`read_all_settings` computes the settings of all configured queues, with inheritance and templates: a new tree is
-built from them, and `reconfiguration.py` compares a running tree with them. The configuration has passed validation.
+`compare_configs` computes the settings of new and changed queues, with inheritance and templates: a new tree is built
+from them, and `reconfiguration.py` changes a running tree with them. The configuration has passed validation.
 
 Resource managers with namespaces, such as Kubernetes, tag each application with the quota of its namespace, which
 becomes the quota of its dynamic queue. A tag that cannot be parsed sets nothing.
@@ -9,6 +9,7 @@ becomes the quota of its dynamic queue. A tag that cannot be parsed sets nothing
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -49,39 +50,6 @@ _PLAIN_SETTINGS: Final = tuple(name for name in Settings._fields if name not in 
 _parse_acl = lru_cache(ACLS_MAX)(parse_acl)
 
 
-class Heritage(NamedTuple):
-    """The settings that a configured queue passes on to its children; shared, so never changed."""
-
-    properties: dict[str, str]
-    policies: Policies
-    """The properties, parsed for a leaf."""
-    template: Template | None
-
-
-def read_all_settings(config: QueueConfig) -> dict[str, Settings]:
-    """The settings of every queue by path, parents first, in the order of the file."""
-    found: dict[str, Settings] = {}
-    _collect(ROOT, config, None, found)
-    return found
-
-
-def build_queues(config: QueueConfig) -> dict[str, Queue]:
-    """The queues of a configuration by path, ranked in the order of the file."""
-    queues: dict[str, Queue] = {}
-    for path, wants in read_all_settings(config).items():
-        queues[path] = queue = create_queue(path, queues.get(path.rpartition(".")[0]), rank=len(queues))
-        configure(queue, wants)
-    return queues
-
-
-def create_queue(path: str, parent: Queue | None, *, rank: int) -> Queue:
-    """A configured queue below its parent, without settings."""
-    queue = Queue(path=path, parent=parent, rank=rank, leaf=True, managed=True)
-    if parent is not None:
-        parent.children[queue.name] = queue
-    return queue
-
-
 def configure(queue: Queue, wants: Settings) -> None:
     """Apply settings of the configuration to a queue, which becomes managed. Sums and orders are not updated."""
     queue.managed = True
@@ -111,19 +79,10 @@ def create_from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> 
     return queue
 
 
-def heritage_of(parent: Settings) -> Heritage:
-    """Compute what a queue passes on to all its children."""
-    properties = inherit_properties(parent.properties)
-    return Heritage(properties, parse_policies(properties, leaf=True), parent.template)
-
-
-def read_settings(config: QueueConfig, above: Heritage | None) -> Settings:
+def read_settings(config: QueueConfig, above: Settings | None) -> Settings:
     """The settings of a configured queue; the root has nothing above it."""
     leaf = not config.is_parent and above is not None
-    properties = {} if above is None else above.properties
-    if config.properties:
-        properties = {**properties, **config.properties}
-    as_above = leaf and above is not None and not config.properties
+    properties = {**(inherit_properties(above.properties) if above else {}), **config.properties}
     return Settings(
         leaf=leaf,
         submit_acl=_parse_acl(config.submit_acl),
@@ -133,17 +92,9 @@ def read_settings(config: QueueConfig, above: Heritage | None) -> Settings:
         maximum=_useful(config.resources.max) if above else None,
         guaranteed=_useful(config.resources.guaranteed) if above else None,
         properties=properties,
-        policies=above.policies if above and as_above else parse_policies(properties, leaf=leaf),
+        policies=parse_policies(properties, leaf=leaf),
         template=None if leaf else _template(config.child_template) or (above.template if above else None),
     )
-
-
-def _collect(path: str, config: QueueConfig, above: Heritage | None, found: dict[str, Settings]) -> None:
-    here = found[path] = read_settings(config, above)
-    if config.queues:
-        left = heritage_of(here)
-        for below in config.queues:
-            _collect(f"{path}.{below.name.lower()}", below, left, found)
 
 
 def _template(config: ChildTemplateConfig) -> Template | None:
@@ -164,6 +115,65 @@ def _useful(texts: Mapping[str, str] | None) -> Resources | None:
     return resources if any(resources.values()) else None  # validation refuses negative ones
 
 
+# Changes of the configuration -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class QueueChangePlan:
+    """The differences of two configurations for the queues of a partition."""
+
+    before: QueueConfig | None
+    """The root of the configuration in force, if there is one; `after` is that of the new one."""
+    after: QueueConfig
+    wanted: dict[str, Settings] = field(default_factory=dict)
+    """The settings of new and changed queues, by path in the order of the file."""
+    unwanted: set[str] = field(default_factory=set)
+    """Paths that only the configuration in force has."""
+    limits: bool = False
+    """Whether user or group limits may differ, at any queue."""
+
+
+def compare_configs(tree: "Tree", before: QueueConfig | None, after: QueueConfig) -> QueueChangePlan:
+    """Plan the changes of a tree that has the configuration `before`; without one all queues are new."""
+    found = QueueChangePlan(before, after)
+    _plan(tree, found, ROOT, before, after, None)
+    return found
+
+
+def _plan(
+    tree: "Tree",
+    found: QueueChangePlan,
+    path: str,
+    before: QueueConfig | None,
+    after: QueueConfig,
+    above: Settings | None,
+) -> None:
+    """Compare a queue and the queues below it."""
+    queue = None if before is None else tree.find(path)
+    known = None if queue is None else settings_of(queue)
+    wants = read_settings(after, above)
+    if known != wants:
+        found.wanted[path] = wants
+    if after.limits != (() if before is None else before.limits):
+        found.limits = True
+    children = {} if before is None else {one.name.lower(): one for one in before.queues}
+    as_before = known is not None and (known.properties, known.template) == (wants.properties, wants.template)
+    for child in after.queues:
+        name = child.name.lower()
+        child_before = children.pop(name, None)
+        if not as_before or child_before != child:
+            _plan(tree, found, f"{path}.{name}", child_before, child, wants)
+    for name, child in children.items():
+        _mark_unwanted(found, f"{path}.{name}", child)
+
+
+def _mark_unwanted(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
+    found.unwanted.add(path)
+    found.limits = found.limits or bool(config.limits)
+    for child in config.queues:
+        _mark_unwanted(found, f"{path}.{child.name.lower()}", child)
+
+
 # Namespace quotas -----------------------------------------------------------------------------------------------------
 
 QUOTA_TAG: Final = "namespace.resourcequota"
@@ -171,16 +181,6 @@ GUARANTEED_TAG: Final = "namespace.resourceguaranteed"
 MAX_APPLICATIONS_TAG: Final = "namespace.resourcemaxapps"
 
 _COUNT: Final = re.compile(r"[0-9]{1,19}")
-
-
-class NamespaceQuota(NamedTuple):
-    """The quota in the tags of an application; None where nothing usable is set."""
-
-    max_applications: int | None
-    maximum: Resources | None
-    guaranteed: Resources | None
-    problems: tuple[str, ...]
-    """One sentence for each tag that cannot be parsed."""
 
 
 class _Value(msgspec.Struct):
@@ -191,19 +191,22 @@ class _Document(msgspec.Struct):
     resources: dict[str, _Value]
 
 
-def read_namespace_quota(tags: Mapping[str, str]) -> NamespaceQuota:
-    """Parse the tags; their names are case-insensitive."""
+def apply_namespace_quota(queue: Queue, tags: Mapping[str, str]) -> list[str]:
+    """Set the quota in the tags of an application; their names are case-insensitive. Returns one sentence for each tag
+    that cannot be parsed.
+
+    If either maximum or guarantee is given, both are set, overriding a template.
+    """
     problems: list[str] = []
     count = tag_value(tags, MAX_APPLICATIONS_TAG)
-    if count and not _COUNT.fullmatch(count):
+    if not count or _COUNT.fullmatch(count):
+        queue.max_applications = int(count or 0) or queue.max_applications
+    else:
         problems.append(f"tag {MAX_APPLICATIONS_TAG}: {count[:100]!r} is not a number")
-        count = ""
-    return NamespaceQuota(
-        max_applications=int(count or 0) or None,
-        maximum=_resources(tags, QUOTA_TAG, problems),
-        guaranteed=_resources(tags, GUARANTEED_TAG, problems),
-        problems=tuple(problems),
-    )
+    maximum, guaranteed = _resources(tags, QUOTA_TAG, problems), _resources(tags, GUARANTEED_TAG, problems)
+    if maximum is not None or guaranteed is not None:
+        queue.entitle(maximum=maximum, guaranteed=guaranteed)
+    return problems
 
 
 def _resources(tags: Mapping[str, str], tag: str, problems: list[str]) -> Resources | None:
@@ -216,21 +219,8 @@ def _resources(tags: Mapping[str, str], tag: str, problems: list[str]) -> Resour
     except (msgspec.MsgspecError, RecursionError) as error:
         problems.append(f"tag {tag}: {error}")
         return None
-    parse_amounts = {kind: entry.value for kind, entry in entries.items()}
-    return parse_amounts if is_positive(parse_amounts) else None
-
-
-def apply_namespace_quota(queue: Queue, quota: NamespaceQuota) -> bool:
-    """Set the quota of the tags; returns whether the queue changed.
-
-    If either maximum or guarantee is given, both are set, overriding a template.
-    """
-    before = (queue.max_applications, queue.maximum, queue.guaranteed)
-    if quota.max_applications is not None:
-        queue.max_applications = quota.max_applications
-    if quota.maximum is not None or quota.guaranteed is not None:
-        queue.entitle(maximum=quota.maximum, guaranteed=quota.guaranteed)
-    return before != (queue.max_applications, queue.maximum, queue.guaranteed)
+    amounts = {kind: entry.value for kind, entry in entries.items()}
+    return amounts if is_positive(amounts) else None
 
 
 # Queue tree -----------------------------------------------------------------------------------------------------------
@@ -251,10 +241,12 @@ class Tree:
     """All queues of one partition."""
 
     def __init__(self, config: PartitionConfig) -> None:
-        self._by_path = build_queues(config.root)
-        self.root = self._by_path[ROOT]
-        self.next_rank = len(self._by_path)
+        self._by_path: dict[str, Queue] = {}
+        self.next_rank = 0
         """The rank of the next queue."""
+        for path, settings in compare_configs(self, None, config.root).wanted.items():
+            self.add(path, settings)
+        self.root = self._by_path[ROOT]
 
     def recall(self, queues: Sequence[Queue], next_rank: int) -> None:
         """Restore the queues from a snapshot, parents first."""
@@ -309,12 +301,11 @@ class Tree:
         return lowest
 
     def add(self, path: str, settings: Settings) -> Queue:
-        """Add a queue of a new configuration below an existing one; its fair maximum is not set yet."""
+        """Add a queue of a configuration, below an existing one or as the root; its fair maximum is not set yet."""
         assert path not in self._by_path, path
-        queue = create_queue(path, self._by_path[path.rpartition(".")[0]], rank=self.next_rank)
+        parent = self._by_path.get(path.rpartition(".")[0])
+        queue = self._link(Queue(path=path, parent=parent, rank=self.next_rank, leaf=True, managed=True))
         configure(queue, settings)
-        self.next_rank += 1
-        self._by_path[path] = queue
         return queue
 
     def remove_empty(self) -> list[Queue]:
@@ -342,9 +333,13 @@ class Tree:
         return queue, missing
 
     def _add(self, parent: Queue, name: str, *, leaf: bool) -> Queue:
-        queue = create_from_template(parent, name, rank=self.next_rank, leaf=leaf)
-        self.next_rank += 1
-        parent.children[name] = queue
-        self._by_path[queue.path] = queue
+        queue = self._link(create_from_template(parent, name, rank=self.next_rank, leaf=leaf))
         refresh_fair_maximum(queue)
+        return queue
+
+    def _link(self, queue: Queue) -> Queue:
+        self.next_rank += 1
+        self._by_path[queue.path] = queue
+        if queue.parent is not None:
+            queue.parent.children[queue.name] = queue
         return queue

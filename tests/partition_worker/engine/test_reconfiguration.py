@@ -13,11 +13,11 @@ from common.config.validation import find_build_problems, load
 from common.rm_messages import EventRecord
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING
-from partition_worker.engine.queues.tree import Tree, read_all_settings
-from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S, QueueChangePlan, compare_configs
+from partition_worker.engine.queues.tree import QueueChangePlan, Tree, compare_configs
+from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S
 from partition_worker.engine.user_resolution import User
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
-from tests.trial import START_S, Trial
+from tests.trial import START_S, Trial, read_all_settings
 
 USER_RULE = PlacementRuleConfig(name="user", create=True)
 BROKEN_RULE = PlacementRuleConfig(name="nosuch")
@@ -420,7 +420,7 @@ def test_the_same_configuration_is_no_change() -> None:
 
 def test_only_what_differs_is_planned() -> None:
     before, after = "root.a; root.b max=memory:3; root.c", "root.a; root.b max=memory:4; root.d.e"
-    found, settings = plan(before, after), read_all_settings(config(after).root)
+    found, settings = plan(before, after), read_all_settings(config(after))
     assert list(found.wanted.items()) == [(path, settings[path]) for path in ("root.b", "root.d", "root.d.e")]
     assert found.unwanted == {"root.c"}
 
@@ -432,7 +432,7 @@ def test_what_is_inherited_differs_too() -> None:
 def test_a_dynamic_queue_in_the_configuration_is_set_even_if_its_settings_are_the_same() -> None:
     queues = Tree(config("root.p parent"))
     queues.create("root.p.new", BOB)
-    settings = read_all_settings(config("root.p.new").root)["root.p.new"]
+    settings = read_all_settings(config("root.p.new"))["root.p.new"]
     assert plan("root.p parent", "root.p.new", queues).wanted["root.p.new"] == settings
 
 
@@ -446,7 +446,7 @@ def test_a_queue_that_drains_is_set_if_it_is_wanted_and_else_left_draining() -> 
 def test_dynamic_parents_pass_on_what_is_above_them() -> None:
     trial = Trial("root.p parent template.maxapps=2", rules=(PROVIDED_CREATE,)).does(apps("app-1 root.p.x.y.leaf"))
     trial.reconfigures("root.p parent template.maxapps=3")
-    template = read_all_settings(trial.partition.config.root)["root.p"].template
+    template = read_all_settings(trial.partition.config)["root.p"].template
     assert template is not None
     assert template.max_applications == 3
     assert [trial.queue(path).template for path in ("root.p", "root.p.x", "root.p.x.y")] == [template] * 3

@@ -2,6 +2,8 @@
 
 import pytest
 
+from common.messages import Resources
+from common.resources import Limit
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.queues.tree import (
     GUARANTEED_TAG,
@@ -10,15 +12,12 @@ from partition_worker.engine.queues.tree import (
     QueueError,
     Tree,
     apply_namespace_quota,
-    build_queues,
     create_from_template,
-    read_all_settings,
-    read_namespace_quota,
     settings_of,
 )
 from partition_worker.engine.user_resolution import User
 from tests.builders import PROVIDED_CREATE, apps, asks, config, gone, nodes, released
-from tests.trial import Trial
+from tests.trial import Trial, read_all_settings
 
 BOB = User("bob")
 
@@ -143,7 +142,7 @@ def test_room_that_one_queue_frees_is_used_by_another() -> None:
 
 
 def built(text: str) -> dict[str, Queue]:
-    return build_queues(config(text).root)
+    return {queue.path: queue for queue in Tree(config(text))}
 
 
 def test_paths_are_lower_case_and_ranks_follow_the_file() -> None:
@@ -242,13 +241,13 @@ def test_the_recovery_queue_is_fifo_whatever_the_template_says() -> None:
 
 def test_a_queue_shows_the_settings_it_was_given() -> None:
     text = "root maxapps=9; root.p template.max=memory:3 guaranteed=memory:1 adminacl=ann; root.p.q parent; root.p.a"
-    settings = read_all_settings(config(text).root)
+    settings = read_all_settings(config(text))
     assert {path: settings_of(queue) for path, queue in built(text).items()} == settings
     assert settings["root.p"].admin_text == "ann"
 
 
 def test_the_settings_of_the_root_have_no_resources() -> None:
-    root = read_all_settings(config("root max=memory:4 guaranteed=memory:4").root)["root"]
+    root = read_all_settings(config("root max=memory:4 guaranteed=memory:4"))["root"]
     assert (root.maximum, root.guaranteed) == (None, None)
 
 
@@ -265,14 +264,20 @@ def queue(**settings: object) -> Queue:
     return made
 
 
+def read(tags: dict[str, str]) -> tuple[int, Limit | None, Resources | None, list[str]]:
+    """What the tags set in a queue without settings, and their problems."""
+    ns = queue()
+    problems = apply_namespace_quota(ns, tags)
+    return ns.max_applications, ns.maximum, ns.guaranteed, problems
+
+
 def test_the_tags_say_what_a_namespace_may_use_in_any_case() -> None:
-    quota = read_namespace_quota({QUOTA_TAG.upper(): FIVE, MAX_APPLICATIONS_TAG: "3"})
-    assert quota == (3, {"memory": 5}, None, ())
+    assert read({QUOTA_TAG.upper(): FIVE, MAX_APPLICATIONS_TAG: "3"}) == (3, {"memory": 5}, None, [])
 
 
 def test_without_tags_nothing_is_said() -> None:
-    assert read_namespace_quota({"namespace": "dev"}) == (None, None, None, ())
-    assert read_namespace_quota({QUOTA_TAG: "", MAX_APPLICATIONS_TAG: ""}) == (None, None, None, ())
+    assert read({"namespace": "dev"}) == (0, None, None, [])
+    assert read({QUOTA_TAG: "", MAX_APPLICATIONS_TAG: ""}) == (0, None, None, [])
 
 
 @pytest.mark.parametrize(
@@ -293,9 +298,9 @@ def test_without_tags_nothing_is_said() -> None:
     ],
 )
 def test_what_cannot_be_read_sets_nothing_and_is_reported(text: str) -> None:
-    quota = read_namespace_quota({QUOTA_TAG: text})
-    assert quota.maximum is None
-    assert [problem.partition(":")[0] for problem in quota.problems] == [f"tag {QUOTA_TAG}"]
+    _, maximum, _, problems = read({QUOTA_TAG: text})
+    assert maximum is None
+    assert [problem.partition(":")[0] for problem in problems] == [f"tag {QUOTA_TAG}"]
 
 
 @pytest.mark.parametrize(
@@ -308,33 +313,31 @@ def test_what_cannot_be_read_sets_nothing_and_is_reported(text: str) -> None:
     ],
 )
 def test_amounts_that_limit_nothing_are_none(text: str) -> None:
-    assert read_namespace_quota({QUOTA_TAG: text}) == (None, None, None, ())
+    assert read({QUOTA_TAG: text}) == (0, None, None, [])
 
 
 @pytest.mark.parametrize("text", ["-1", "+1", "1.0", " 1", "many", "\N{FULLWIDTH DIGIT ONE}", "9" * 5000])
 def test_a_number_of_applications_is_a_plain_decimal(text: str) -> None:
-    quota = read_namespace_quota({MAX_APPLICATIONS_TAG: text})
-    assert quota.max_applications is None
-    assert len(quota.problems) == 1
-    assert len(quota.problems[0]) < 200
+    most, _, _, problems = read({MAX_APPLICATIONS_TAG: text})
+    assert most == 0
+    assert len(problems) == 1
+    assert len(problems[0]) < 200
 
 
 def test_no_applications_at_all_is_no_number() -> None:
-    assert read_namespace_quota({MAX_APPLICATIONS_TAG: "0"}) == (None, None, None, ())
+    assert read({MAX_APPLICATIONS_TAG: "0"}) == (0, None, None, [])
 
 
 def test_maximum_and_guarantee_are_set_together() -> None:
     ns = queue(maximum={"memory": 1}, guaranteed={"memory": 1}, max_applications=7)
-    assert apply_namespace_quota(ns, read_namespace_quota({QUOTA_TAG: FIVE}))
+    assert apply_namespace_quota(ns, {QUOTA_TAG: FIVE}) == []
     assert (ns.maximum, ns.guaranteed, ns.max_applications) == ({"memory": 5}, None, 7)
-    assert apply_namespace_quota(ns, read_namespace_quota({GUARANTEED_TAG: FIVE, QUOTA_TAG: "broken"}))
+    assert len(apply_namespace_quota(ns, {GUARANTEED_TAG: FIVE, QUOTA_TAG: "broken"})) == 1
     assert (ns.maximum, ns.guaranteed) == (None, {"memory": 5})
 
 
-def test_what_changes_nothing_is_known() -> None:
+def test_tags_that_say_what_the_queue_has_change_nothing() -> None:
     ns = queue(maximum={"memory": 5}, guaranteed={"memory": 1}, max_applications=7)
-    assert not apply_namespace_quota(ns, read_namespace_quota({}))
-    assert not apply_namespace_quota(
-        ns, read_namespace_quota({QUOTA_TAG: FIVE, GUARANTEED_TAG: FIVE.replace("5", "1"), MAX_APPLICATIONS_TAG: "7"})
-    )
+    for tags in ({}, {QUOTA_TAG: FIVE, GUARANTEED_TAG: FIVE.replace("5", "1"), MAX_APPLICATIONS_TAG: "7"}):
+        assert apply_namespace_quota(ns, tags) == []
     assert (ns.maximum, ns.guaranteed, ns.max_applications) == ({"memory": 5}, {"memory": 1}, 7)
