@@ -79,10 +79,10 @@ def create_from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> 
     return queue
 
 
-def read_settings(config: QueueConfig, above: Settings | None) -> Settings:
-    """The settings of a configured queue; the root has nothing above it."""
+def read_settings(config: QueueConfig, above: Settings | None, inherited: dict[str, str]) -> Settings:
+    """The settings of a configured queue that inherits these properties; the root has nothing above it."""
     leaf = not config.is_parent and above is not None
-    properties = {**(inherit_properties(above.properties) if above else {}), **config.properties}
+    properties = {**inherited, **config.properties} if config.properties else inherited
     return Settings(
         leaf=leaf,
         submit_acl=_parse_acl(config.submit_acl),
@@ -136,7 +136,7 @@ class QueueChangePlan:
 def compare_configs(tree: "Tree", before: QueueConfig | None, after: QueueConfig) -> QueueChangePlan:
     """Plan the changes of a tree that has the configuration `before`; without one all queues are new."""
     found = QueueChangePlan(before, after)
-    _plan(tree, found, ROOT, before, after, None)
+    _plan(tree, found, ROOT, before, after, None, {})
     return found
 
 
@@ -147,22 +147,24 @@ def _plan(
     before: QueueConfig | None,
     after: QueueConfig,
     above: Settings | None,
+    inherited: dict[str, str],
 ) -> None:
     """Compare a queue and the queues below it."""
     queue = None if before is None else tree.find(path)
     known = None if queue is None else settings_of(queue)
-    wants = read_settings(after, above)
+    wants = read_settings(after, above, inherited)
     if known != wants:
         found.wanted[path] = wants
     if after.limits != (() if before is None else before.limits):
         found.limits = True
     children = {} if before is None else {one.name.lower(): one for one in before.queues}
     as_before = known is not None and (known.properties, known.template) == (wants.properties, wants.template)
+    passed_on = inherit_properties(wants.properties) if after.queues else {}
     for child in after.queues:
         name = child.name.lower()
         child_before = children.pop(name, None)
         if not as_before or child_before != child:
-            _plan(tree, found, f"{path}.{name}", child_before, child, wants)
+            _plan(tree, found, f"{path}.{name}", child_before, child, wants, passed_on)
     for name, child in children.items():
         _mark_unwanted(found, f"{path}.{name}", child)
 
