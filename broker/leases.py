@@ -82,10 +82,6 @@ class Liveness:
             self._state.warnings.append(f"the broker did not run for {late:.1f} s: all deadlines are extended by that")
             self._state.registry.extend_deadlines(late, now)
             self._changes.extend_deadlines(late)
-        self._check_workers(now)
-        return [*self._check_proxies(now), *self._check_rms(now)]
-
-    def _check_workers(self, now: float) -> None:
         registry, settings = self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
             if slot.is_present:
@@ -100,19 +96,13 @@ class Liveness:
             elif now - slot.missed_since >= OVERDUE_S and self._changes.find_for_partition(partition) is None:
                 self._state.warnings.append(f"worker {slot.worker} has not connected within {OVERDUE_S:g} s")
                 slot.missed_since = NEVER
-
-    def _check_proxies(self, now: float) -> list[Outgoing]:
-        registry, sends = self._state.registry, []
-        silence_s = self._state.settings.silence_s
-        for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= silence_s]:
+        sends: list[Outgoing] = []
+        for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= settings.silence_s]:
             del registry.last_seen[peer]
             for one in [one for one in registry.sessions.values() if one.proxy == peer]:
                 sends += mark_away(self._state, one, f"its proxy {peer} is silent", now)
-        return sends
-
-    def _check_rms(self, now: float) -> list[Outgoing]:
-        pause_s, sends = self._state.settings.pause_timeout_s, []
-        for rm in [rm for rm, since in self._state.registry.away.items() if now - since >= pause_s]:
+        pause_s = settings.pause_timeout_s
+        for rm in [rm for rm, since in registry.away.items() if now - since >= pause_s]:
             self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
             sends += end_absent_rm(self._state, self._changes, rm)
         return sends

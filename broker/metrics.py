@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.leases import RecoveryState
-from broker.queries import PendingQueries
 from broker.registry import build_answer
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
@@ -28,10 +27,9 @@ class BrokerMetrics:
     process.
     """
 
-    def __init__(self, state: BrokerState, queries: PendingQueries) -> None:
+    def __init__(self, state: BrokerState) -> None:
         self.process_families: Callable[[], list[Family]] = list
         self._state = state
-        self._queries = queries
         self._reports: dict[str, tuple[float, list[Family]]] = {}
         """Peer to the time of its report and the report."""
 
@@ -66,8 +64,6 @@ class BrokerMetrics:
         yield from _rollouts(self._state)
         yield from _managers(self._state)
         yield from _workers(self._state)
-        what = "Queries that workers have not answered yet. Investigate if it stays high: a worker is overloaded."
-        yield gauge("yunishard_broker_questions_waiting", what, (), [((), self._queries.count)])
         for peer in REPORTERS:
             report = self._reports.get(peer)
             if report is not None and now - report[0] < REPORT_MAX_AGE_S:
@@ -107,13 +103,6 @@ def _managers(state: BrokerState) -> Iterator[Family]:
         "Investigate one that is away for minutes: its session ends after the setting pause-timeout.",
         ("state",),
         [(("there",), len(registry.sessions) - away), (("away",), away)],
-    )
-    yield counter(
-        "yunishard_broker_registrations_total",
-        "Registrations of resource managers, granted and refused. Many granted ones mean that a resource manager loses "
-        "its session repeatedly.",
-        ("outcome",),
-        [((outcome,), counters.registrations[outcome]) for outcome in ("granted", "refused")],
     )
     yield counter(
         "yunishard_rm_failed_nodes_total",

@@ -38,10 +38,6 @@ class PendingQueries:
     def __init__(self) -> None:
         self._pending: dict[str, dict[tuple[str, str], None]] = {}
 
-    @property
-    def count(self) -> int:
-        return sum(len(pending) for pending in self._pending.values())
-
     def forward(self, registry: Registry, incoming: Incoming) -> list[Outgoing]:
         """Forward a query to the worker of its partition, or answer why that is not possible."""
         header = incoming.header

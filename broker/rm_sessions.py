@@ -45,7 +45,6 @@ class RmRegistration(ConfigChange):
         registry, new = state.registry, self.plan_session(state)
         before = registry.sessions.get(new.rm)
         registry.set_session(new)
-        state.counters.registrations["granted"] += 1
         registry.away.pop(new.rm, None)
         for partition in new.configs:
             registry.slots[partition].has_sent = registry.slots[partition].is_inherited = False
@@ -67,11 +66,10 @@ class RmRegistration(ConfigChange):
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         state.notes.append(f"registration of RM {self.rm} refused: {refusal}")
-        return [_refuse_registration(state, self.new_session.proxy, self.call, refusal)]
+        return [_refuse_registration(self.new_session.proxy, self.call, refusal)]
 
 
-def _refuse_registration(state: BrokerState, proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
-    state.counters.registrations["refused"] += 1
+def _refuse_registration(proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
     if refusal.code == "busy":
         return build_refusal(proxy, call, refusal.code, str(refusal))
     return build_refusal(proxy, call, "registration", f"registration of RM failed: {refusal}")
@@ -95,7 +93,7 @@ def start_registration(
     try:
         return changes.start(_build_registration(state, incoming, request, now))
     except ChangeRefused as refusal:
-        return [_refuse_registration(state, incoming.source, header, refusal)]
+        return [_refuse_registration(incoming.source, header, refusal)]
 
 
 def _build_registration(

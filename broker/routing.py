@@ -62,7 +62,7 @@ class BrokerMachine:
         self._persistence = RmPersistence(self.state, durable, problem=record_problem, now=now)
         self._changes = ConfigChanges(self.state, self._persistence)
         self._queries = PendingQueries()
-        self.metrics = BrokerMetrics(self.state, self._queries)
+        self.metrics = BrokerMetrics(self.state)
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
         self._liveness = leases.Liveness(self.state, self._changes)
         self._started_ns = int(now * 1e9)
@@ -250,9 +250,16 @@ class BrokerMachine:
             case "Hello":
                 return self._handle_hello(incoming, decode_body(control_messages.Hello, incoming.body), now)
             case "ManagerAway":
-                return self._handle_manager_away(incoming, now)
+                session = self.registry.find_session(header.rm, header.session)
+                if session is None or session.proxy != incoming.source:
+                    return []  # it has reconnected through another proxy
+                reason = "no messages, or its connection was closed"
+                return rm_sessions.mark_away(self.state, session, reason, now)
             case "Retired":
-                return self._handle_retired(incoming)
+                if self._slot_of_sender(incoming) is not None and self._is_ending(header.partition):
+                    self.state.notes.append(f"partition {header.partition} has been removed")
+                    self._remove_partition(header.partition)
+                return []
             case "Echo":
                 return self._drop_stale(self.state.echo_barrier.release(header.ref))
             case "ConfigVote":
@@ -353,14 +360,6 @@ class BrokerMachine:
         retirement = self.registry.build_retirement(session, partition)
         return [retirement, *leases.request_resume_after_restart(self.state, session, partition)]
 
-    def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
-        """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""
-        partition = incoming.header.partition
-        if self._slot_of_sender(incoming) is not None and self._is_ending(partition):
-            self.state.notes.append(f"partition {partition} has been removed")
-            self._remove_partition(partition)
-        return []
-
     # RMs ------------------------------------------------------------------------------------------------------------
 
     def _handle_register(self, incoming: Incoming, now: float) -> list[Outgoing]:
@@ -373,13 +372,6 @@ class BrokerMachine:
             return rm_sessions.resume_session(self.state, incoming, rm_messages.Resume())
         reason = "registration of RM failed: this session has registered, begin a new one"
         return [build_refusal(incoming.source, header, "registration", reason)]
-
-    def _handle_manager_away(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Mark an RM as away, unless it has reconnected through another proxy."""
-        session = self.registry.find_session(incoming.header.rm, incoming.header.session)
-        if session is None or session.proxy != incoming.source:
-            return []
-        return rm_sessions.mark_away(self.state, session, "no messages, or its connection was closed", now)
 
     def _handle_update(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the RM's own update. Its settings take effect even if the configuration is refused."""

@@ -66,7 +66,6 @@ class Counters:
     rollouts: Counter[RolloutOutcome] = field(default_factory=Counter)
     rollout_s: Histogram = field(default_factory=lambda: Histogram(ROLLOUT_BOUNDS_S))
     """Duration of committed roll-outs."""
-    registrations: Counter[Literal["granted", "refused"]] = field(default_factory=Counter)
     leases_renewed: int = 0
     """Leases that were granted to another worker because the worker was silent."""
     recoveries: Counter[str] = field(default_factory=Counter)

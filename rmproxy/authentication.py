@@ -28,15 +28,8 @@ import grpc
 import zmq
 from zmq.utils import z85
 
-from common.curve_keys import (
-    LIST_BYTES_MAX,
-    AllowList,
-    AllowListError,
-    KeyPair,
-    fingerprint,
-    parse_allow_list,
-    require_client_keys,
-)
+from common import curve_keys
+from common.curve_keys import AllowList, AllowListError, KeyPair, fingerprint
 from common.names import RM_ID, compile_rm_ids
 from common.process_limits import LogLimit
 from common.transport import CONTEXT, clock
@@ -53,10 +46,6 @@ REFUSALS_LOGGED_MAX: Final = 10
 
 ZAP_BATCH_MAX: Final = 64
 """Connections that are authenticated before other callbacks run."""
-
-_MECHANISM: Final = b"CURVE"
-
-_Stamp = tuple[int, int, int]
 
 _log = logging.getLogger("core.rmproxy")
 
@@ -101,7 +90,7 @@ class ZapAuthenticator:
 
     def secure(self, socket: "zmq.Socket[bytes]") -> None:
         """Set the socket's CURVE options, before it is bound."""
-        require_client_keys(socket, self._pair, domain=DOMAIN)
+        curve_keys.require_client_keys(socket, self._pair, domain=DOMAIN)
 
     def has_key_for(self, rm: str) -> bool:
         """Return whether the list has, or had since this process started, a key for this RM, so that its id needs one.
@@ -159,7 +148,7 @@ class ZapAuthenticator:
                 )
             except zmq.Again:
                 return
-            key = z85.encode(credentials[0]).decode() if mechanism == _MECHANISM and credentials else ""
+            key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" and credentials else ""
             good = domain == DOMAIN.encode() and key in self._list.entries
             if not good:
                 peer = f"key {fingerprint(key)}" if key else "a connection without a key"
@@ -172,7 +161,7 @@ class ZapAuthenticator:
         self._loop.call_soon(self._authenticate)
 
 
-def _stamp(file: Path) -> _Stamp:
+def _stamp(file: Path) -> tuple[int, ...]:
     """Return values that change when the file is written or replaced."""
     found = file.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
@@ -180,11 +169,11 @@ def _stamp(file: Path) -> _Stamp:
 
 def _read(file: Path) -> AllowList:
     with file.open("rb") as opened:
-        text = opened.read(LIST_BYTES_MAX + 1)
-    if len(text) > LIST_BYTES_MAX:
-        raise AllowListError(f"line 1: more than {LIST_BYTES_MAX} bytes")
+        text = opened.read(curve_keys.LIST_BYTES_MAX + 1)
+    if len(text) > curve_keys.LIST_BYTES_MAX:
+        raise AllowListError(f"line 1: more than {curve_keys.LIST_BYTES_MAX} bytes")
     try:
-        return parse_allow_list(text.decode())
+        return curve_keys.parse_allow_list(text.decode())
     except UnicodeDecodeError as error:
         number = text.count(b"\n", 0, error.start) + 1
         raise AllowListError(f"line {number}: not UTF-8 text") from None
@@ -214,18 +203,12 @@ class Authorizer:
             raise StatusError(StatusKind.NOT_PERMITTED.make(permitted=permitted, rm_id=rm_id))
 
 
-_CERTIFICATE: Final = "x509_pem_cert"
-_ALTERNATIVE_NAMES: Final = ("peer_dns", "peer_uri")
-_COMMON_NAME: Final = "x509_common_name"
-
-
 def read_rm_ids(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] | None:
     """Return the RM ids in the certificate of a caller, from gRPC's authentication context; None without one."""
-    if not auth_context.get(_CERTIFICATE):
+    if not auth_context.get("x509_pem_cert"):
         return None
-    names = [name for kind in _ALTERNATIVE_NAMES for name in auth_context.get(kind, ())] or auth_context.get(
-        _COMMON_NAME, ()
-    )
+    names = [name for kind in ("peer_dns", "peer_uri") for name in auth_context.get(kind, ())]
+    names = names or list(auth_context.get("x509_common_name", ()))
     return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
 
 

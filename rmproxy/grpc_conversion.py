@@ -7,7 +7,7 @@ is, an absent part becomes the default of our struct, and comments name what is 
 Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), partition names (`common/session.py`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from msgspec import to_builtins
@@ -187,28 +187,17 @@ RESPONSE_BYTES_MAX: Final = 3 << 20
 
 def split_request(update: Update) -> Iterator[Update]:
     """Split an update that has too many items; items keep the order in which a partition handles them."""
-    rm_id = update.rm_id
-    match update:
-        case rm_messages.NodeRequest(nodes=nodes) if len(nodes) > REQUEST_ITEMS_MAX:
-            yield from (rm_messages.NodeRequest(nodes=part, rm_id=rm_id) for part in _parts(nodes))
-        case rm_messages.ApplicationRequest(new=new, remove=remove) if len(new) + len(remove) > REQUEST_ITEMS_MAX:
-            yield from (rm_messages.ApplicationRequest(new=part, rm_id=rm_id) for part in _parts(new))
-            yield from (rm_messages.ApplicationRequest(remove=part, rm_id=rm_id) for part in _parts(remove))
-        case rm_messages.AllocationRequest(allocations=asks, releases=releases) if (
-            len(asks) + len(releases.allocations_to_release) > REQUEST_ITEMS_MAX
-        ):
-            yield from (rm_messages.AllocationRequest(allocations=part, rm_id=rm_id) for part in _parts(asks))
-            for part in _parts(releases.allocations_to_release):
-                yield rm_messages.AllocationRequest(
-                    releases=replace(releases, allocations_to_release=part), rm_id=rm_id
-                )
-        case _:
-            yield update
-
-
-def _parts(items: Sequence[_T]) -> Iterator[list[_T]]:
-    for start in range(0, len(items), REQUEST_ITEMS_MAX):
-        yield list(items[start : start + REQUEST_ITEMS_MAX])
+    lists = {name: value for name, value in asdict(update).items() if isinstance(value, list)}
+    if isinstance(update, rm_messages.AllocationRequest):
+        lists["releases"] = update.releases.allocations_to_release
+    if sum(map(len, lists.values())) <= REQUEST_ITEMS_MAX:
+        yield update
+        return
+    for name, items in lists.items():
+        for start in range(0, len(items), REQUEST_ITEMS_MAX):
+            part = items[start : start + REQUEST_ITEMS_MAX]
+            value = rm_messages.AllocationReleasesRequest(allocations_to_release=part) if name == "releases" else part
+            yield replace(type(update)(rm_id=update.rm_id), **{name: value})
 
 
 def split_response(response: Response) -> Iterator[bytes]:

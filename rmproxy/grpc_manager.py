@@ -171,7 +171,9 @@ class GrpcRm:
         self._schedule_acknowledgement()
         answered = message is not None and self._settle(header.ref, message)
         if isinstance(message, rm_messages.Left):
-            self._end_after_flush()
+            self._finish(StatusKind.LEFT.make(rm_id=self.session.rm_id))
+            for stream in self._list_streams():
+                stream.half_close()  # they end once all responses are written
         if message is None or answered:
             return
         match message:
@@ -324,12 +326,6 @@ class GrpcRm:
         self._end_streams(status)
         for queue in self._queues.values():
             queue.clear()
-
-    def _end_after_flush(self) -> None:
-        """End the registration of an RM that left; its streams end once all responses are written."""
-        self._finish(StatusKind.LEFT.make(rm_id=self.session.rm_id))
-        for stream in self._list_streams():
-            stream.half_close()
 
     def _finish(self, status: Status) -> None:
         self.status = self.status or status

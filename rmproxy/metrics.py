@@ -1,7 +1,7 @@
-"""Metrics of the proxy: messages and bytes of each RM, refusals by code, sessions and flow control windows.
+"""Metrics of the proxy: messages of each RM, refusals by code, sessions and flow control windows.
 
 The proxy does not open the bodies of messages that it routes, so it counts messages, not their items. Only registered
-RMs have counters (`RmTraffic`), because any client can name any RM; the counters go when the RM goes.
+RMs have counters , because any client can name any RM; the counters go when the RM goes.
 
 Not here: metrics that every process has (`common/process_metrics.py`).
 """
@@ -39,19 +39,12 @@ class ProxyMetrics:
         what = "Resource managers that are registered, by the port that they connect to."
         counts = [(("native",), len(self._sessions) - grpc), (("grpc",), grpc)]
         yield gauge("yunishard_rmproxy_sessions", what, ("port",), counts)
-        traffic = [(rm, session.traffic) for rm, session in self._sessions.items()]
-        labels = ("rm", "direction")
+        messages = [(rm, session.messages_in, session.messages_out) for rm, session in self._sessions.items()]
         yield counter(
             "yunishard_rmproxy_messages_total",
             "Messages of resource managers (in) and to them (out), whatever they carry.",
-            labels,
-            [pair for rm, one in traffic for pair in (((rm, "in"), one.messages_in), ((rm, "out"), one.messages_out))],
-        )
-        yield counter(
-            "yunishard_rmproxy_bytes_total",
-            "Bytes of the bodies of these messages.",
-            labels,
-            [pair for rm, one in traffic for pair in (((rm, "in"), one.bytes_in), ((rm, "out"), one.bytes_out))],
+            ("rm", "direction"),
+            [pair for rm, received, sent in messages for pair in (((rm, "in"), received), ((rm, "out"), sent))],
         )
         yield counter(
             "yunishard_rmproxy_refusals_total",
@@ -60,18 +53,14 @@ class ProxyMetrics:
             ("code",),
             [((code,), count) for code, count in self._refused.items()],
         )
-        in_flight = [
-            ((rm, partition), window.in_flight)
-            for rm, session in self._sessions.items()
-            for partition, window in session.windows.items()
-        ]
         yield gauge(
             "yunishard_rmproxy_window_messages",
             f"Commands on their way to the partition that it has not acknowledged; at {WINDOW_MESSAGES} more are "
             "refused. Investigate if it stays up: the partition does not process them.",
             ("rm", "partition"),
-            [(labels, messages) for labels, (messages, _) in in_flight],
+            [
+                ((rm, partition), window.in_flight)
+                for rm, session in self._sessions.items()
+                for partition, window in session.windows.items()
+            ],
         )
-        what = "The same in bytes of their bodies, with updates that have no number; at 16 MiB more are refused."
-        samples = [(labels, float(size)) for labels, (_, size) in in_flight]
-        yield gauge("yunishard_rmproxy_window_bytes", what, ("rm", "partition"), samples)

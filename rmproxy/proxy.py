@@ -18,23 +18,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common import rm_messages
+from common import rm_messages, wire
 from common.control_messages import Hello, ManagerAway, NodesAstray
 from common.messages import Command, Header, News
 from common.names import BROKER, RMPROXY, normalise_partition_name
 from common.query_messages import Answer
 from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
-from common.wire import (
-    FORBIDDEN,
-    MALFORMED,
-    NEVER,
-    Incoming,
-    Outgoing,
-    WireError,
-    decode_body,
-    encode_body,
-    make_outgoing,
-)
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from rmproxy import rate_limit
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.rate_limit import RateLimiter, ReplyTo
@@ -119,8 +109,7 @@ class Proxy:
         sends = self._handle_rm(incoming, now)
         session = self.sessions.get(incoming.header.rm)
         if session is not None:
-            session.traffic.messages_in += 1
-            session.traffic.bytes_in += len(incoming.body)
+            session.messages_in += 1
         return self._count_outgoing(sends)
 
     def _count_outgoing(self, sends: list[Outgoing]) -> list[Outgoing]:
@@ -130,8 +119,7 @@ class Proxy:
                 continue
             session = self.sessions.get(one.header.rm)
             if session is not None:
-                session.traffic.messages_out += 1
-                session.traffic.bytes_out += len(one.body)
+                session.messages_out += 1
             if one.header.kind == "Refused":
                 self.metrics.count_refusal(one.body)
         return sends
@@ -174,9 +162,9 @@ class Proxy:
             if not self.rate_limiter.allow_call(incoming.source, now):
                 return self._refuse(incoming, "flood", rate_limit.CALL_LIMIT, now)
             return self._forward_call(incoming)
-        if header.kind in (MALFORMED, FORBIDDEN):
+        if header.kind in (wire.MALFORMED, wire.FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            return self._refuse(incoming, "malformed" if header.kind == MALFORMED else "forbidden", reason, now)
+            return self._refuse(incoming, "malformed" if header.kind == wire.MALFORMED else "forbidden", reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":

@@ -56,9 +56,9 @@ class PartitionWindow:
         self._size = self._unnumbered = self._acknowledged = 0
 
     @property
-    def in_flight(self) -> tuple[int, int]:
-        """Commands to the partition that are not acknowledged: how many, and the bytes of their bodies."""
-        return len(self._in_flight), self._size + self._unnumbered
+    def in_flight(self) -> int:
+        """Numbered commands to the partition that are not acknowledged."""
+        return len(self._in_flight)
 
     # From the RM ----------------------------------------------------------------------------------------------------
 
@@ -110,16 +110,6 @@ class PartitionWindow:
 
 
 @dataclass(slots=True)
-class RmTraffic:
-    """Messages of one RM (in) and to it (out), and the bytes of their bodies, for the metrics."""
-
-    messages_in: int = 0
-    bytes_in: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-
-
-@dataclass(slots=True)
 class RmSession:
     """One RM's session: which peer it belongs to, its partitions, and when its last message came."""
 
@@ -130,8 +120,9 @@ class RmSession:
     """Unix seconds."""
     windows: dict[str, PartitionWindow]
     """All and only its partitions, by normalised name."""
-    traffic: RmTraffic = field(default_factory=RmTraffic)
-    """Later sessions of the RM continue it."""
+    messages_in: int = 0
+    messages_out: int = 0
+    """Messages of the RM and to it, for the metrics; later sessions of the RM continue the numbers."""
     leaving: dict[str, PartitionWindow] = field(default_factory=dict)
     """Partitions that were removed from the configuration and may still send last messages."""
     is_away: bool = False
@@ -180,10 +171,10 @@ def open_session(peer: str, header: Header, registered: Registered, before: RmSe
     windows = {name: _window(known.get(name), registered.lives.get(name, 0)) for name in registered.partitions}
     for window in windows.values():
         window.resume()
-    traffic = RmTraffic() if before is None else before.traffic
-    return RmSession(
-        rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows, traffic=traffic
-    )
+    session = RmSession(rm=header.rm, peer=peer, session=header.session, last_message_at=now, windows=windows)
+    if before is not None:
+        session.messages_in, session.messages_out = before.messages_in, before.messages_out
+    return session
 
 
 def make_ref(header: Header, size: int) -> str:

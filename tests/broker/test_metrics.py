@@ -78,7 +78,6 @@ def test_without_a_partition_only_the_web_service_is_answered_and_only_about_fig
 def test_what_happens_is_counted() -> None:
     bench = registered()
     assert samples(bench, "yunishard_broker_rollouts_total")["committed",] == 1
-    assert samples(bench, "yunishard_broker_registrations_total") == {("granted",): 1, ("refused",): 0}
     assert samples(bench, "yunishard_broker_record_writes_total")["durable",] > 0
     assert samples(bench, "yunishard_broker_managers") == {("there",): 1, ("away",): 0}
     assert samples(bench, "yunishard_broker_partitions") == {("running",): 1, ("starting",): 0, ("leaving",): 0}
@@ -110,12 +109,6 @@ def test_a_worker_that_comes_back_is_counted_by_what_it_had() -> None:
     bench.lost(PARTITION)
     found = samples(bench, "yunishard_broker_recoveries_total")
     assert (found["goes_on",], found["lost",]) == (1, 1)
-
-
-def test_questions_that_wait_are_counted() -> None:
-    bench = registered()
-    bench.hear(WEB, Query(what="queues"), partition=PARTITION, rm="", session="", ref="q")
-    assert samples(bench, "yunishard_broker_questions_waiting") == {(): 1}
 
 
 def test_nodes_for_a_partition_that_an_rm_does_not_have_are_counted_and_listed() -> None:

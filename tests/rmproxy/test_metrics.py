@@ -1,11 +1,9 @@
-"""The proxy counts messages, bytes and refusals."""
+"""The proxy counts messages and refusals."""
 
 from common.metrics import Sample
 from common.rm_messages import Allocation, AllocationRequest, Left, NodeInfo, NodeRequest, Received, Registered
-from common.wire import encode_body
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.proxy import BROKER, Proxy
-from rmproxy.rm_sessions import RmTraffic
 from tests.machines import PARTITION, RM, SESSION, arrives
 from tests.rmproxy.test_proxy import PEER, answered, called
 
@@ -16,7 +14,8 @@ def registered() -> Proxy:
     """A proxy with a registered RM, whose counters begin after the registration."""
     proxy = Proxy()
     answered(proxy, called(proxy))
-    proxy.metrics, proxy.sessions[RM].traffic = ProxyMetrics(proxy.sessions), RmTraffic()
+    proxy.metrics = ProxyMetrics(proxy.sessions)
+    proxy.sessions[RM].messages_in = proxy.sessions[RM].messages_out = 0
     return proxy
 
 
@@ -25,20 +24,17 @@ def samples(proxy: Proxy, name: str) -> dict[tuple[str, ...], float]:
     return dict(found[0])
 
 
-def test_messages_and_bytes_are_counted_for_each_rm_and_direction() -> None:
+def test_messages_are_counted_for_each_rm_and_direction() -> None:
     one = registered()
     one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
     one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
     assert samples(one, "yunishard_rmproxy_messages_total") == {(RM, "in"): 1, (RM, "out"): 1}
-    sizes = {(RM, "in"): len(encode_body(ASK)), (RM, "out"): len(encode_body(Received()))}
-    assert samples(one, "yunishard_rmproxy_bytes_total") == sizes
 
 
 def test_commands_in_flight_are_reported_until_acknowledged() -> None:
     one = registered()
     one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
     assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 1
-    assert samples(one, "yunishard_rmproxy_window_bytes")[RM, PARTITION] == len(encode_body(ASK))
     one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
     assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 0
 
