@@ -20,11 +20,11 @@ The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides whic
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from struct import Struct
-from typing import ClassVar, Final, Generic, Self, TypeVar
+from typing import Final
 
 from common.messages import Resources
 from partition_worker.engine.allocation import Amounts
@@ -71,52 +71,59 @@ COSTS_MAX: Final = 1024
 """Amounts for which steps are counted; beyond it counting starts again."""
 
 
+class FirstFitCursor:
+    """The position that searches for the same amounts have reached."""
+
+    __slots__ = ("before", "start")
+
+    def __init__(self) -> None:
+        self.start: SortKey = BEFORE_ALL
+        """No node before it had room when the search passed it."""
+        self.before: list[tuple[SortKey, int, Node]] = []
+        """Nodes before the start that got room later, with their rank: a heap, with outdated entries."""
+
+
 class NodeIndex:
     """Nodes by ascending sort key."""
 
     def __init__(self) -> None:
         self._keys: dict[int, SortKey] = {}
         """By the rank of the node."""
-        self._root: Block = Leaf()
+        self._root = Block()
         self._cursors: dict[Amounts, FirstFitCursor] = {}
-        self._moves = MoveLog()
-        """Of nodes that moved or gained room while there was a cursor."""
         self._costs: dict[Amounts, int] = {}
         """Steps of searches beyond the cheap ones."""
 
     def put(self, node: Node, key: SortKey) -> None:
         """Add a node, or move it to its new place; what is available on it may have changed."""
         old = self._keys.get(node.rank)
-        if self._cursors:
-            self._moves.record(node)
         if old == key:
             self._root.raise_bounds(key, node)
-            return
-        if old is not None:
-            self._remove(old)
-        self._keys[node.rank] = key
-        self._root.put(key, node)
-        if len(self._root.keys) > self._root.size_max:
-            root = Branch()
-            root.most, root.lacking = dict(self._root.most), dict(self._root.lacking)
-            root.insert(0, self._root)
-            root.halve(0)
-            self._root = root
+        else:
+            if old is not None:
+                self._remove(old)
+            self._keys[node.rank] = key
+            root = self._root
+            root.put(key, node)
+            if len(root.keys) > root.size_max:
+                self._root = Block()
+                self._root.keys, self._root.blocks = [root.keys[0]], [root]
+                self._root.most, self._root.lacking = dict(root.most), dict(root.lacking)
+                self._root.halve(0)
+        if self._cursors:
+            self._update_cursors(key, node)
 
     def remove(self, node: Node) -> None:
         """Remove a node, if it is in the index."""
         old = self._keys.pop(node.rank, None)
         if old is not None:
-            self._moves.latest.pop(node.rank, None)
             self._remove(old)
 
     def note_room(self, node: Node) -> None:
         """Update the index after a node, if it is in, may have gained room without a change of its key."""
         key = self._keys.get(node.rank)
         if key is not None:
-            if self._cursors:
-                self._moves.record(node)
-            self._root.raise_bounds(key, node)
+            self.put(node, key)
 
     def key(self, node: Node) -> SortKey | None:
         """Return the sort key of a node, or None if it is not in the index."""
@@ -129,10 +136,9 @@ class NodeIndex:
     def first(self) -> Node | None:
         """Return the node with the smallest key."""
         block = self._root
-        while isinstance(block, Branch):
-            block = block.members[0]
-        assert isinstance(block, Leaf)
-        return block.members[0] if block.members else None
+        while block.blocks:
+            block = block.blocks[0]
+        return block.nodes[0] if block.nodes else None
 
     def find(self, amounts: Amounts) -> Node | None:
         """Return the first node with room for these amounts."""
@@ -140,21 +146,29 @@ class NodeIndex:
         if not root.may_have_room(amounts):
             return None
         if cursor is None:
-            node, steps = root.find(amounts, BEFORE_ALL)
+            found, steps = root.find(amounts, BEFORE_ALL)
             if steps > CHEAP_STEPS:
                 self._count_steps(amounts, steps - CHEAP_STEPS)
-            return node
-        node = cursor.first_before(self._moves, self._keys)
-        if node is None:
-            node, _ = root.find(amounts, cursor.start)
-            cursor.start = BEHIND_ALL if node is None else self._keys[node.rank]
-        elif len(cursor.before) > 2 * len(self._keys):
-            del self._cursors[amounts]  # most of its entries are outdated
-        return node
+            return found
+        before = cursor.before
+        while before:
+            key, rank, node = before[0]
+            if self._keys.get(rank) == key and node.has_room(amounts):
+                return node
+            heappop(before)
+        found, _ = root.find(amounts, cursor.start)
+        cursor.start = BEHIND_ALL if found is None else self._keys[found.rank]
+        return found
 
     def having_room(self, amounts: Amounts) -> Iterator[Node]:
         """Yield the nodes with room for these amounts, in order; the index must not change during iteration."""
-        return self._root.having_room(amounts) if self._root.may_have_room(amounts) else iter(())
+        start = BEFORE_ALL
+        while self._root.may_have_room(amounts):
+            node, _ = self._root.find(amounts, start)
+            if node is None:
+                return
+            yield node
+            start = self._keys[node.rank] + b"\0"  # no key is between them
 
     def __iter__(self) -> Iterator[Node]:
         """Nodes in order; the index must not change during iteration."""
@@ -163,70 +177,30 @@ class NodeIndex:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def _remove(self, key: SortKey) -> None:
+        self._root.remove(key)
+        if len(self._root.blocks) == 1:
+            self._root = self._root.blocks[0]
+
     def _count_steps(self, amounts: Amounts, steps: int) -> None:
         """Count the cost of a search; create a cursor if searches for these amounts have cost too much."""
         total = self._costs.pop(amounts, 0) + steps
-        if total < COSTLY_STEPS:
-            if len(self._costs) >= COSTS_MAX:
-                self._costs.clear()
-            self._costs[amounts] = total
+        if total >= COSTLY_STEPS:
+            if len(self._cursors) >= CURSORS_MAX:
+                del self._cursors[next(iter(self._cursors))]
+            self._cursors[amounts] = FirstFitCursor()
             return
-        if len(self._cursors) >= CURSORS_MAX:
-            del self._cursors[next(iter(self._cursors))]
-        self._cursors[amounts] = FirstFitCursor(amounts, self._moves)
+        if len(self._costs) >= COSTS_MAX:
+            self._costs.clear()
+        self._costs[amounts] = total
 
-    def _remove(self, key: SortKey) -> None:
-        self._root.remove(key)
-        if isinstance(self._root, Branch) and len(self._root.members) == 1:
-            self._root = self._root.members[0]
-
-
-class MoveLog:
-    """Nodes by when they last moved or gained room; each is in it once."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        """Number of moves ever recorded."""
-        self.latest: dict[int, tuple[int, Node]] = {}
-        """The number of the latest move of each node, by rank, in ascending order."""
-
-    def record(self, node: Node) -> None:
-        self.latest.pop(node.rank, None)
-        self.count += 1
-        self.latest[node.rank] = self.count, node
-
-
-class FirstFitCursor:
-    """The position that searches for the same amounts have reached."""
-
-    __slots__ = ("_amounts", "_read", "before", "start")
-
-    def __init__(self, amounts: Amounts, moves: MoveLog) -> None:
-        self.start: SortKey = BEFORE_ALL
-        """No node before it had room when the search passed it."""
-        self._amounts = amounts
-        self._read = moves.count
-        """The number of the last move that was read."""
-        self.before: list[tuple[SortKey, int, Node]] = []
-        """Nodes before the start that got room later, with their rank: a heap, with outdated entries."""
-
-    def first_before(self, moves: MoveLog, keys: Mapping[int, SortKey]) -> Node | None:
-        """Return the first node before the start that has room; `keys` are the sort keys by rank."""
-        before, amounts = self.before, self._amounts
-        if self._read < moves.count:
-            for number, node in reversed(moves.latest.values()):
-                if number <= self._read:
-                    break
-                key = keys.get(node.rank)
-                if key is not None and key < self.start and node.has_room(amounts):
-                    heappush(before, (key, node.rank, node))
-            self._read = moves.count
-        while before:
-            key, rank, node = before[0]
-            if keys.get(rank) == key and node.has_room(amounts):
-                return node
-            heappop(before)
-        return None
+    def _update_cursors(self, key: SortKey, node: Node) -> None:
+        """Add a node that may have gained room to the cursors that have passed it."""
+        for amounts, cursor in self._cursors.items():
+            if key < cursor.start and node.has_room(amounts):
+                heappush(cursor.before, (key, node.rank, node))
+                if len(cursor.before) > 2 * len(self._keys):  # most are outdated
+                    cursor.start, cursor.before = BEFORE_ALL, []
 
 
 # Blocks ---------------------------------------------------------------------------------------------------------------
@@ -242,27 +216,62 @@ LACKING_MAX: Final = 32
 dropped, and searched once more.
 """
 
-_Member = TypeVar("_Member")
 
+class Block:
+    """A leaf with nodes, or a branch with blocks: all of them leaves, or all branches of the same depth."""
 
-class _Block(Generic[_Member]):
-    """The common part of leaves and branches."""
-
-    __slots__ = ("keys", "lacking", "members", "most")
-
-    size_max: ClassVar[int]
+    __slots__ = ("blocks", "keys", "lacking", "most", "nodes")
 
     def __init__(self) -> None:
         self.keys: list[SortKey] = []
         """In a leaf, those of its nodes. In a branch, for each block one that is greater than all keys of the blocks
         before, and not greater than any key in it.
         """
-        self.members: list[_Member] = []
-        """In the order of their keys."""
+        self.nodes: list[Node] = []
+        """In the order of their keys; a branch has none."""
+        self.blocks: list[Block] = []
+        """In the order of their keys, none of them empty; a leaf has none."""
         self.most: Resources = {}
         """Per type at least as much as is available on any node in it."""
         self.lacking: dict[Amounts, None] = {}
         """Amounts for which no node in it has room, although `most` has."""
+
+    @property
+    def size_max(self) -> int:
+        return BRANCH_MAX if self.blocks else LEAF_MAX
+
+    def put(self, key: SortKey, node: Node) -> None:
+        if self.blocks:
+            at = max(bisect_right(self.keys, key) - 1, 0)
+            if key < self.keys[0]:
+                self.keys[0] = key
+            self.blocks[at].put(key, node)
+            self.halve(at)
+        else:
+            at = bisect_left(self.keys, key)
+            self.keys.insert(at, key)
+            self.nodes.insert(at, node)
+        self._raise_own_bounds(node)
+
+    def remove(self, key: SortKey) -> None:
+        at = bisect_right(self.keys, key) - 1
+        if not self.blocks:
+            assert self.keys[at] == key, key
+            del self.keys[at], self.nodes[at]
+            return
+        block = self.blocks[at]
+        block.remove(key)
+        if len(block.keys) < block.size_max // 4 and len(self.blocks) > 1:
+            at = max(at - 1, 0)
+            self.blocks[at].join(self.blocks[at + 1])
+            del self.blocks[at + 1], self.keys[at + 1]
+            self.halve(at)
+
+    def raise_bounds(self, key: SortKey, node: Node) -> None:
+        """Update the bounds for a node in it that may have gained room."""
+        self._raise_own_bounds(node)
+        if self.blocks:
+            self.blocks[bisect_right(self.keys, key) - 1].raise_bounds(key, node)
 
     def may_have_room(self, amounts: Amounts) -> bool:
         """Whether a node in it may have room."""
@@ -272,162 +281,65 @@ class _Block(Generic[_Member]):
                 return False
         return not self.lacking or amounts not in self.lacking
 
-    def raise_own_bounds(self, node: Node) -> None:
-        """Update the bounds for a node that is new in it or gained room."""
+    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
+        """Return the first node from this key on that has room, and the number of examined nodes and blocks."""
+        steps = 0
+        if self.blocks:
+            for block in islice(self.blocks, max(0, bisect_right(self.keys, start) - 1), None):
+                steps += 1
+                if block.may_have_room(amounts):
+                    found, more = block.find(amounts, start)
+                    steps += more
+                    if found is not None:
+                        return found, steps
+        else:
+            for steps, node in enumerate(islice(self.nodes, bisect_left(self.keys, start), None), 1):
+                available = node.available
+                for kind, value in amounts:  # as Node.has_room does: a call for each would be half of the search
+                    if value > 0 and available.get(kind, 0) < value:
+                        break
+                else:
+                    return node, steps
+        if self.keys and start <= self.keys[0]:  # all of it was searched
+            self.most = _maximum([block.most for block in self.blocks] or [node.available for node in self.nodes])
+            if self.may_have_room(amounts):
+                if len(self.lacking) >= LACKING_MAX:
+                    self.lacking = {}
+                self.lacking[amounts] = None
+        return None, steps
+
+    def halve(self, at: int) -> None:
+        """Split the block at this index into two if it is too large."""
+        left = self.blocks[at]
+        if len(left.keys) <= left.size_max:
+            return
+        half, right = len(left.keys) // 2, Block()
+        right.keys, right.nodes, right.blocks = left.keys[half:], left.nodes[half:], left.blocks[half:]
+        right.most, right.lacking = dict(left.most), dict(left.lacking)
+        del left.keys[half:], left.nodes[half:], left.blocks[half:]
+        self.keys.insert(at + 1, right.keys[0])
+        self.blocks.insert(at + 1, right)
+
+    def join(self, right: "Block") -> None:
+        """Take over the content of the next block."""
+        self.keys += right.keys
+        self.nodes += right.nodes
+        self.blocks += right.blocks
+        self.most = _maximum((self.most, right.most))
+        self.lacking = {amounts: None for amounts in self.lacking if amounts in right.lacking}
+
+    def __iter__(self) -> Iterator[Node]:
+        yield from self.nodes
+        for block in self.blocks:
+            yield from block
+
+    def _raise_own_bounds(self, node: Node) -> None:
         most = self.most
         for kind, value in node.available.items():
             if value > most.get(kind, 0):
                 most[kind] = value
         if self.lacking:
             self.lacking = {amounts: None for amounts in self.lacking if not node.has_room(amounts)}
-
-    def lower_bounds(self, amounts: Amounts, available: Iterable[Resources]) -> None:
-        """Correct the bounds after a search for these amounts found no room among members with this much available."""
-        self.most = _maximum(available)
-        if self.may_have_room(amounts):
-            if len(self.lacking) >= LACKING_MAX:
-                self.lacking = {}
-            self.lacking[amounts] = None
-
-    def split(self) -> Self:
-        """Move the second half of the members to a new block."""
-        half, right = len(self.keys) // 2, type(self)()
-        right.keys, right.members = self.keys[half:], self.members[half:]
-        right.most, right.lacking = dict(self.most), dict(self.lacking)
-        del self.keys[half:], self.members[half:]
-        return right
-
-    def join(self, right: "_Block[_Member]") -> None:
-        """Take over the members of the next block."""
-        self.keys += right.keys
-        self.members += right.members
-        self.most = _maximum((self.most, right.most))
-        self.lacking = {amounts: None for amounts in self.lacking if amounts in right.lacking}
-
-
-class Leaf(_Block[Node]):
-    """A block of nodes."""
-
-    __slots__ = ()
-
-    size_max: ClassVar[int] = LEAF_MAX
-
-    def put(self, key: SortKey, node: Node) -> None:
-        at = bisect_left(self.keys, key)
-        self.keys.insert(at, key)
-        self.members.insert(at, node)
-        self.raise_own_bounds(node)
-
-    def remove(self, key: SortKey) -> None:
-        at = bisect_left(self.keys, key)
-        assert self.keys[at] == key, key
-        del self.keys[at], self.members[at]
-
-    def raise_bounds(self, key: SortKey, node: Node) -> None:
-        self.raise_own_bounds(node)
-
-    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
-        """Return the first node from this key on that has room, and the number of examined nodes and blocks."""
-        nodes, first = self.members, bisect_left(self.keys, start)
-        for at, node in enumerate(islice(nodes, first, None), 1):
-            available = node.available
-            for kind, value in amounts:  # as Node.has_room does: a call for each would be half of the search
-                if value > 0 and available.get(kind, 0) < value:
-                    break
-            else:
-                return node, at
-        if not first:  # a search from the middle of a block is seldom repeated
-            self.lower_bounds(amounts, [node.available for node in nodes])
-        return None, len(nodes) - first
-
-    def having_room(self, amounts: Amounts) -> Iterator[Node]:
-        found = False
-        for node in self.members:
-            if node.has_room(amounts):
-                found = True
-                yield node
-        if not found:
-            self.lower_bounds(amounts, [node.available for node in self.members])
-
-    def __iter__(self) -> Iterator[Node]:
-        return iter(self.members)
-
-
-class Branch(_Block["Block"]):
-    """A block of blocks: all of them leaves, or all branches of the same depth; none is empty."""
-
-    __slots__ = ()
-
-    size_max: ClassVar[int] = BRANCH_MAX
-
-    def put(self, key: SortKey, node: Node) -> None:
-        at = max(bisect_right(self.keys, key) - 1, 0)
-        if key < self.keys[0]:
-            self.keys[0] = key
-        block = self.members[at]
-        block.put(key, node)
-        self.raise_own_bounds(node)
-        if len(block.keys) > block.size_max:
-            self.halve(at)
-
-    def remove(self, key: SortKey) -> None:
-        at = bisect_right(self.keys, key) - 1
-        block = self.members[at]
-        block.remove(key)
-        if len(block.keys) < block.size_max // 4 and len(self.members) > 1:
-            at = max(at - 1, 0)
-            left, right = self.members[at], self.members[at + 1]
-            if isinstance(left, Leaf) and isinstance(right, Leaf):  # noqa: SIM114 - for mypy, one type at a time
-                left.join(right)
-            elif isinstance(left, Branch) and isinstance(right, Branch):
-                left.join(right)
-            del self.members[at + 1], self.keys[at + 1]
-            if len(left.keys) > left.size_max:
-                self.halve(at)
-
-    def raise_bounds(self, key: SortKey, node: Node) -> None:
-        self.raise_own_bounds(node)
-        self.members[bisect_right(self.keys, key) - 1].raise_bounds(key, node)
-
-    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
-        """As in a leaf."""
-        blocks, first, steps = self.members, max(0, bisect_right(self.keys, start) - 1), 0
-        for block in islice(blocks, first, None):
-            steps += 1
-            if block.may_have_room(amounts):
-                node, more = block.find(amounts, start)
-                steps += more
-                if node is not None:
-                    return node, steps
-        if not first:
-            self.lower_bounds(amounts, [block.most for block in blocks])
-        return None, steps
-
-    def having_room(self, amounts: Amounts) -> Iterator[Node]:
-        found = False
-        for block in self.members:
-            if block.may_have_room(amounts):
-                for node in block.having_room(amounts):
-                    found = True
-                    yield node
-        if not found:
-            self.lower_bounds(amounts, [block.most for block in self.members])
-
-    def insert(self, at: int, block: "Block") -> None:
-        """Add a block, which is not empty, at this index."""
-        self.keys.insert(at, block.keys[0])
-        self.members.insert(at, block)
-
-    def halve(self, at: int) -> None:
-        """Split the block at this index."""
-        self.insert(at + 1, self.members[at].split())
-
-    def __iter__(self) -> Iterator[Node]:
-        for block in self.members:
-            yield from block
-
-
-Block = Leaf | Branch
 
 
 def _maximum(amounts: Iterable[Resources]) -> Resources:

@@ -8,15 +8,12 @@ import pytest
 from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import (
-    BEHIND_ALL,
     BRANCH_MAX,
     COSTLY_STEPS,
+    CURSORS_MAX,
     LACKING_MAX,
     LEAF_MAX,
     Block,
-    Branch,
-    FirstFitCursor,
-    MoveLog,
     NodeIndex,
     sort_key_of,
 )
@@ -108,22 +105,15 @@ def test_not_more_than_so_many_failures_are_remembered() -> None:
     assert 0 < len(one._root.lacking) <= LACKING_MAX
 
 
-def test_a_search_passes_over_what_is_full() -> None:
+def test_a_search_passes_over_what_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many full nodes are in front, after the first search only the way to the node with room is looked at."""
-    looked_at: list[str] = []
-
-    class Watched(Node):
-        def has_room(self, amounts: tuple[tuple[str, int], ...]) -> bool:
-            looked_at.append(self.node_id)
-            return super().has_room(amounts)
-
-    one = index(
-        *(Watched(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY))
-    )
-    for _ in range(2):
-        looked_at.clear()
-        assert with_room(one, memory=2) == [f"n{MANY - 1:05d}"]
-    assert len(looked_at) <= LEAF_MAX
+    one = index(*(Node(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY)))
+    assert with_room(one, memory=2) == [f"n{MANY - 1:05d}"]
+    searched: list[Block] = []
+    find = Block.find
+    monkeypatch.setattr(Block, "find", lambda block, *args: searched.append(block) or find(block, *args))
+    assert next(one.having_room(amounts_of({"memory": 2}))).node_id == f"n{MANY - 1:05d}"
+    assert len(searched) == 3
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -170,11 +160,12 @@ def is_sound(block: Block, nodes: list[Node]) -> int:
     for each in nodes:
         assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
         assert not any(each.has_room(amounts) for amounts in block.lacking)
-    if not isinstance(block, Branch):
+    assert len(block.keys) == len(block.nodes) + len(block.blocks)
+    if not block.blocks:
         return 1
-    assert len(block.keys) == len(block.members) > 0
-    assert all(len(below.keys) >= below.size_max // 4 for below in block.members)
-    depths = [is_sound(below, list(below)) for below in block.members]
+    assert not block.nodes
+    assert all(len(below.keys) >= below.size_max // 4 for below in block.blocks)
+    depths = [is_sound(below, list(below)) for below in block.blocks]
     assert len(set(depths)) == 1
     return 1 + depths[0]
 
@@ -200,8 +191,8 @@ def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, looks in (("CHEAP_STEPS", 2), ("COSTLY_STEPS", 20)):
-        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", looks)
+    for name, value in (("CHEAP_STEPS", 2), ("COSTLY_STEPS", 20), ("CURSORS_MAX", len(SHAPES) - seed % 2)):
+        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", value)
     random = Random(seed)
     nodes = [sized_node(number) for number in range(600)]
     index = crowded(random, nodes)
@@ -226,7 +217,7 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
     assert index._cursors
 
 
-def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_costly_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [
         sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * COSTLY_STEPS)
     ]
@@ -237,24 +228,61 @@ def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytes
     assert index.find(SHAPES[0]) is nodes[-1]
     assert index.find(SHAPES[0]) is nodes[-1]
     starts = []
-    find = type(index._root).find
-    monkeypatch.setattr(type(index._root), "find", lambda *args: starts.append(args[2]) or find(*args))
+    find = Block.find
+    monkeypatch.setattr(Block, "find", lambda *args: starts.append(args[2]) or find(*args))
     index.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
     assert index.find(SHAPES[0]) is nodes[-1]
     assert all(start > sort_key_of(1.0, "") for start in starts), starts
 
 
-def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
-    moves, places = MoveLog(), {}
-    cursor = FirstFitCursor(SHAPES[0], moves)
-    cursor.start = BEHIND_ALL
-    one, other, full = sized_node(1, 9, 9), sized_node(2, 9, 9), sized_node(3)
-    for rank, each in enumerate((full, other, one)):
-        places[each.rank] = sort_key_of(float(rank), each.node_id)
-        moves.record(each)
-    assert cursor.first_before(moves, places) is other
-    other.resize({})
-    assert cursor.first_before(moves, places) is one
-    del places[one.rank]
-    assert cursor.first_before(moves, places) is None
-    assert cursor.before == []
+def every_search_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHEAP_STEPS", "COSTLY_STEPS"):
+        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", 0)
+
+
+def test_of_those_that_gained_the_first_with_room_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every_search_is_costly(monkeypatch)
+    nodes = [sized_node(number) for number in range(4)]
+    index = NodeIndex()
+    for rank, each in enumerate(nodes):
+        index.put(each, sort_key_of(float(rank), each.node_id))
+    last = nodes[3]
+    last.resize({"memory": 9, "vcore": 9})
+    index.note_room(last)
+    for _ in range(2):
+        assert index.find(SHAPES[0]) is last
+    for each in (nodes[2], nodes[1]):
+        each.resize({"memory": 9, "vcore": 9})
+        index.note_room(each)
+        assert index.find(SHAPES[0]) is each
+    nodes[1].resize({})
+    assert index.find(SHAPES[0]) is nodes[2]
+    index.remove(nodes[2])
+    assert index.find(SHAPES[0]) is last
+    assert index._cursors[SHAPES[0]].before == []
+
+
+def test_nodes_that_gain_again_and_again_leave_no_trail(monkeypatch: pytest.MonkeyPatch) -> None:
+    every_search_is_costly(monkeypatch)
+    nodes = [sized_node(number, memory=9, vcore=9) for number in range(4)]
+    index = NodeIndex()
+    for rank, each in enumerate(nodes):
+        index.put(each, sort_key_of(float(rank), each.node_id))
+    index.find(SHAPES[0])
+    nodes[0].resize({})
+    index.find(SHAPES[0])
+    for step in range(1000):
+        nodes[0].resize({"memory": 9 * (step % 2), "vcore": 9})
+        index.put(nodes[0], sort_key_of(float(-step), "n0"))
+        assert len(index._cursors[SHAPES[0]].before) <= 2 * len(nodes)
+    assert index.find(SHAPES[0]) is nodes[0]
+
+
+def test_not_more_than_so_many_cursors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    every_search_is_costly(monkeypatch)
+    one = index(node(1, memory=MANY))
+    for amount in range(1, 3 * CURSORS_MAX):
+        assert one.find(amounts_of({"memory": amount})) is not None
+    assert len(one._cursors) == CURSORS_MAX
