@@ -20,7 +20,7 @@ from partition_worker.engine.user_resolution import User
 FORGOTTEN: Final = frozenset(
     {
         *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._events", "Twins.placement"),
-        *("Nodes._by_waste", "Nodes._large_nodes", "Nodes._by_constraint"),
+        *("Nodes._derived", "Nodes._costs", "Nodes._large_nodes", "Predicates.refused"),
         *("Predicates._cache", "Predicates._cached", "Predicates.in_vain", "Predicates.complaints"),
         *("Verdicts.known", "Verdicts.requested", "Verdicts.question", "Verdicts.late", "Node.version"),
         *(

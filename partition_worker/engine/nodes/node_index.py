@@ -8,7 +8,7 @@ them.
 
 First-fit cursor: if searches for the same amounts have cost too much, a cursor keeps the position that the search has
 reached and the nodes before it that got room since, so the next search continues from there (the ski-rental rule, see
-`secondary_indexes.py`).
+`nodes.py`).
 
 A sort key holds the score of a node and, for equal scores, its id, as bytes that compare in that order. Each step of a
 search compares keys, mostly with one that is in no CPU cache. A tuple would be three objects and two comparisons; bytes
@@ -20,6 +20,7 @@ The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides whic
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
@@ -201,6 +202,17 @@ class NodeIndex:
                 heappush(cursor.before, (key, node.rank, node))
                 if len(cursor.before) > 2 * len(self._keys):  # most are outdated
                     cursor.start, cursor.before = BEFORE_ALL, []
+
+
+class PackIndex:
+    """The nodes on which one application runs and that get new allocations, in the order of the partition."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        """The rank of the application."""
+        self.index = NodeIndex()
+        self.counts: Counter[int] = Counter()
+        """Number of its allocations on each node, by the rank of the node."""
 
 
 # Blocks ---------------------------------------------------------------------------------------------------------------

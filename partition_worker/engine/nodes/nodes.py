@@ -4,10 +4,18 @@ The indexes hold only schedulable nodes without reservations. There is one node 
 one for each application with the node order `pack`. A node moves in all of them when our own allocations on it, its
 capacity or its schedulable flag change, so an application's own node order costs no scan.
 
+Derived indexes have some of these nodes, with sort keys of their own, and are brought up to date when they are read:
+
+* By constraint: a search skips nodes that have room but refuse the ask. Once that has cost as many steps as there are
+  nodes, an index of the nodes that accept such asks is built. So an index exists only for demands that recur and that
+  many nodes refuse, and costs no more than was lost without it (the ski-rental rule: Karlin, Manasse, Rudolph and
+  Sleator, "Competitive Snoopy Caching", 1988).
+* By waste: the nodes that are large enough for some amounts, the one with the least waste first (spec 4.6).
+
 The caller checks that the queues, user and group of the ask have room before it asks for a node.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
@@ -15,14 +23,7 @@ from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choic
 from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.node_index import NodeIndex, sort_key_of
-from partition_worker.engine.nodes.secondary_indexes import (
-    RESERVATION_INDEXES_MAX,
-    ConstraintIndexes,
-    DerivedIndexes,
-    PackIndex,
-    index_by_waste,
-)
+from partition_worker.engine.nodes.node_index import NodeIndex, PackIndex, SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.queues.queue import NODE_SORT
 
@@ -31,6 +32,40 @@ if TYPE_CHECKING:
 
 LARGE_NODES_MAX: Final = 1024
 """Amounts for which a node that is large enough is cached, or that there is none; beyond it all are dropped."""
+
+
+DERIVED_INDEXES_MAX: Final = 24
+"""Derived indexes, each a few hundred bytes for each node in it; beyond it the oldest is dropped."""
+
+COSTS_MAX: Final = 1024
+"""Demands for which refusing nodes are counted; beyond it counting starts again."""
+
+DerivedName = tuple[str, Hashable]
+"""The sort policy and the demands; an empty text and the amounts, for an index by waste."""
+
+
+class DerivedIndex:
+    """Some nodes of another index, with sort keys of their own."""
+
+    def __init__(self, source: NodeIndex, key_of: Callable[[Node, SortKey], SortKey | None]) -> None:
+        """`key_of` returns the sort key of a node, given that in the source; None leaves the node out."""
+        self._source = source
+        self._key_of = key_of
+        self._index = NodeIndex()
+        self.changed: dict[int, Node] = {node.rank: node for node in source}
+        """Nodes that changed since it was last read, by rank."""
+
+    def refresh(self) -> NodeIndex:
+        """Return the nodes in their present order."""
+        for node in self.changed.values():
+            place = self._source.key(node)
+            key = None if place is None else self._key_of(node, place)
+            if key is None:
+                self._index.remove(node)
+            else:
+                self._index.put(node, key)
+        self.changed.clear()
+        return self._index
 
 
 class Nodes:
@@ -46,8 +81,10 @@ class Nodes:
         self._by_id: dict[str, Node] = {}
         self.indexes: dict[str, NodeIndex] = {policy: NodeIndex()}
         """By sort policy: the partition's, and those that applications or queues use. All have the same nodes."""
-        self._by_waste: DerivedIndexes[Amounts] = DerivedIndexes(RESERVATION_INDEXES_MAX)
-        self._by_constraint = ConstraintIndexes(self.predicates)
+        self._derived: dict[DerivedName, DerivedIndex] = {}
+        """The newest last."""
+        self._costs: dict[DerivedName, int] = {}
+        """Refusing nodes that searches without a derived index have examined."""
         self._large_nodes: dict[Amounts, Node | None] = {}
         """A node that is large enough for the amounts and may be reserved; None if there is none."""
         self.ever_guarded = False
@@ -116,8 +153,8 @@ class Nodes:
             return
         self.policy, self.weights = policy, dict(weights)
         self.indexes = {policy: NodeIndex()}
-        self._by_waste.indexes.clear()
-        self._by_constraint.clear()
+        self._derived.clear()
+        self._costs.clear()
         for node in self:
             self.reindex(node)
 
@@ -132,11 +169,13 @@ class Nodes:
         """Remove an allocation of the application from the node."""
         node.remove(allocation)
         pack = application.pack
-        if pack is not None and pack.discount(node):
-            packs = self.packs[node.rank]
-            del packs[pack.rank]
-            if not packs:
-                del self.packs[node.rank]
+        if pack is not None:
+            pack.counts[node.rank] -= 1
+            if not pack.counts[node.rank]:
+                del pack.counts[node.rank], self.packs[node.rank][pack.rank]
+                pack.index.remove(node)
+                if not self.packs[node.rank]:
+                    del self.packs[node.rank]
         self.reindex(node)
 
     def reindex(self, node: Node) -> None:
@@ -248,9 +287,14 @@ class Nodes:
         """
         if shape.required_node or not self._has_large_node(shape.amounts):
             return None
-        index = self._by_waste.indexes.get(shape.amounts)
+        index = self._derived.get(("", shape.amounts))
         if index is None:
-            index = self._by_waste.create(shape.amounts, index_by_waste(self.index, shape.amounts))
+            amounts, wanted = shape.amounts, dict(shape.amounts)
+            index = self._derive(
+                ("", amounts),
+                self.index,
+                lambda node, key: sort_key_of(waste(node, wanted), "") + key if node.is_large_enough(amounts) else None,
+            )
         nodes = index.refresh()
         best = nodes.first()
         if best is None or (shape.constraint is None and not best.guarded):
@@ -288,7 +332,29 @@ class Nodes:
             return first
         if policy is None:
             return self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=False)
-        return self._by_constraint.first(policy, index, shape)
+        demands = self.predicates.no_demands if shape.constraint is None else shape.constraint.demands
+        name = policy, demands
+        derived = self._derived.get(name)
+        if derived is not None:
+            return self.predicates.first(shape, derived.refresh().having_room(shape.amounts), all_nodes=True)
+        before = self.predicates.refused
+        found = self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=True)
+        cost = self._costs.pop(name, 0) + self.predicates.refused - before
+        if cost >= len(index):
+            self._derive(name, index, lambda node, key: key if self.predicates.meets(demands, node) else None)
+            return found
+        if len(self._costs) >= COSTS_MAX:
+            self._costs.clear()
+        self._costs[name] = cost
+        return found
+
+    def _derive(
+        self, name: DerivedName, source: NodeIndex, key_of: Callable[[Node, SortKey], SortKey | None]
+    ) -> DerivedIndex:
+        if len(self._derived) >= DERIVED_INDEXES_MAX:
+            del self._derived[next(iter(self._derived))]
+        derived = self._derived[name] = DerivedIndex(source, key_of)
+        return derived
 
     def _create_index(self, policy: str) -> NodeIndex:
         index, score = NodeIndex(), NODE_SORT_POLICIES[policy]
@@ -316,12 +382,25 @@ class Nodes:
 
     def _note_change(self, node: Node) -> None:
         """Update the caches that depend on the node."""
-        if self._by_waste.indexes:
-            self._by_waste.note_change(node, len(self._by_id))
+        for name, derived in tuple(self._derived.items()) if self._derived else ():
+            derived.changed[node.rank] = node
+            if len(derived.changed) > len(self._by_id) + 1:  # nodes came and went, and nothing reads the index
+                del self._derived[name]
         if self.predicates.in_vain:
             self.predicates.recheck_node(node)
-        if self._by_constraint.indexes:
-            self._by_constraint.note_change(node, len(self._by_id))
+
+
+def waste(node: Node, wanted: Resources) -> float:
+    """Return how much of a node an ask would leave over: the sum, over the types that are available, of the fractions
+    that the ask does not take. Reservations choose the node with the least.
+    """
+    total = 0.0
+    for kind, value in node.available.items():
+        if value > 0:
+            amount = wanted.get(kind, 0)
+            if amount < value:
+                total += (value - amount) / value if amount > 0 else 1.0
+    return total
 
 
 def node_choice_of(application: "Application") -> str | None:

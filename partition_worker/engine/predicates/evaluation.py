@@ -51,6 +51,8 @@ class Predicates:
         self._cached = 0
         self.in_vain: dict[tuple[AskShape, bool], None] = {}
         """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
+        self.refused = 0
+        """Nodes that refused in searches for a node."""
         self.complained: dict[str, None] = {}
         """Names of the predicates that have raised exceptions."""
         self.complaints: list[str] = []
@@ -117,6 +119,7 @@ class Predicates:
             reason = self.refusal(shape, node, allocate=allocate)
             if not reason:
                 return node
+            self.refused += 1
             if has_question_room and reason is WAITING:
                 has_question_room = self.verdicts.request(asked, node, allocate=allocate)
                 accepting = self.verdicts.accepting(asked)

@@ -6,7 +6,7 @@ from common.messages import Command
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.allocation import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import LARGE_NODES_MAX, RESERVATION_INDEXES_MAX, Nodes
+from partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, LARGE_NODES_MAX, Nodes
 from partition_worker.engine.reservations import cancel_on_node, reserve
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
@@ -310,9 +310,9 @@ def test_not_more_than_so_many_shapes_are_remembered() -> None:
     fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2})
     for amount in range(2 * LARGE_NODES_MAX):
         fleet.may_reserve(need(memory=amount))
-        assert amount > 3 * RESERVATION_INDEXES_MAX or best(fleet, memory=amount) == "B"
+        assert amount > 2 * DERIVED_INDEXES_MAX or best(fleet, memory=amount) == "B"
     assert len(fleet._large_nodes) <= LARGE_NODES_MAX
-    assert len(fleet._by_waste.indexes) <= RESERVATION_INDEXES_MAX
+    assert len(fleet._derived) <= DERIVED_INDEXES_MAX
 
 
 def test_indexes_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> None:
@@ -320,7 +320,7 @@ def test_indexes_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> 
     assert best(fleet, vcore=1) == "A"
     for number in range(9):
         fleet.remove(fleet.add(f"n{number}", {"vcore": 1}, {}, schedulable=True))
-    assert not fleet._by_waste.indexes
+    assert not fleet._derived
 
 
 def _node(fleet: Nodes, node_id: str) -> Node:

@@ -1,17 +1,17 @@
 """Orders of their own for demands that keep coming: made when they pay, and always right."""
 
 import random
+from collections.abc import Iterable
 
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.nodes.secondary_indexes import CONSTRAINT_INDEXES_MAX
+from partition_worker.engine.nodes.nodes import DERIVED_INDEXES_MAX, Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
 
 SHAPE = (("memory", 1),)
 
 
-def a_fleet(zones: str) -> Nodes:
+def a_fleet(zones: Iterable[str]) -> Nodes:
     fleet = Nodes("fair", {"memory": 1.0}, Predicates())
     for number, zone in enumerate(zones):
         fleet.add(f"n{number:02}", {"memory": 10}, {"zone": zone}, schedulable=True)
@@ -30,33 +30,34 @@ def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> N
     fleet = a_fleet("bbbbba")
     for made in (0, 1, 1):
         assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n05")
-        assert len(fleet._by_constraint.indexes) == made
+        assert len(fleet._derived) == made
 
 
 def test_whoever_finds_a_node_at_once_needs_no_order() -> None:
     fleet = a_fleet("abbbbb")
     for _ in range(20):
         assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n00")
-    assert not fleet._by_constraint.indexes
+    assert not fleet._derived
 
 
 def test_only_so_many_orders_are_kept() -> None:
-    fleet = a_fleet("".join(chr(ord("a") + number) for number in range(20)))
-    for zone in map(chr, range(ord("a"), ord("a") + 20)):
+    zones = [f"z{number}" for number in range(DERIVED_INDEXES_MAX + 4)]
+    fleet = a_fleet(zones)
+    for zone in zones:
         for _ in range(30):
             fleet.node_for(wants(fleet, f"zone={zone}"))
-    assert len(fleet._by_constraint.indexes) == CONSTRAINT_INDEXES_MAX
+    assert len(fleet._derived) == DERIVED_INDEXES_MAX
 
 
 def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
     fleet = a_fleet("bbbbba")
     for _ in range(2):
         fleet.node_for(wants(fleet, "zone=a"))
-    assert fleet._by_constraint.indexes
+    assert fleet._derived
     for number in range(20):
         node = fleet.add(f"x{number}", {"memory": 10}, {"zone": "b"}, schedulable=True)
         fleet.remove(node)
-    assert not fleet._by_constraint.indexes
+    assert not fleet._derived
 
 
 def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> None:
@@ -79,6 +80,6 @@ def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> N
                 node.resize_allocation({"memory": rng.choice([-2, 1, 2])})
                 fleet.reindex(node)
         zone = rng.choice("abc")
-        found_with_orders += len(fleet._by_constraint.indexes) > 0
+        found_with_orders += len(fleet._derived) > 0
         assert fleet.node_for(wants(fleet, f"zone={zone}")) is plainly(fleet, zone)
     assert found_with_orders > 500
