@@ -28,7 +28,7 @@ from common.metrics import (
     report_journal_stuck,
 )
 from partition_worker.engine.application import ENDED, Application, AppState
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.partition_host import PartitionHost

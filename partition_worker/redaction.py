@@ -20,7 +20,7 @@ from common.resources import Limit
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
 from partition_worker import views
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption

@@ -13,7 +13,7 @@ from common.wire import NEVER
 from partition_worker.engine.application import ENDED, LINGER_S, Application, AppState
 from partition_worker.engine.auditor import check_objects, has_owner, is_on_node
 from partition_worker.engine.ledger import may_swap
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import Tracker

@@ -30,7 +30,7 @@ from common.rm_messages import (
 from common.wire import NEVER
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.queue import Queue

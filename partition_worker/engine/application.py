@@ -21,8 +21,7 @@ from typing import Final, Literal
 from common.messages import Resources
 from common.resources import add_to, describe_amount, plus, take_from
 from partition_worker.engine.allocation import Allocation, PendingAsks
-from partition_worker.engine.nodes.node import Reservation
-from partition_worker.engine.nodes.node_index import PackIndex
+from partition_worker.engine.nodes.node_index import PackIndex, Reservation
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.user_resolution import User
 

@@ -21,7 +21,7 @@ from common.resources import add_to, drop_zeros, equal, minus, plus, text, total
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import Tracker

@@ -11,7 +11,7 @@ from common.resources import equal, fits, is_zero, minus, total_of
 from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
-from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
+from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
 from partition_worker.engine.queues.queue import (
     Queue,
     add_to_total,

@@ -10,7 +10,7 @@ from partition_worker.engine import events, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import end_allocation
 from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.state import PartitionState, find_text_objection
 
 NODES_MAX: Final = 100_000

@@ -45,7 +45,7 @@ from common.messages import Resources
 from common.resources import add_to, drop_zeros, total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.queues.queue import Queue
 
 ENTRIES_MAX: Final = 1_000

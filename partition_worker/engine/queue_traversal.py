@@ -51,7 +51,7 @@ from common.wire import NEVER
 from partition_worker.engine import events, gang_scheduling, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.fair_share import path_key

@@ -14,7 +14,7 @@ from typing import Final
 from common.messages import Resources
 from common.wire import NEVER
 from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.order import Order
 
 RESERVATION_MAX_S: Final = 7200.0

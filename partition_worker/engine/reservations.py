@@ -9,7 +9,7 @@ from common import event_codes
 from common.resources import fits
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.queues.queue import add_kept, subtract_kept
 from partition_worker.engine.state import PartitionState
 

@@ -27,7 +27,7 @@ from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Order
 from partition_worker.engine.placement import PlacementChain

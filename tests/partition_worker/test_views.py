@@ -26,7 +26,7 @@ from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker import queries, redaction, views
 from partition_worker.engine import ledger
 from partition_worker.engine.application import TaskGroup
-from partition_worker.engine.nodes.node import Reservation
+from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.partition import Partition
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question

@@ -11,7 +11,7 @@ from common.messages import Resources
 from common.resources import total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, Application, AppState
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import Allowance, QueueLimits, group_of, limits_of
@@ -68,7 +68,7 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
         return True
     others = list(node.reservations.values())
     if ask.shape.required_node:
-        free = not node.kept_for_preemption and not any(one.for_required_node for one in others)
+        free = not any(one.keeps or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
     return node.schedulable and not others
 

@@ -22,7 +22,7 @@ from common.rm_messages import (
 )
 from common.rm_messages import Allocation as Message
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from tests.builders import apps, foreign, nodes, released
 from tests.trial import Trial

@@ -14,7 +14,7 @@ from common.rm_messages import NODE_DRAIN
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import Guarantees
 from tests.builders import apps, asks, nodes

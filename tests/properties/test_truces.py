@@ -4,7 +4,7 @@ import random
 
 from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import PreemptionPlan
 from tests.builders import apps, asks, nodes

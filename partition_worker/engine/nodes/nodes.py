@@ -22,8 +22,7 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
-from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.node_index import NodeIndex, PackIndex, SortKey, sort_key_of
+from partition_worker.engine.nodes.node_index import Node, NodeIndex, PackIndex, SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.queues.queue import NODE_SORT
 
@@ -264,8 +263,10 @@ class Nodes:
         not reserved for an ask whose victims leave it.
         """
         node = self._by_id.get(shape.required_node)
-        fits = node is not None and node.is_large_enough(shape.amounts) and not node.kept_for_preemption
-        return node if fits else None
+        if node is None or not node.is_large_enough(shape.amounts):
+            return None
+        is_kept = any(one.keeps and not one.for_required_node for one in node.reservations.values())
+        return None if is_kept else node
 
     def may_reserve(self, shape: AskShape) -> bool:
         """Whether any node might be reserved for such an ask."""

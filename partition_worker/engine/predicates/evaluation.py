@@ -20,7 +20,7 @@ from partition_worker.engine.predicates.rm_verdicts import Verdicts
 
 if TYPE_CHECKING:
     from partition_worker.engine.allocation import AskShape
-    from partition_worker.engine.nodes.node import Node
+    from partition_worker.engine.nodes.node_index import Node
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from common.wire import NEVER
 
 if TYPE_CHECKING:
-    from partition_worker.engine.nodes.node import Node
+    from partition_worker.engine.nodes.node_index import Node
 
 ASKS_MAX: Final = 64
 """Asks in one question."""

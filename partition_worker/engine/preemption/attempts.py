@@ -18,7 +18,7 @@ from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP, PreemptionPlan
 from partition_worker.engine.queues.queue import Queue, Tried

@@ -27,7 +27,7 @@ from common.messages import Resources
 from common.resources import add_to, drop_zeros, fits
 from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,
     Giver,

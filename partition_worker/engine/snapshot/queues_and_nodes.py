@@ -14,7 +14,7 @@ from typing import Final
 from common.acl import Acl
 from partition_worker.engine.allocation import AskShape, Constraint
 from partition_worker.engine.application import AppState
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Stamp, Verdict, Verdicts

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from partition_worker.engine.nodes.node import Reservation
+from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.ready_queues import LeafTurns, Readiness, SwapCandidates

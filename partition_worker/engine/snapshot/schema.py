@@ -21,7 +21,7 @@ from common.config.model import PartitionConfig
 from common.messages import INT64_MAX, INT64_MIN, Resources
 from partition_worker.engine.allocation import Allocation, AskShape, Constraint
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.order import Key
 from partition_worker.engine.preemption_log import Kind, Victim
 from partition_worker.engine.queues.queue import Queue, QueueState

@@ -5,7 +5,7 @@ import pytest
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
 from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.queue_traversal import Attempt
 from partition_worker.engine.ready_queues import SwapCandidates

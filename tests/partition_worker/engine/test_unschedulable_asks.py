@@ -4,7 +4,7 @@ import pytest
 
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.queue_traversal import Attempt
 from partition_worker.engine.queues.queue import Queue

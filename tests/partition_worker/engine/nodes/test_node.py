@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.allocation import Allocation, from_message
-from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
+from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
 
 

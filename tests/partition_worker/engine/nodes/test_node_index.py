@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from partition_worker.engine.allocation import Amounts, amounts_of
-from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import (
     BRANCH_MAX,
     COSTLY_STEPS,
@@ -14,6 +13,7 @@ from partition_worker.engine.nodes.node_index import (
     LACKING_MAX,
     LEAF_MAX,
     Block,
+    Node,
     NodeIndex,
     sort_key_of,
 )

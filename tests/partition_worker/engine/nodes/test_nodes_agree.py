@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from common.node_sort_policies import NODE_SORT_POLICIES
 from partition_worker.engine.allocation import Allocation, AskShape, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node import Node, Reservation
+from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes, waste
 from partition_worker.engine.predicates.predicate import FORBIDDEN_NODES
 from partition_worker.engine.queues.tree import Tree

@@ -11,8 +11,7 @@ from common.config.properties import PROPERTIES
 from common.config.validation import load
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair, used_fraction
-from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, score_of, sort_key_of
+from partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, score_of, sort_key_of
 from partition_worker.engine.nodes.nodes import node_choice_of
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial

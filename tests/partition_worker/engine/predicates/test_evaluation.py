@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.allocation import AskShape, Constraint
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import CACHED_MAX, REASON_LENGTH_MAX, WAITING, Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack, Silent, Unhashable

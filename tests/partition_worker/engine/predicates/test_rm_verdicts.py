@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from common.wire import NEVER
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.rm_verdicts import (
     ASKS_MAX,
     COOL_DOWN_S,
