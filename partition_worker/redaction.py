@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
-from common.resources import Limit
+from common.resources import Limit, saturate
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
 from partition_worker import views
 from partition_worker.engine.application import Application
@@ -26,7 +26,7 @@ from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, compute_headroom
 from partition_worker.engine.state import PartitionState, Rejection
-from partition_worker.engine.user_limits import Tracker
+from partition_worker.engine.user_limits import QueueUsage, Tracker
 from partition_worker.engine.user_resolution import User
 
 
@@ -72,6 +72,8 @@ class Visibility:
 
     def find_right_at(self, path: str) -> Right:
         """The viewer's right at a path, where a queue may be missing."""
+        if self.everything:
+            return Right.ADMINISTER
         queue = find_nearest(f"{path}.", self._state.tree)
         return Right.NOTHING if queue is None else self.find_right(queue)
 
@@ -190,36 +192,42 @@ def redact_node(one: Node, visible: Visibility) -> NodeView:
 
 
 def redact_user(tracker: Tracker, visible: Visibility) -> UserView:
-    """The viewer's usage, without queues where the viewer has no right and no usage."""
-    view = views.build_user_view(tracker)
-    return view if visible.everything else replace(view, queues=_redact_usage(view.queues, tracker, visible))
+    """The usage and limits of a user, without queues where the viewer has no right and the user no visible usage."""
+    charged = (account for account in tracker.accounts.values() if account.group_name is not None)
+    groups = {account.application.application_id: account.group_name or "" for account in charged}
+    usage = _redact_usage(tracker, visible)
+    return UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=usage)
 
 
 def redact_group(tracker: Tracker, visible: Visibility) -> GroupView:
-    """The usage of a group of the viewer; other users' applications only in the sums."""
-    view = views.build_group_view(tracker)
-    if visible.everything:
-        return view
-    counted = [name for name in view.applications if visible.shows_application_id(name)]
-    return replace(view, applications=counted, queues=_redact_usage(view.queues, tracker, visible))
+    """The usage and limits of a group, and the visible applications that are charged to it; others' only in sums."""
+    counted = (one.application for one in tracker.accounts.values() if one.counted)
+    names = sorted(one.application_id for one in counted if visible.shows_application_id(one.application_id))
+    return GroupView(group_name=tracker.name, applications=names, queues=_redact_usage(tracker, visible))
 
 
-def _redact_usage(view: UsageView | None, tracker: Tracker, visible: Visibility) -> UsageView | None:
+def _redact_usage(tracker: Tracker, visible: Visibility) -> UsageView | None:
+    root = next((level for level in tracker.levels.values() if level.above is None), None)
     charged = [one.application for one in tracker.accounts.values() if visible.shows_application(one.application)]
-    if view is None:
-        return None
-    names = {one.application_id for one in charged}
-    return _redact_level(view, visible, paths={one.queue.path for one in charged}, names=names)
+    paths, names = {one.queue.path for one in charged}, {one.application_id for one in charged}
+    return None if root is None else _redact_level(root, visible, paths=paths, names=names)
 
 
-def _redact_level(view: UsageView, visible: Visibility, *, paths: set[str], names: set[str]) -> UsageView | None:
+def _redact_level(level: QueueUsage, visible: Visibility, *, paths: set[str], names: set[str]) -> UsageView | None:
     """The usage in one queue and below, if any of it is visible."""
-    below = (_redact_level(child, visible, paths=paths, names=names) for child in view.children)
+    below = (_redact_level(level.children[path], visible, paths=paths, names=names) for path in sorted(level.children))
     children = [child for child in below if child is not None]
-    if not (children or view.queue_path in paths or visible.find_right_at(view.queue_path) is not Right.NOTHING):
+    if not (children or level.path in paths or visible.find_right_at(level.path) is not Right.NOTHING):
         return None
-    running = [name for name in view.running_applications if name in names]
-    return replace(view, running_applications=running, children=children)
+    allowance = level.allowance
+    return UsageView(
+        queue_path=level.path,
+        resource_usage=views.drop_zeros_saturated(level.used),
+        running_applications=sorted(name for name in level.applications if visible.everything or name in names),
+        max_resources=saturate(allowance.resources) if allowance else {},
+        max_applications=allowance.applications if allowance else 0,
+        children=children,
+    )
 
 
 # Preemptions --------------------------------------------------------------------------------------------------------
@@ -233,9 +241,11 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
     """
     if visible.everything:
         return list(partition.preemptions)
-    named = dict.fromkeys(name for entry in partition.preemptions for name in _names(entry))
-    live = [partition.applications[name] for name in named if name in partition.applications]
-    known = (*live, *(one for one in partition.ended.values() if one.application_id in named))
+    named = {entry.application_id for entry in partition.preemptions}
+    named.update(victim.application_id for entry in partition.preemptions for victim in entry.victims)
+    known = [
+        one for one in (*partition.applications.values(), *partition.ended.values()) if one.application_id in named
+    ]
     hidden = {one.application_id for one in known if not visible.shows_application(one)}
     seen = {one.application_id for one in known} - hidden
 
@@ -243,12 +253,6 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
         return application_id in seen or visible.find_right_at(path) is Right.ADMINISTER
 
     return [cut for entry in partition.preemptions if (cut := _redact_preemption(entry, shows)) is not None]
-
-
-def _names(entry: Preemption) -> Iterator[str]:
-    yield entry.application_id
-    for victim in entry.victims:
-        yield victim.application_id
 
 
 def _redact_preemption(entry: Preemption, shows: Callable[[str, str], bool]) -> Preemption | None:

@@ -17,10 +17,10 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Rejection
-from partition_worker.engine.user_limits import QueueUsage, Tracker
 
 
-def _nonzero(amounts: Resources) -> Resources:
+def drop_zeros_saturated(amounts: Resources) -> Resources:
+    """The amounts other than 0, within the range of the API."""
     if not any(amounts.values()):  # what is pending mostly is
         return {}
     return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
@@ -37,7 +37,7 @@ def build_partition_view(partition: Partition, rm: str, name: str) -> rest_views
         name=name,
         capacity=rest_views.CapacityView(
             capacity=saturate(fleet.total),
-            used_capacity=_nonzero(root.allocated),
+            used_capacity=drop_zeros_saturated(root.allocated),
             utilization=rest_views.percentages(drop_zeros(root.allocated), fleet.total),
         ),
         node_sorting_policy=rest_views.NodeSortingView(
@@ -77,11 +77,11 @@ def build_queue_view(
         queuename=one.path,
         status=one.state,
         partition=partition,
-        pending_resource=_nonzero(one.pending),
+        pending_resource=drop_zeros_saturated(one.pending),
         max_resource=maximum if one.parent else saturate(maximum),  # what is configured is within 64 bits
         guaranteed_resource=one.guaranteed or {},
-        allocated_resource=_nonzero(allocated),
-        preempting_resource=_nonzero(one.preempting),
+        allocated_resource=drop_zeros_saturated(allocated),
+        preempting_resource=drop_zeros_saturated(one.preempting),
         headroom=saturate(room) if room else {},
         is_leaf=one.leaf,
         is_managed=one.managed,
@@ -128,9 +128,9 @@ def build_application_view(application: Application, partition: str) -> rest_vie
     asks, allocations = application.requests, application.allocations
     return rest_views.ApplicationView(
         application_id=application.application_id,
-        used_resource=_nonzero(application.allocated),
+        used_resource=drop_zeros_saturated(application.allocated),
         max_used_resource=saturate(application.max_allocated),
-        pending_resource=_nonzero(application.pending),
+        pending_resource=drop_zeros_saturated(application.pending),
         partition=partition,
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
@@ -261,45 +261,15 @@ def build_node_view(node: Node) -> rest_views.NodeView:
         rack_name=node.attribute("rackname"),
         attributes=node.attributes,
         capacity=saturate(node.capacity),
-        allocated=_nonzero(node.allocated),
-        occupied=_nonzero(node.occupied),
-        available=_nonzero(node.available),
+        allocated=drop_zeros_saturated(node.allocated),
+        occupied=drop_zeros_saturated(node.occupied),
+        available=drop_zeros_saturated(node.available),
         utilized=rest_views.percentages(drop_zeros(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.schedulable,
         is_reserved=bool(node.reservations),
         reservations=sorted(node.reservations),
-    )
-
-
-def build_user_view(tracker: Tracker) -> rest_views.UserView:
-    """The usage and limits of a user, as a tree of queues."""
-    charged = (account for account in tracker.accounts.values() if account.group_name is not None)
-    groups = {account.application.application_id: account.group_name or "" for account in charged}
-    return rest_views.UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
-
-
-def build_group_view(tracker: Tracker) -> rest_views.GroupView:
-    """The usage and limits of a group, as a tree of queues, and the applications that are charged to it."""
-    counted = [one.application.application_id for one in tracker.accounts.values() if one.counted]
-    return rest_views.GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
-
-
-def _usage(tracker: Tracker) -> rest_views.UsageView | None:
-    root = next((level for level in tracker.levels.values() if level.above is None), None)
-    return None if root is None else _level(root)
-
-
-def _level(level: QueueUsage) -> rest_views.UsageView:
-    allowance = level.allowance
-    return rest_views.UsageView(
-        queue_path=level.path,
-        resource_usage=_nonzero(level.used),
-        running_applications=sorted(level.applications),
-        max_resources=saturate(allowance.resources) if allowance else {},
-        max_applications=allowance.applications if allowance else 0,
-        children=[_level(level.children[path]) for path in sorted(level.children)],
     )
 
 

@@ -295,13 +295,13 @@ def test_a_full_node_shows_nothing_available_and_a_shrunken_one_less() -> None:
 def user(one: Trial, name: str) -> UserView:
     tracker = one.partition.usage.users.find(name)
     assert tracker is not None
-    return views.build_user_view(tracker)
+    return redaction.redact_user(tracker, redaction.Visibility(one.partition, None))
 
 
 def group(one: Trial, name: str) -> GroupView:
     tracker = one.partition.usage.groups.find(name)
     assert tracker is not None
-    return views.build_group_view(tracker)
+    return redaction.redact_group(tracker, redaction.Visibility(one.partition, None))
 
 
 def test_a_users_use_is_a_tree_of_queues() -> None:
