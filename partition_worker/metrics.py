@@ -397,6 +397,6 @@ def collect_worker_families(
         steps = {
             "journal_steps_total": barrier.last,
             "journal_unkept_bytes": barrier.pending_bytes,
-            "journal_held_messages": barrier.held_messages,
+            "journal_held_messages": len(barrier.held),
         }
         yield from build_single_families(host.name, steps)

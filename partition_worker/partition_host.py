@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from common import control_messages, extra_config, rm_messages
 from common.config.validation import find_build_problems
 from common.journal_messages import SetAside, Step
-from common.messages import Command, Header
+from common.messages import Command, Header, Message
 from common.names import BROKER, usual_name
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from partition_worker import admin_actions
@@ -164,8 +164,12 @@ class PartitionHost:
         """Report that this partition may end, once the RM has acknowledged everything."""
         if not self.retiring or len(self.channel.outbox):
             return []
-        header = Header(kind="Retired", partition=self.name, epoch=self.epoch)
-        return [make_outgoing(BROKER, control_messages.Retired(), header)]
+        return [self.make_reply(control_messages.Retired())]
+
+    def make_reply(self, message: Message, *, rm: str = "", ref: str = "") -> Outgoing:
+        """Build a message to the broker that is not for the RM."""
+        header = Header(kind=type(message).__name__, rm=rm, partition=self.name, ref=ref, epoch=self.epoch)
+        return make_outgoing(BROKER, message, header)
 
     def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """Add log lines and events to their buffers; returns the same effects."""
@@ -294,8 +298,7 @@ class PartitionHost:
             problems = self.partition.objections(message.config)
         self.prepared = None if problems else (incoming.header, message)
         vote = control_messages.ConfigVote(rollout=message.rollout, reason="; ".join(problems))
-        header = Header(kind="ConfigVote", rm=incoming.header.rm, partition=self.name, epoch=self.epoch)
-        return make_outgoing(BROKER, vote, header)
+        return self.make_reply(vote, rm=incoming.header.rm)
 
     def _commit(self, rollout: int, now: float) -> list[Outgoing]:
         """Run the prepared configuration. A worker that was started between vote and commit receives both again."""
@@ -352,8 +355,7 @@ class PartitionHost:
         """Carry out an administrator's request; the RM is informed before the administrator is answered."""
         assert self.partition is not None
         answer, effects = admin_actions.act(self.partition, self.channel.rm, incoming, now, manual=self.manual)
-        header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
-        return [*self._send_effects(effects), make_outgoing(BROKER, answer, header)]
+        return [*self._send_effects(effects), self.make_reply(answer, ref=incoming.header.ref)]
 
 
 def _decode_command(kind: str, body: bytes) -> Command:

@@ -26,8 +26,6 @@ from msgspec.structs import replace
 
 from common import rm_messages
 from common.history_records import EVENT_LINES
-from common.messages import Header
-from common.names import BROKER
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
 from common.wire import (
@@ -37,7 +35,6 @@ from common.wire import (
     Outgoing,
     WireError,
     decode_body,
-    make_outgoing,
 )
 from partition_worker import event_ring_buffer, redaction, views
 from partition_worker.engine.application import Application
@@ -46,7 +43,6 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.user_limits import Tracker
 from partition_worker.partition_host import PartitionHost
 from partition_worker.redaction import Right, Visibility
-from partition_worker.rm_channel import RMChannel
 
 _T = TypeVar("_T")
 
@@ -379,36 +375,34 @@ class StateDumpRequests:
     def __init__(self) -> None:
         self._last = 0
         """The number of the latest request."""
-        self._waiting: dict[int, tuple[float, Header]] = {}
-        """By number of the request: its deadline and the header of the answer, oldest first."""
+        self._waiting: dict[int, tuple[float, str]] = {}
+        """By number of the request: its deadline and the `ref` of the query, oldest first."""
 
     @property
     def deadline(self) -> float:
         """The time at which the oldest query fails."""
         return min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
 
-    def request(
-        self, channel: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str
-    ) -> Outgoing:
+    def request(self, host: PartitionHost, ref: str, now: float, *, obstacle: str) -> Outgoing:
         """Return the request to the RM; or the answer at once, if the RM has no such capability, there is an
         `obstacle`, or too many queries wait.
         """
-        if rm_messages.STATE_DUMP not in capabilities:  # YuniKorn's text
-            return _answer_dump(reply, encode({"empty": "Resource Manager did not register callback"}))
+        if rm_messages.STATE_DUMP not in host.capabilities:  # YuniKorn's text
+            return _answer_dump(host, ref, encode({"empty": "Resource Manager did not register callback"}))
         if not obstacle and len(self._waiting) >= STATE_DUMPS_MAX:
             obstacle = f"{STATE_DUMPS_MAX} others wait for the resource manager's answer already"
         if obstacle:
-            return _answer_dump(reply, encode({"Error": obstacle}))
+            return _answer_dump(host, ref, encode({"Error": obstacle}))
         self._last += 1
-        self._waiting[self._last] = (now + STATE_DUMP_MAX_S, reply)
+        self._waiting[self._last] = (now + STATE_DUMP_MAX_S, ref)
         milli_seconds = int(STATE_DUMP_MAX_S * 1000)
-        return channel.send_unnumbered(
+        return host.channel.send_unnumbered(
             rm_messages.StateDumpAsked(question=self._last, deadline_milli_seconds=milli_seconds)
         )
 
-    def handle_answer(self, channel: RMChannel, incoming: Incoming) -> list[Outgoing]:
+    def handle_answer(self, host: PartitionHost, incoming: Incoming) -> list[Outgoing]:
         """Answer the query that waits for this answer of the RM."""
-        header = incoming.header
+        header, channel = incoming.header, host.channel
         if header.life != channel.life or not channel.accept(header):
             return []
         try:
@@ -427,14 +421,14 @@ class StateDumpRequests:
                 decode(text, type=dict[str, Raw])
             except (DecodeError, RecursionError) as error:
                 problem = f"the resource manager's answer is no JSON object: {error}"
-        return [_answer_dump(waiting[1], encode({"Error": problem}) if problem else text)]
+        return [_answer_dump(host, waiting[1], encode({"Error": problem}) if problem else text)]
 
-    def expire(self, now: float) -> list[Outgoing]:
+    def expire(self, host: PartitionHost, now: float) -> list[Outgoing]:
         """Answer the queries that have waited too long."""
         late = [number for number, (deadline, _) in self._waiting.items() if deadline <= now]
         error = encode({"Error": f"the resource manager did not answer within {STATE_DUMP_MAX_S:g} s"})
-        return [_answer_dump(self._waiting.pop(number)[1], error) for number in late]
+        return [_answer_dump(host, self._waiting.pop(number)[1], error) for number in late]
 
 
-def _answer_dump(reply: Header, document: bytes) -> Outgoing:
-    return make_outgoing(BROKER, Answer(status=200, body=document), reply)
+def _answer_dump(host: PartitionHost, ref: str, document: bytes) -> Outgoing:
+    return host.make_reply(Answer(status=OK, body=document), ref=ref)

@@ -47,22 +47,15 @@ class RMChannel:
         """The number of the last command whose effect is in the state."""
         self.outbox = Outbox()
         self._sent: list[SentMessage] = []
-        self._suspended_after: int | None = None
+        self.suspended_after: int | None = None
+        """The number of the last message in the journal, while the state comes from it and the RM has not resumed. The
+        journal may be an older one, or lack its end: the RM may have received other messages under the same numbers.
+        """
 
     @property
     def suspended(self) -> bool:
-        """Whether the state comes from a journal and the RM has not resumed since. The journal may be an older one, or
-        lack its end.
-        """
-        return self._suspended_after is not None
-
-    def suspend(self) -> None:
-        """Send nothing until the RM has resumed: it may have received other messages under the same numbers."""
-        self._suspended_after = self.outbox.last
-
-    def resume(self) -> None:
-        """Send again: the RM has resumed, and has received nothing that is missing here."""
-        self._suspended_after = None
+        """Whether nothing is sent until the RM has resumed."""
+        return self.suspended_after is not None
 
     @property
     def backlog_full(self) -> bool:
@@ -90,7 +83,7 @@ class RMChannel:
         """
         if header.session != self.session or header.life != self.life:
             return ""
-        sent = self.outbox.last if self._suspended_after is None else self._suspended_after
+        sent = self.outbox.last if self.suspended_after is None else self.suspended_after
         if header.ack > sent:
             return f"the resource manager has received {header.ack} messages, the journal has {sent}"
         if acknowledged > self.received:
@@ -122,19 +115,16 @@ class RMChannel:
                 sends.append(Outgoing(BROKER, self.make_header(kind, seq), body))
         return sends
 
-    def send_unnumbered(
-        self, message: rm_messages.PredicatesAsked | rm_messages.StateDumpAsked | rm_messages.ReleasesIgnored
-    ) -> Outgoing:
-        """Send a message that the RM does not acknowledge, and that is not retransmitted if it is lost."""
-        return make_outgoing(BROKER, message, self.make_header(type(message).__name__))
+    def send_unnumbered(self, message: Message, ref: str = "") -> Outgoing:
+        """Send a message that is not acknowledged, and not retransmitted if it is lost."""
+        return make_outgoing(BROKER, message, self.make_header(type(message).__name__, ref=ref))
 
     def acknowledge(self, ref: str = "") -> Outgoing:
-        return make_outgoing(BROKER, rm_messages.Received(), self.make_header("Received", ref=ref))
+        return self.send_unnumbered(rm_messages.Received(), ref)
 
     def refuse(self, header: Header, code: str, reason: str) -> Outgoing:
-        ref = "" if header.seq else header.ref
         refused = rm_messages.Refused(code=code, reason=reason, seq=header.seq)
-        return make_outgoing(BROKER, refused, self.make_header("Refused", ref=ref))
+        return self.send_unnumbered(refused, "" if header.seq else header.ref)
 
     def retransmit(self) -> list[Outgoing]:
         """Acknowledge the RM's commands, and repeat everything that the RM has not acknowledged."""
@@ -286,23 +276,14 @@ class OutboxBarrier:
         """Whether the first of these starts with an empty partition."""
         self._news = False
         """Whether messages other than acknowledgements wait for these."""
-        self._held: deque[tuple[int, Outgoing]] = deque()
+        self.held: deque[tuple[int, Outgoing]] = deque()
+        """Messages with the steps that they wait for."""
         self._pending: deque[tuple[int, int]] = deque()
         """Last number and bytes of each append that is not durable."""
         self._bytes_since_snapshot = self._steps_since_snapshot = 0
         self._taking_snapshot = False
         self._snapshot_started = self._snapshot_after = 0.0
         """When the last snapshot was started, and when the next one may."""
-
-    @property
-    def disk_behind(self) -> bool:
-        """Whether the partition must not schedule until the disk has caught up."""
-        return self.pending_bytes >= UNKEPT_BYTES_MAX
-
-    @property
-    def held_messages(self) -> int:
-        """The number of held messages."""
-        return len(self._held)
 
     def record_step(self, step: Step, *, fresh: bool = False) -> None:
         """Record an input that changed the partition; its number is the one after `last`."""
@@ -339,9 +320,9 @@ class OutboxBarrier:
         """Hold a message. An acknowledgement is dropped if another message in the same transaction repeats it."""
         if self._lazy:
             self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
-            if self._held and self._held[-1][0] > self._appended and _supersedes(one.header, self._held[-1][1].header):
-                self._held.pop()
-        self._held.append((self.last, one))
+            if self.held and self.held[-1][0] > self._appended and _supersedes(one.header, self.held[-1][1].header):
+                self.held.pop()
+        self.held.append((self.last, one))
 
     def flush(self) -> list[Outgoing]:
         """Append the steps that are not appended yet."""
@@ -371,11 +352,7 @@ class OutboxBarrier:
         """Drop held messages to the RM, as it is about to receive everything again that it has not acknowledged. So it
         receives them in order, and once, however often it resumes while the disk stands still.
         """
-        self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
-
-    def is_holding(self, kind: str) -> bool:
-        """Whether a message of this kind is held."""
-        return any(one.header.kind == kind for _, one in self._held)
+        self.held = deque(one for one in self.held if issubclass(Message.kinds[one[1].header.kind], Control))
 
     # From the journal -----------------------------------------------------------------------------------------------
 
@@ -385,15 +362,15 @@ class OutboxBarrier:
         while self._pending and self._pending[0][0] <= self.kept:
             self.pending_bytes -= self._pending.popleft()[1]
         out: list[Outgoing] = []
-        while self._held and self._held[0][0] <= self.kept:
-            out.append(self._held.popleft()[1])
+        while self.held and self.held[0][0] <= self.kept:
+            out.append(self.held.popleft()[1])
         return out
 
     def handle_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
         """Request a snapshot, which may free room on the disk; if another worker has the partition, drop everything."""
         self.problem = message.problem
         if message.fenced:
-            self._held.clear()
+            self.held.clear()
             return []
         return self.request_snapshot(now)
 

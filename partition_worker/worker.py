@@ -18,8 +18,8 @@ from common.metrics import Family, Histogram, encode_families
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
-from partition_worker import metrics, partition_host, queries
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body
+from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import DEFAULT, Tuning
@@ -124,7 +124,7 @@ class Worker:
         return (
             host.partition is not None
             and not (host.manual or self._paused or host.channel.outbox.is_full or host.partition.idle)
-            and not self.barrier.disk_behind
+            and self.barrier.pending_bytes < rm_channel.UNKEPT_BYTES_MAX
         )
 
     def make_hello(self) -> Outgoing:
@@ -137,7 +137,7 @@ class Worker:
             problem=self.problem,
             recovered=self.host.channel.suspended,
         )
-        return make_outgoing(BROKER, message, self.host.channel.make_header("Hello"))
+        return self.host.channel.send_unnumbered(message)
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if self.fatal_error:
@@ -173,10 +173,10 @@ class Worker:
         if self.fatal_error:
             return []
         began_s = self.timer()
-        free = self._state_dumps.expire(now)
+        free = self._state_dumps.expire(self.host, now)
         if self._heartbeat_at <= now:
             self._heartbeat_at = now + self._heartbeat_s
-            free.append(make_outgoing(BROKER, Heartbeat(), self.host.channel.make_header("Heartbeat")))
+            free.append(self.host.channel.send_unnumbered(Heartbeat()))
         partition = self.host.partition
         if partition is None or self.host.channel.suspended:
             return [*free, *self.barrier.hold_or_send([], now)]
@@ -200,7 +200,7 @@ class Worker:
             self._push.deadline = NEVER
             return []
         batch = self._push.collect_due(host.events, host.extra.event_request_capacity, host.channel.outbox, now)
-        return [] if batch is None else [make_outgoing(BROKER, batch, host.channel.make_header("EventResponse"))]
+        return [] if batch is None else [host.channel.send_unnumbered(batch)]
 
     # Poison messages ------------------------------------------------------------------------------------------------
 
@@ -239,8 +239,7 @@ class Worker:
                 return self.host.channel.refuse(header, "poison", why)
             case "PrepareConfig":
                 vote = ConfigVote(rollout=decode_body(PrepareConfig, incoming.body).rollout, reason=why)
-                reply = Header(kind="ConfigVote", rm=header.rm, partition=self.name, epoch=self.epoch)
-                return make_outgoing(BROKER, vote, reply)
+                return self.host.make_reply(vote, rm=header.rm)
         return self._make_answer(header, 500, why)
 
     # Messages that change nothing -----------------------------------------------------------------------------------
@@ -275,7 +274,7 @@ class Worker:
             case "Ack":
                 return host.report_retired() if host.channel.accept(header) else []
             case "StateDumpAnswered":
-                return self._state_dumps.handle_answer(host.channel, incoming)
+                return self._state_dumps.handle_answer(host, incoming)
             case "Repeat":
                 return self._resume(header, decode_body(Repeat, incoming.body))
             case "Pause":
@@ -283,8 +282,9 @@ class Worker:
                 return []
             case "Heartbeat":
                 # A broker without an incarnation has restarted and not received our Hello.
-                known = decode_body(Heartbeat, incoming.body).incarnation or self.barrier.is_holding("Hello")
-                return [] if known else [self.make_hello()]
+                known = decode_body(Heartbeat, incoming.body).incarnation != ""
+                is_on_its_way = any(one.header.kind == "Hello" for _, one in self.barrier.held)
+                return [] if known or is_on_its_way else [self.make_hello()]
         host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
 
@@ -311,7 +311,7 @@ class Worker:
         if problem:
             return self._report_loss(problem)
         lookups = self.host.request_lookups() if channel.suspended else []
-        channel.resume()
+        channel.suspended_after = None
         self._paused = False
         if header.life == channel.life:
             channel.outbox.acknowledge(header.ack)
@@ -344,13 +344,13 @@ class Worker:
     def _answer_query(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Answer a query at once, also while nothing becomes durable; or request a state dump from the RM."""
         query, host, problem = decode_body(Query, incoming.body), self.host, self.barrier.problem
-        reply = self._answer_header(incoming.header)
+        ref = incoming.header.ref
         if query.what == "rm-state" and host.partition is not None:
             obstacle = f"the resource manager is not asked while nothing becomes durable: {problem}" if problem else ""
             if self._paused:
                 obstacle = "the resource manager is away"
-            found = self._state_dumps.request(host.channel, host.capabilities, reply, now, obstacle=obstacle)
-            return [found] if found.header is reply else self.barrier.hold_or_send([found], now)
+            found = self._state_dumps.request(host, ref, now, obstacle=obstacle)
+            return [found] if found.header.kind == "Answer" else self.barrier.hold_or_send([found], now)
 
         def encode_metrics(partition: Partition) -> bytes:
             yunikorn = metrics.collect_yunikorn_families(partition, self.cycles, self._sample_cache)
@@ -361,14 +361,10 @@ class Worker:
         with gc_tuning.pause_collector():
             answer = queries.answer_query(host, query, now, journal_problem=problem, encode_metrics=encode_metrics)
         answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
-        return [make_outgoing(BROKER, answer, reply)]
+        return [host.make_reply(answer, ref=ref)]
 
     def _make_answer(self, header: Header, status: int, reason: str) -> Outgoing:
-        answer = Answer(status=status, body=reason.encode(errors="replace"))
-        return make_outgoing(BROKER, answer, self._answer_header(header))
-
-    def _answer_header(self, header: Header) -> Header:
-        return Header(kind="Answer", partition=self.name, ref=header.ref, epoch=self.epoch)
+        return self.host.make_reply(Answer(status=status, body=reason.encode(errors="replace")), ref=header.ref)
 
     # The journal ----------------------------------------------------------------------------------------------------
 
@@ -388,7 +384,7 @@ class Worker:
         self.barrier = OutboxBarrier(last, journalled=self.barrier.journalled)
         self._paused = last > 0
         if last:
-            self.host.channel.suspend()
+            self.host.channel.suspended_after = self.host.channel.outbox.last
         for pending in (self.host.notes, self.host.announcements, self.host.warnings, self.host.new_settings):
             pending.clear()
 
