@@ -398,6 +398,10 @@ class Settings:
         """The place to change a setting, for error messages."""
         return next((one.origin for one in self.effective if one.name == name), SETTINGS[name].flag)
 
+    def error(self, name: str, problem: str) -> SettingsError:
+        """The error about a setting, with the place to change it."""
+        return SettingsError(f"{self.origin(name)}: {problem}")
+
     def is_default(self, name: str) -> bool:
         """Whether no source sets it."""
         return any(one.name == name and one.source == DEFAULT for one in self.effective)

@@ -34,7 +34,6 @@ from common.names import OFF, PREDICATE_PLUGINS
 from common.process_limits import raise_descriptor_limit
 from common.settings import (
     Settings,
-    SettingsError,
     TlsPaths,
     encode_settings,
     host_and_port,
@@ -83,8 +82,7 @@ def prepare(settings: Settings) -> Iterator[Resources]:
     _check_tls(settings, "rest", settings.rest_tls)
     _check_token_keys(settings)
     if settings.web_root is not None and not settings.web_root.is_dir():
-        origin = settings.origin("web-root")
-        raise SettingsError(f"{origin}: {settings.web_root}: is no directory; give the one with the UI's index.html")
+        raise settings.error("web-root", f"{settings.web_root}: is no directory; give the one with the UI's index.html")
     _check_descriptors(settings)
     check_native_keys(settings)
     check_exposure(settings)
@@ -96,15 +94,13 @@ def prepare(settings: Settings) -> Iterator[Resources]:
         try:
             file.write_bytes(encode_settings(settings))
         except OSError as error:
-            reason = describe_read_error(error)
-            raise SettingsError(f"{settings.origin('state')}: {file}: cannot be written: {reason}") from None
+            raise settings.error("state", f"{file}: cannot be written: {describe_read_error(error)}") from None
         yield Resources(settings, file, f"ipc://{state.socket}", state.lock)
 
 
 def _check_config(settings: Settings) -> None:
     if settings.config is None:
         return
-    place = f"{settings.origin('config')}: {settings.config}"
     try:
         configuration = load(settings.config.read_text(encoding="utf-8"))
         problems = [
@@ -114,14 +110,14 @@ def _check_config(settings: Settings) -> None:
         ]
         problems += find_hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
     except (OSError, UnicodeDecodeError) as error:
-        advice = "leave it out for the built-in queues"
-        raise SettingsError(f"{place}: cannot be read: {describe_read_error(error)}; {advice}") from None
+        reason = f"cannot be read: {describe_read_error(error)}; leave it out for the built-in queues"
+        raise settings.error("config", f"{settings.config}: {reason}") from None
     except ConfigError as error:
         problems = list(error.problems)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        text = f"{' '.join(str(problems[0]).split())}{more}"
-        raise SettingsError(f"{place}: {text}; correct it (`yunishard validate` lists all problems)")
+        text = f"{' '.join(str(problems[0]).split())}{more}; correct it (`yunishard validate` lists all problems)"
+        raise settings.error("config", f"{settings.config}: {text}")
 
 
 def _check_predicates(settings: Settings) -> None:
@@ -130,9 +126,7 @@ def _check_predicates(settings: Settings) -> None:
     for name in settings.predicates:
         if name not in there:
             known = ", ".join(sorted(there)) or "none"
-            raise SettingsError(
-                f"{settings.origin('predicates')}: no plug-in {name!r} is installed; there are: {known}"
-            )
+            raise settings.error("predicates", f"no plug-in {name!r} is installed; there are: {known}")
 
 
 def _check_token_keys(settings: Settings) -> None:
@@ -141,8 +135,7 @@ def _check_token_keys(settings: Settings) -> None:
         if file is not None:
             read_token_keys(file)
     except TokenKeyError as error:
-        advice = "`yunishard token --new-key` makes one"
-        raise SettingsError(f"{settings.origin('auth-keys')}: {file}: {error}; {advice}") from None
+        raise settings.error("auth-keys", f"{file}: {error}; `yunishard token --new-key` makes one") from None
 
 
 def _check_descriptors(settings: Settings) -> None:
@@ -156,13 +149,13 @@ def _check_descriptors(settings: Settings) -> None:
     fitting = (available - count_descriptors(settings.spare_workers)) // DESCRIPTORS_PER_PARTITION
     lower = f", or choose at most {format_count(fitting, 'partition')}" if fitting > 0 else ""
     partitions = format_count(settings.partitions_max, "partition")
-    problem = (
-        f"{settings.origin('partitions-max')}: {partitions} may need {needed} file "
-        f"descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of a "
-        f"systemd unit, `--ulimit nofile=` of a container){lower}"
+    problem = settings.error(
+        "partitions-max",
+        f"{partitions} may need {needed} file descriptors in one process, and the hard limit is {available}; raise it "
+        f"(`ulimit -Hn`, LimitNOFILE= of a systemd unit, `--ulimit nofile=` of a container){lower}",
     )
     if not settings.is_default("partitions-max"):
-        raise SettingsError(problem)
+        raise problem
     _log.warning("%s", problem)
 
 
@@ -180,36 +173,27 @@ def _check_tls(settings: Settings, port: str, tls: TlsPaths | None) -> None:
         return
     for part, file in (("cert", tls.cert), ("key", tls.key), ("client-ca", tls.client_ca)):
         try:
-            if file is not None:
-                file.read_bytes()
+            is_encrypted = file is not None and b"ENCRYPTED" in file.read_bytes()
         except OSError as error:
-            origin = settings.origin(f"{port}-tls-{part}")
-            raise SettingsError(f"{origin}: {file}: cannot be read: {describe_read_error(error)}") from None
+            reason = f"{file}: cannot be read: {describe_read_error(error)}"
+            raise settings.error(f"{port}-tls-{part}", reason) from None
+        if is_encrypted:
+            raise settings.error(f"{port}-tls-{part}", f"{file}: has a password; give a key without one")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    cert, key = settings.origin(f"{port}-tls-cert"), settings.origin(f"{port}-tls-key")
+    key = f"{tls.key} ({settings.origin(f'{port}-tls-key')})"
     try:
-        context.load_cert_chain(tls.cert, tls.key, password=_refuse_password)
+        context.load_cert_chain(tls.cert, tls.key)
     except ssl.SSLError as error:
-        reason = f"{tls.cert} and {tls.key} ({key}) are no certificate and key in PEM form"
+        reason = f"{tls.cert} and {key} are no certificate and key in PEM form"
         if error.reason == "KEY_VALUES_MISMATCH":
-            reason = f"{tls.cert}: does not belong to the key {tls.key} ({key})"
-        raise SettingsError(f"{cert}: {reason}") from None
-    except _EncryptedKeyError:
-        raise SettingsError(f"{key}: {tls.key}: has a password; give a key without one") from None
+            reason = f"{tls.cert}: does not belong to the key {key}"
+        raise settings.error(f"{port}-tls-cert", reason) from None
     try:
         if tls.client_ca is not None:
             context.load_verify_locations(tls.client_ca)
     except ssl.SSLError:
-        origin = settings.origin(f"{port}-tls-client-ca")
-        raise SettingsError(f"{origin}: {tls.client_ca}: holds no certificate in PEM form") from None
-
-
-class _EncryptedKeyError(Exception):
-    """The key has a password."""
-
-
-def _refuse_password() -> str:
-    raise _EncryptedKeyError
+        reason = f"{tls.client_ca}: holds no certificate in PEM form"
+        raise settings.error(f"{port}-tls-client-ca", reason) from None
 
 
 def check_native_keys(settings: Settings) -> None:
@@ -218,25 +202,24 @@ def check_native_keys(settings: Settings) -> None:
     Raises:
         SettingsError: the first one that cannot be used.
     """
-    origin = settings.origin("native-allowed")
     if settings.native_keys is None:
         if settings.native_allowed is not None:
-            raise SettingsError(f"{origin}: needs --native-keys too")
+            raise settings.error("native-allowed", "needs --native-keys too")
         return
     secret = server_file(settings.native_keys)
     try:
         read_pair(secret)
     except KeyFileError as error:
-        raise SettingsError(f"{settings.origin('native-keys')}: {error}") from None
+        raise settings.error("native-keys", str(error)) from None
     allowed = settings.native_allowed or secret.with_name(ALLOWED)
     try:
         with allowed.open("rb") as opened:
             parse_allow_list(opened.read(LIST_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read: {describe_read_error(error)}; `yunishard keys allow` makes one"
-        raise SettingsError(f"{origin}: {allowed}: {reason}") from None
+        raise settings.error("native-allowed", f"{allowed}: {reason}") from None
     except AllowListError as error:
-        raise SettingsError(f"{origin}: {allowed}: {error}") from None
+        raise settings.error("native-allowed", f"{allowed}: {error}") from None
 
 
 # Ports ----------------------------------------------------------------------------------------------------------------
@@ -253,28 +236,23 @@ def _check_ports(settings: Settings) -> None:
     taken: dict[tuple[str, int], str] = {}
     with ExitStack() as stack:
         for port, address in _open_ports(settings).items():
-            origin = settings.origin(port)
             host, number = host_and_port(address)
             if number and (host, number) in taken:
-                raise SettingsError(f"{origin}: {address}: {taken[host, number]} has the same; give each its own")
-            taken[host, number] = origin
+                raise settings.error(port, f"{address}: {taken[host, number]} has the same; give each its own")
+            taken[host, number] = settings.origin(port)
             try:
                 _listen(host, number, stack)
             except OSError as error:
                 advice = _advise(error, example=f"--{port} {address.rpartition(':')[0]}:0")
-                raise SettingsError(f"{origin}: {address}: {describe_read_error(error)}; {advice}") from None
+                raise settings.error(port, f"{address}: {describe_read_error(error)}; {advice}") from None
 
 
 def _advise(error: OSError, *, example: str) -> str:
-    if isinstance(error, socket.gaierror):
-        return "give an address of this machine"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"stop what listens there, or choose another port ({example} takes any free one)"
-        case errno.EACCES:
-            return f"choose a port from 1024 on ({example} takes any free one)"
-        case _:
-            return "give an address of this machine, such as 127.0.0.1"
+    if error.errno == errno.EADDRINUSE:
+        return f"stop what listens there, or choose another port ({example} takes any free one)"
+    if error.errno == errno.EACCES:
+        return f"choose a port from 1024 on ({example} takes any free one)"
+    return "give an address of this machine" + ("" if isinstance(error, socket.gaierror) else ", such as 127.0.0.1")
 
 
 def _listen(host: str, port: int, stack: ExitStack) -> None:
@@ -325,10 +303,8 @@ def check_exposure(settings: Settings) -> None:
     secured = {"native": settings.native_keys, "grpc": settings.grpc_tls, "rest": settings.rest_tls}
     for port, address in _open_ports(settings).items():
         if not settings.insecure and secured[port] is None and not _is_loopback(address):
-            raise SettingsError(
-                f"{settings.origin(port)}: {address}: is not secured, and other machines can reach it; "
-                f"{_ADVICE[port]}, or use --insecure if you trust the network"
-            )
+            problem = f"{address}: is not secured, and other machines can reach it"
+            raise settings.error(port, f"{problem}; {_ADVICE[port]}, or use --insecure if you trust the network")
 
 
 def find_warnings(settings: Settings) -> list[str]:

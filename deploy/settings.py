@@ -67,9 +67,8 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     _check_times(settings)
     _check_auth(settings)
     if settings.default_rm and not compile_rm_ids(settings.allowed_rms).fullmatch(settings.default_rm):
-        raise SettingsError(
-            f"{settings.origin('default-rm')}: {settings.default_rm!r} may not register: "
-            f"{settings.origin('allowed-rms')} does not name it"
+        raise settings.error(
+            "default-rm", f"{settings.default_rm!r} may not register: {settings.origin('allowed-rms')} does not name it"
         )
     return settings
 
@@ -190,9 +189,10 @@ def _check_times(settings: Settings) -> None:
     least_s = HEARTBEATS_MISSED * settings.heartbeat_s
     for name, timeout_s in (("silence", settings.silence_s), ("lease-timeout", settings.lease_timeout_s)):
         if timeout_s < least_s:
-            raise SettingsError(
-                f"{settings.origin(name)}: {text[name]} is too short: with a heartbeat of {text['heartbeat']} "
-                f"({settings.origin('heartbeat')}) it takes at least {least_s:g}s"
+            raise settings.error(
+                name,
+                f"{text[name]} is too short: with a heartbeat of {text['heartbeat']} "
+                f"({settings.origin('heartbeat')}) it takes at least {least_s:g}s",
             )
 
 
@@ -203,9 +203,10 @@ def _check_ports(settings: Settings) -> None:
         raise SettingsError(f"{origins}: all ports are {OFF}, so nothing could reach the system; leave one open")
     for name, path in (("native-keys", settings.native_keys), ("native-allowed", settings.native_allowed)):
         if settings.native == OFF and path is not None:
-            raise SettingsError(
-                f"{settings.origin(name)}: protects nothing while the native port is {OFF} "
-                f"({settings.origin('native')}); leave one of the two out"
+            raise settings.error(
+                name,
+                f"protects nothing while the native port is {OFF} "
+                f"({settings.origin('native')}); leave one of the two out",
             )
 
 
@@ -218,15 +219,16 @@ def _check_tls(settings: Settings) -> None:
         if (cert or key or client_ca) and not (cert and key):
             given = "cert" if cert else "key" if key else "client-ca"
             missing = "key" if cert else "cert"
-            raise SettingsError(f"{settings.origin(f'{port}-tls-{given}')}: needs --{port}-tls-{missing} too")
+            raise settings.error(f"{port}-tls-{given}", f"needs --{port}-tls-{missing} too")
 
 
 def _check_auth(settings: Settings) -> None:
     """Check that each method of authentication has its settings, and each such setting its method."""
     if settings.auth and ANY in settings.cors:
-        raise SettingsError(
-            f"{settings.origin('cors')}: * would let every page use what {settings.origin('auth')} protects; "
-            "name the sites instead, as in https://ui.example"
+        raise settings.error(
+            "cors",
+            f"* would let every page use what {settings.origin('auth')} protects; "
+            "name the sites instead, as in https://ui.example",
         )
     for method, name, is_required in (
         (TOKEN, "auth-keys", True),
@@ -237,6 +239,6 @@ def _check_auth(settings: Settings) -> None:
     ):
         is_given = bool(getattr(settings, SETTINGS[name].attribute))
         if is_required and method in settings.auth and not is_given:
-            raise SettingsError(f"{settings.origin('auth')}: {method} needs --{name} too")
+            raise settings.error("auth", f"{method} needs --{name} too")
         if is_given and method not in settings.auth:
-            raise SettingsError(f"{settings.origin(name)}: needs --auth {method} too")
+            raise settings.error(name, f"needs --auth {method} too")
