@@ -62,14 +62,19 @@ class AllocationReleasesRequest(Part, frozen=True):
     allocations_to_release: list[AllocationRelease] = field(default_factory=list)
 
 
-class RejectedAllocation(Part, frozen=True):
+class _Result(Part, frozen=True, kw_only=True):
+    """A part of news, with the partition that sent them."""
+
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
+
+
+class RejectedAllocation(_Result, frozen=True):
     """An ask or allocation that the core refused, with the reason."""
 
     allocation_key: str
     application_id: str = ""
     reason: str = ""
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class UserGroupInformation(Part, frozen=True):
@@ -99,32 +104,26 @@ class RemoveApplicationRequest(Part, frozen=True):
     partition_name: str = ""
 
 
-class AcceptedApplication(Part, frozen=True):
+class AcceptedApplication(_Result, frozen=True):
     """An application that was placed in a queue."""
 
     application_id: str
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
-class RejectedApplication(Part, frozen=True):
+class RejectedApplication(_Result, frozen=True):
     """An application that was refused, with the reason."""
 
     application_id: str
     reason: str = ""
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
-class UpdatedApplication(Part, frozen=True):
+class UpdatedApplication(_Result, frozen=True):
     """A state that an application entered, with the cause, at a time in Unix nanoseconds."""
 
     application_id: str
     state: str
     state_transition_timestamp: int = 0
     message: str = ""
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class PredicatesArgs(Part, frozen=True):
@@ -153,15 +152,13 @@ class NodeInfo(Part, frozen=True):
     schedulable_resource: Resources | None = None
 
 
-class AcceptedNode(Part, frozen=True):
+class AcceptedNode(_Result, frozen=True):
     """A node that joined its partition."""
 
     node_id: str
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
-class EventRecord(Part, frozen=True):
+class EventRecord(_Result, frozen=True):
     """An event. Its type, change and detail are numbers of the scheduler interface."""
 
     type: int
@@ -172,11 +169,9 @@ class EventRecord(Part, frozen=True):
     event_change_detail: int = 0
     reference_id: str = ""
     resource: Resources = field(default_factory=dict)
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
-class UpdateContainerSchedulingState(Part, frozen=True):
+class UpdateContainerSchedulingState(_Result, frozen=True):
     """The result of an attempt to place an ask. Only `SCHEDULING_FAILED` is sent, for asks that a larger cluster could
     place.
     """
@@ -185,17 +180,13 @@ class UpdateContainerSchedulingState(Part, frozen=True):
     allocation_key: str
     state: int = 0
     reason: str = ""
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
-class RejectedNode(Part, frozen=True):
+class RejectedNode(_Result, frozen=True):
     """A node that was refused, with the reason."""
 
     node_id: str
     reason: str = ""
-    partition_name: str = ""
-    """Normalised; set by the SDK from the header, and not sent."""
 
 
 NODE_CREATE: Final = 1
