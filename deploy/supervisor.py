@@ -15,7 +15,7 @@ worker starts. Only a few workers start at the same time, and RMs take turns.
 The broker replaces a worker that hangs by another lease. This machine kills each other process that sends no heartbeat
 for too long, and such a worker, too, in case the broker has restarted and the worker has not registered yet.
 
-Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` carry out the instructions).
+Not here: clocks, processes, sockets, signals (`processes.py` and `up.py` carry out the instructions).
 """
 
 from collections import Counter

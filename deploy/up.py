@@ -1,23 +1,234 @@
 """`yunishard up`: the whole system on this machine, from one command until a signal stops it.
 
-Not here: the sources of settings (`settings.py`), checks (`preflight.py`), the event loop (`service.py`).
+The event loop around the supervisor's machine: signals, the connection to the broker, and the instructions. Not here:
+the sources of settings (`settings.py`), checks (`preflight.py`), decisions (`supervisor.py`), child processes
+(`processes.py`).
 """
 
 import argparse
 import asyncio
 import logging
 import os
+import re
+import shutil
+import signal
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 from common.compiled import find_engine
+from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
+from common.messages import Header
+from common.metrics import Family, encode_families
+from common.names import BROKER, SUPERVISOR
 from common.process import configure_logging, install_signal_handlers
+from common.process_metrics import ProcessMetrics
 from common.settings import Settings, SettingsError, add_options, given_options
-from deploy.preflight import find_warnings, prepare
-from deploy.processes import COMMANDS, Commands
-from deploy.service import supervise
+from common.transport import BrokerConnection, clock
+from common.wire import NEVER, decode_body, make_outgoing
+from deploy import children
+from deploy.children import Event, Instruction
+from deploy.preflight import Resources, find_warnings, prepare
+from deploy.processes import COMMANDS, Commands, Processes
 from deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
-from deploy.supervisor import CANNOT_START, HASTENED, Supervisor
+from deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
+
+STARTS_PER_PROCESSOR: Final = 2
+"""Workers that start at the same time, for each processor; at least `STARTS_MAX`."""
+
+STARTS_MOST: Final = 16
+"""Workers that start at the same time on any machine: the supervisor starts one process after the other, and must not
+neglect everything else for long."""
+
+TERMINAL_CLOSED: Final = (
+    "SIGHUP: the terminal was closed, so the system stops; start it with `nohup` or `setsid`, or as a service, to "
+    "run it without a terminal"
+)
+NOTHING_TO_RELOAD: Final = (
+    "SIGHUP: there is nothing to reload; the files of `config`, `native-allowed`, `auth-keys` and the gRPC certificate "
+    "are read again whenever they change, all other settings and the REST certificate at the next start"
+)
+
+_log = logging.getLogger("core.supervisor")
+
+
+class BrokerLink:
+    """The connection to the broker, while there is one. Only WorkersWanted arrives on it."""
+
+    def __init__(self, address: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]) -> None:
+        self._address = address
+        self._report = report
+        self._metrics = metrics
+        self._link: BrokerConnection | None = None
+
+    def open(self) -> None:
+        """Connect and send Hello."""
+        self.close()
+        self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
+        self._link.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
+        self.send_metrics()
+
+    def send_metrics(self) -> None:
+        """Send the supervisor's metrics, if connected."""
+        if self._link is not None:
+            figures = Figures(process=SUPERVISOR, families=encode_families(self._metrics()))
+            self._link.send(make_outgoing(BROKER, figures))
+
+    def send_report(self, report: children.Report) -> None:
+        """Report why a worker did not start, if connected. A later broker gets the report of the next attempt."""
+        if self._link is not None:
+            header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
+            message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
+            self._link.send(make_outgoing(BROKER, message, header))
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _read(self) -> None:
+        while self._link is not None and (incoming := self._link.receive()) is not None:
+            if incoming.header.kind == WorkersWanted.__name__:
+                self._report(decode_body(WorkersWanted, incoming.body))
+            else:
+                _log.debug("the broker sent %s, which the supervisor does not expect", incoming.header.kind)
+
+
+async def supervise(resources: Resources, commands: Commands, *, compiled: Path | None) -> Supervisor:
+    """Run the whole system until it has stopped; return the machine in its last state, with status and failure."""
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    report = events.put_nowait
+    _handle_signals(lambda: report(children.Leave()))
+    starts_max = count_concurrent_starts(len(os.sched_getaffinity(0)))
+    supervisor = Supervisor(
+        resources.settings, broker=resources.broker, file=str(resources.file), starts_max=starts_max
+    )
+    link = BrokerLink(resources.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
+    own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
+    async with asyncio.TaskGroup() as group:
+        processes = Processes(commands, inherited=resources.lock, group=group, report=report, compiled=compiled)
+        while supervisor.status is None:
+            event = await _wait_for_event(events, supervisor.deadline - clock())
+            now = clock()
+            instructions = supervisor.handle(event, now) if event else []
+            if supervisor.deadline <= now:
+                instructions += supervisor.tick(now)
+            for instruction in instructions:
+                await _execute(instruction, processes, link, resources.settings.journals)
+    own.close()
+    link.close()
+    return supervisor
+
+
+def count_concurrent_starts(processors: int) -> int:
+    """How many workers may start at the same time.
+
+    >>> [count_concurrent_starts(processors) for processors in (1, 4, 64)]
+    [4, 8, 16]
+    """
+    return max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * processors))
+
+
+async def _wait_for_event(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
+    """Return the next event, or None after the timeout."""
+    if not events.empty():
+        return events.get_nowait()
+    try:
+        async with asyncio.timeout(None if timeout_s == NEVER else timeout_s):
+            return await events.get()
+    except TimeoutError:
+        return None
+
+
+async def _execute(instruction: Instruction, processes: Processes, link: BrokerLink, journals: Path | None) -> None:
+    match instruction:
+        case children.Start():
+            await processes.start(instruction)
+        case children.Assign():
+            processes.assign(instruction)
+        case children.Terminate(name):
+            processes.signal(name, signal.SIGTERM)
+        case children.Kill(name):
+            processes.signal(name, signal.SIGKILL)
+        case children.Connect():
+            link.open()
+        case children.Disconnect():
+            link.close()
+        case children.Report():
+            link.send_report(instruction)
+        case children.Forget(partition) if journals is not None:
+            remove_journal(journals, partition)
+        case children.Note(level, text):
+            _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+        case children.Announce(line):
+            _print(line)
+
+
+def _print(line: str) -> None:
+    if sys.stdout is None:  # the parent process closed it
+        return
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError:  # the reader has ended, as in `yunishard up | head -1`, or the disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _handle_signals(leave: Callable[[], None]) -> None:
+    """Stop in order on SIGINT, SIGTERM, and when the terminal is closed."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, leave)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # set by `nohup`
+        return
+    if not _has_terminal():
+        loop.add_signal_handler(signal.SIGHUP, lambda: _log.info(NOTHING_TO_RELOAD))
+        return
+
+    def hang_up() -> None:
+        _log.warning(TERMINAL_CLOSED)
+        leave()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+
+def _has_terminal() -> bool:
+    """Whether this process belongs to a terminal, so that SIGHUP means that it was closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+# Journals -------------------------------------------------------------------------------------------------------------
+
+_JOURNAL_FILES: Final = r"\.(sqlite(-wal|-shm)?|snapshot-\d+(\.tmp-\d+)?|damaged|attempts(-new)?|poison-[0-9a-f]+)"
+"""The ends of the names of a journal's files, after the name of the partition."""
+
+
+def remove_journal(folder: Path, partition: str) -> None:
+    """Remove the journal of a partition that has ended, once no worker can write to it. Errors are logged.
+
+    The database goes first: after an interruption, the remaining files belong to no journal, and a later partition of
+    the same name starts empty.
+    """
+    names = re.compile(re.escape(partition) + _JOURNAL_FILES)
+    try:
+        found = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    except OSError as error:
+        _log.warning("the journal of %s in %s cannot be removed: %s", partition, folder, error.strerror)
+        return
+    for path in sorted(found, key=lambda path: (path.suffix != ".sqlite", path.name)):
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("%s: cannot be removed: %s", path, error.strerror)
+
+
+# The command ----------------------------------------------------------------------------------------------------------
 
 ABOUT: Final = """\
 Start and supervise the whole system: the broker, the ports for resource
