@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import faulthandler
 import gc
-import json
 import logging
 import os
 import signal
@@ -48,17 +47,11 @@ LEAVE_MAX_S: Final = 5.0
 
 HEARTBEAT_S: Final = Settings().heartbeat_s
 
-IGNORED: Final = (
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGVTALRM,
-    signal.SIGPROF,
-    signal.SIGIO,
-    signal.SIGPWR,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,  # a file that reaches the limit on its size is an OSError
-)
+IGNORED: Final = [
+    signal.Signals[f"SIG{name}"] for name in ("USR2", "ALRM", "VTALRM", "PROF", "IO", "PWR", "PIPE", "XFSZ")
+]
 """Signals that would end a process without a handler; a stray one must not. Child processes inherit this.
+Without SIGXFSZ, a file that reaches the limit on its size is an OSError.
 `docs/operating/monitoring.md` lists the effect of each signal.
 """
 
@@ -123,7 +116,7 @@ class Life:
         """
         self._heartbeats += 1
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            line.send(_encode({"alive": self._heartbeats}), socket.MSG_DONTWAIT)
+            line.send(msgspec.json.encode({"alive": self._heartbeats}) + b"\n", socket.MSG_DONTWAIT)
         loop.call_later(self._heartbeat_s, self._send_heartbeat, line, loop)
 
     def _follow(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
@@ -145,11 +138,7 @@ def write_line(lifeline: int | None, line: dict[str, object]) -> None:
     if lifeline is None:
         return
     with suppress(BrokenPipeError, ConnectionResetError):  # it is gone: the lifeline's reader stops the process
-        os.write(lifeline, _encode(line))
-
-
-def _encode(line: dict[str, object]) -> bytes:
-    return json.dumps(line).encode() + b"\n"
+        os.write(lifeline, msgspec.json.encode(line) + b"\n")
 
 
 def make_parser(role: str, about: str) -> argparse.ArgumentParser:

@@ -101,7 +101,7 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
     events: asyncio.Queue[Event] = asyncio.Queue()
     report = events.put_nowait
     _handle_signals(lambda: report(children.Leave()))
-    starts_max = count_concurrent_starts(len(os.sched_getaffinity(0)))
+    starts_max = max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * len(os.sched_getaffinity(0))))
     supervisor = Supervisor(
         resources.settings, broker=resources.broker, file=str(resources.file), starts_max=starts_max
     )
@@ -120,15 +120,6 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
     own.close()
     link.close()
     return supervisor
-
-
-def count_concurrent_starts(processors: int) -> int:
-    """How many workers may start at the same time.
-
-    >>> [count_concurrent_starts(processors) for processors in (1, 4, 64)]
-    [4, 8, 16]
-    """
-    return max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * processors))
 
 
 async def _wait_for_event(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:

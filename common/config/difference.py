@@ -17,16 +17,16 @@ from common.config.model import (
     PartitionConfig,
     PlacementRuleConfig,
     QueueConfig,
-    ResourcesConfig,
     normalise,
 )
 from common.names import ROOT
 from common.resources import QuantityError, parse_quantity
 
-_Settings = dict[str, tuple[str, str | int]]
-"""Name of a setting to its text and the value to compare. Settings that are not set are absent."""
+_Settings = Mapping[str, str]
+"""Name of a setting to its text, which is empty or absent if it is not set."""
 
-_UNSET: Final = ("", "")
+_AMOUNTS: Final = ("resources.", "childtemplate.resources.")
+"""Beginnings of the names of quantities, which compare by their amount."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,24 +82,31 @@ def _compare_queues(old: QueueConfig, new: QueueConfig, path: str) -> Iterator[D
 
 def _compare(kind: str, path: str, old: _Settings, new: _Settings) -> Iterator[Difference]:
     for name in {**old, **new}:
-        (before, old_value), (after, new_value) = old.get(name, _UNSET), new.get(name, _UNSET)
-        if old_value != new_value:
+        before, after = old.get(name, ""), new.get(name, "")
+        if before != after and not (name.startswith(_AMOUNTS) and _is_same_amount(name, before, after)):
             yield Difference(kind=kind, path=f"{path} {name}", before=before, after=after)
+
+
+def _is_same_amount(name: str, before: str, after: str) -> bool:
+    """Whether both quantities are valid and the same. Those of a template may be invalid."""
+    kind = name.rpartition(".")[2]
+    try:
+        return parse_quantity(before, resource_type=kind) == parse_quantity(after, resource_type=kind)
+    except QuantityError:
+        return False
 
 
 def _partition_settings(partition: PartitionConfig) -> _Settings:
     """Return the settings of the whole partition; its limits are those of its root."""
     preemption, nodes = partition.preemption, partition.node_sort_policy
-    return _compare_texts(
-        {
-            "placementrules": "; ".join(map(_describe_rule, partition.placement_rules)),
-            "preemption.enabled": str(preemption.is_enabled).lower(),
-            "preemption.quotapreemptionenabled": str(preemption.is_quota_enabled).lower(),
-            "nodesortpolicy.type": nodes.policy,
-            "nodesortpolicy.resourceweights": _pairs({kind: f"{weight:g}" for kind, weight in nodes.weights.items()}),
-            "usergroupresolver.type": partition.user_group_resolver.type,
-        }
-    )
+    return {
+        "placementrules": "; ".join(map(_describe_rule, partition.placement_rules)),
+        "preemption.enabled": str(preemption.is_enabled).lower(),
+        "preemption.quotapreemptionenabled": str(preemption.is_quota_enabled).lower(),
+        "nodesortpolicy.type": nodes.policy,
+        "nodesortpolicy.resourceweights": _pairs({kind: f"{weight:g}" for kind, weight in nodes.weights.items()}),
+        "usergroupresolver.type": partition.user_group_resolver.type,
+    }
 
 
 def _queue_settings(queue: QueueConfig) -> _Settings:
@@ -118,27 +125,10 @@ def _queue_settings(queue: QueueConfig) -> _Settings:
         limit = _describe_limit(entry)
         texts |= {f"limit of user {name}": limit for name in entry.users}
         texts |= {f"limit of group {name}": limit for name in entry.groups}
-    return {
-        **_compare_texts(texts),
-        **_compare_amounts(queue.resources, "resources"),
-        **_compare_amounts(template.resources, "childtemplate.resources"),
-    }
-
-
-def _compare_texts(settings: Mapping[str, str]) -> _Settings:
-    return {name: (text, text) for name, text in settings.items()}
-
-
-def _compare_amounts(resources: ResourcesConfig, name: str) -> _Settings:
-    """Return quantities, which compare by their amount. Those of a template may be invalid."""
-    found: _Settings = {}
-    for key, quantities in (("guaranteed", resources.guaranteed), ("max", resources.max)):
-        for kind, text in (quantities or {}).items():
-            try:
-                found[f"{name}.{key}.{kind}"] = text, parse_quantity(text, resource_type=kind)
-            except QuantityError:
-                found[f"{name}.{key}.{kind}"] = text, text
-    return found
+    for name, resources in zip(_AMOUNTS, (queue.resources, template.resources), strict=True):
+        texts |= {f"{name}guaranteed.{kind}": text for kind, text in (resources.guaranteed or {}).items()}
+        texts |= {f"{name}max.{kind}": text for kind, text in (resources.max or {}).items()}
+    return texts
 
 
 def _describe_limit(entry: LimitConfig) -> str:
