@@ -33,7 +33,7 @@ from common.curve_keys import AllowList, AllowListError, KeyPair, fingerprint
 from common.names import RM_ID, compile_rm_ids
 from common.process_limits import LogLimit
 from common.transport import CONTEXT, clock
-from rmproxy.grpc_status import StatusError, StatusKind
+from rmproxy.grpc_streams import StatusError, StatusKind
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = "yunishard-native"

@@ -14,6 +14,8 @@ from typing import Final
 
 import grpc
 import msgspec
+from google.protobuf.json_format import MessageToDict
+from msgspec.structs import replace
 
 from common.messages import Message
 from common.names import normalise_partition_name
@@ -21,11 +23,11 @@ from common.query_messages import Query
 from common.rest_records import BatchView
 from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
 from common.wire import WireError
-from rmproxy import grpc_status
+from rmproxy import grpc_streams
 from rmproxy.admin import admin_pb2 as pb
 from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import Context, Status, StatusError
+from rmproxy.grpc_streams import Context, Status, StatusError
 from rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
@@ -165,15 +167,10 @@ class AdminService:
         )
 
     async def _update_configuration(self, data: bytes, context: Context) -> bytes:
-        async with grpc_status.abort_on_error(context):
-            request = grpc_status.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
+        async with grpc_streams.abort_on_error(context):
+            request = grpc_streams.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
-            wanted = UpdateConfiguration(
-                rm_id=rm.session.rm_id,
-                policy_group=request.policyGroup,
-                config=request.config,
-                extra_config=dict(request.extraConfig),
-            )
+            wanted = replace(msgspec.convert(MessageToDict(request), UpdateConfiguration), rm_id=rm.session.rm_id)
             answer = await _await_answer(
                 rm.reconfigure(wanted), "which configuration is in force is not known: ask for it again"
             )
@@ -182,8 +179,8 @@ class AdminService:
         return response.SerializeToString()
 
     async def _leave(self, data: bytes, context: Context) -> bytes:
-        async with grpc_status.abort_on_error(context):
-            request = grpc_status.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
+        async with grpc_streams.abort_on_error(context):
+            request = grpc_streams.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rm_id, "LeaveRequest")
             answer = await _await_answer(
                 rm.leave(request.reason), "whether the RM has left is not known: register again to be sure"
@@ -194,8 +191,8 @@ class AdminService:
     # Events ---------------------------------------------------------------------------------------------------------
 
     async def _events(self, data: bytes, context: Context) -> None:
-        async with grpc_status.abort_on_error(context):
-            request = grpc_status.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
+        async with grpc_streams.abort_on_error(context):
+            request = grpc_streams.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
             partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
@@ -250,7 +247,7 @@ class AdminService:
         Raises:
             StatusError: it is not registered, or the caller may not act for it.
         """
-        rm_id = named or grpc_status.rm_in_metadata(context)
+        rm_id = named or grpc_streams.rm_in_metadata(context)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         return self._registry.find(rm_id, request)
 
@@ -268,5 +265,5 @@ async def _await_answer(answer: Awaitable[Message], consequence: str) -> Message
         text = f"the core did not answer within {ANSWER_MAX_S:g} s: {consequence}"
         raise StatusError(Status(grpc.StatusCode.DEADLINE_EXCEEDED, text)) from None
     if isinstance(message, Refused):
-        raise StatusError(grpc_status.make_refusal_status(message.code, message.reason))
+        raise StatusError(grpc_streams.make_refusal_status(message.code, message.reason))
     return message

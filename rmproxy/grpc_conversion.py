@@ -10,7 +10,8 @@ Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), p
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from msgspec import to_builtins
+from google.protobuf.json_format import MessageToDict
+from msgspec import convert, to_builtins
 from msgspec.structs import asdict, replace
 
 from common import rm_messages
@@ -25,15 +26,8 @@ _T = TypeVar("_T")
 
 
 def read_registration(request: pb.RegisterResourceManagerRequest) -> rm_messages.RegisterResourceManager:
-    """Read a registration."""
-    return rm_messages.RegisterResourceManager(
-        rm_id=request.rmID,
-        version=request.version,
-        policy_group=request.policyGroup,
-        build_info=dict(request.buildInfo),
-        config=request.config,
-        extra_config=dict(request.extraConfig),
-    )
+    """Read a registration. The encoded names of our fields are those of the scheduler interface."""
+    return convert(MessageToDict(request), rm_messages.RegisterResourceManager)
 
 
 def read_nodes(request: pb.NodeRequest) -> rm_messages.NodeRequest:
@@ -136,16 +130,13 @@ def _resources_from(resource: pb.Resource) -> Resources:
 
 def write_response(response: Response) -> pb.NodeResponse | pb.ApplicationResponse | pb.AllocationResponse:
     """Write a partition's reply as protobuf. The encoded names of our fields are those of the scheduler interface."""
-    match response:
-        case rm_messages.NodeResponse():
-            return pb.NodeResponse(**to_builtins(replace(response, cause=0)))
-        case rm_messages.ApplicationResponse():
-            return pb.ApplicationResponse(**to_builtins(replace(response, cause=0)))
-        case rm_messages.AllocationResponse():
-            written = pb.AllocationResponse(**to_builtins(replace(response, cause=0, new=[])))
-            for allocation in response.new:
-                _fill(written.new.add(), allocation)
-            return written
+    if isinstance(response, rm_messages.AllocationResponse):
+        written = pb.AllocationResponse(**to_builtins(replace(response, cause=0, new=[])))
+        for allocation in response.new:
+            _fill(written.new.add(), allocation)
+        return written
+    kind = pb.NodeResponse if isinstance(response, rm_messages.NodeResponse) else pb.ApplicationResponse
+    return kind(**to_builtins(replace(response, cause=0)))
 
 
 def _fill(item: pb.Allocation, allocation: rm_messages.Allocation) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from common import rm_messages
 from common.control_messages import ManagerAway
 from common.messages import Command, Header, Message
@@ -26,8 +28,7 @@ from common.query_messages import Answer, Query
 from common.session import RETRIABLE, EncodedMessage, Session, split_by_partition
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
-from rmproxy.grpc_status import Status, StatusError, StatusKind, make_refusal_status
-from rmproxy.grpc_streams import ResponseQueue, RmStream
+from rmproxy.grpc_streams import ResponseQueue, RmStream, Status, StatusError, StatusKind, make_refusal_status
 from rmproxy.rm_sessions import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
@@ -104,13 +105,11 @@ class GrpcRm:
 
     async def reconfigure(self, request: rm_messages.UpdateConfiguration) -> Message:
         """Request another configuration; return the core's answer."""
-        ref = self._reference()
-        return await self._answer(ref, self.session.update_configuration(request, ref=ref))
+        return await self._answer(lambda ref: self.session.update_configuration(request, ref=ref))
 
     async def leave(self, reason: str) -> Message:
         """Leave permanently; return the core's answer. If the core refuses, the RM stays."""
-        ref = self._reference()
-        answer = await self._answer(ref, self.session.leave(reason, ref=ref))
+        answer = await self._answer(lambda ref: self.session.leave(reason, ref=ref))
         if isinstance(answer, rm_messages.Refused):
             self._resume()
         return answer
@@ -122,20 +121,20 @@ class GrpcRm:
             WireError: the reply is not an answer.
             StatusError: the registration is over.
         """
-        ref = self._reference()
-        rm, session = self.session.rm_id, self.session.session
-        header = Header(kind=Query.__name__, rm=rm, partition=partition, session=session, ref=ref)
-        answer = await self._answer(ref, EncodedMessage(header, encode_body(query)))
+        header = Header(kind="Query", rm=self.session.rm_id, partition=partition, session=self.session.session)
+        answer = await self._answer(lambda ref: EncodedMessage(structs.replace(header, ref=ref), encode_body(query)))
         if not isinstance(answer, Answer):
             raise WireError(f"expected an answer, got {answer}")
         return answer
 
-    async def _answer(self, ref: str, outgoing: EncodedMessage) -> Message:
+    async def _answer(self, build: Callable[[str], EncodedMessage]) -> Message:
+        """Send a call or query with a new reference, and wait for its answer."""
         if self.status is not None:
             raise StatusError(self.status)
+        ref = self._reference()
         self._pending_answers[ref] = asyncio.get_running_loop().create_future()
         try:
-            self._send(outgoing)
+            self._send(build(ref))
             return await self._pending_answers[ref]
         finally:
             del self._pending_answers[ref]
@@ -410,10 +409,7 @@ class GrpcRegistry:
             StatusError: the registration failed.
         """
         rm_id = request.rm_id
-        if self._stopping:
-            raise StatusError(StatusKind.STOPPING.make())
-        if rm_id in self._registering:
-            raise StatusError(StatusKind.IN_PROGRESS.make(rm_id=rm_id))
+        self._check_ready(rm_id)
         rm = GrpcRm(rm_id=rm_id, session=self._new_session(), deliver=self._deliver, streamless_s=self._streamless_s)
         self._registering[rm_id] = rm
         rm.register(request)
@@ -430,14 +426,17 @@ class GrpcRegistry:
         Raises:
             StatusError: it is not registered, or not yet.
         """
-        if self._stopping:
-            raise StatusError(StatusKind.STOPPING.make())
-        if rm_id in self._registering:
-            raise StatusError(StatusKind.IN_PROGRESS.make(rm_id=rm_id))
+        self._check_ready(rm_id)
         rm = self._registered.get(rm_id)
         if rm is None:
             raise StatusError(StatusKind.UNREGISTERED.make(request=request, rm_id=rm_id))
         return rm
+
+    def _check_ready(self, rm_id: str) -> None:
+        if self._stopping:
+            raise StatusError(StatusKind.STOPPING.make())
+        if rm_id in self._registering:
+            raise StatusError(StatusKind.IN_PROGRESS.make(rm_id=rm_id))
 
     def stop(self, status: Status) -> None:
         """End all registrations, and refuse calls from now on."""

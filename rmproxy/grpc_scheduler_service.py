@@ -24,8 +24,16 @@ from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_status import Context, StatusError, StatusKind, abort, abort_on_error, parse_request, rm_in_metadata
-from rmproxy.grpc_streams import RmStream
+from rmproxy.grpc_streams import (
+    Context,
+    RmStream,
+    StatusError,
+    StatusKind,
+    abort,
+    abort_on_error,
+    parse_request,
+    rm_in_metadata,
+)
 from rmproxy.si import scheduler_pb2 as pb
 
 CHECK_EVERY_S: Final = 0.05

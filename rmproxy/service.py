@@ -2,9 +2,8 @@
 
 import logging
 import secrets
-from contextlib import ExitStack, closing
+from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from common.control_messages import Figures
@@ -47,72 +46,52 @@ async def serve(arguments: Arguments, life: Life) -> None:
     inbox = Inbox(wake=partial(transport.arrived, GRPC))
     registry = GrpcRegistry(inbox.put)
     inbox.deliver = registry.receive
-    stack = ExitStack()
-    authenticator = _authenticator(settings.native_keys, settings.native_allowed, stack)
-    authorizer = Authorizer(authenticator.has_key_for) if authenticator else Authorizer()
-    port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)
-    if authenticator is not None:
-        authenticator.on_change = port.authorize_again
-    native = _native(settings.native, transport, authenticator)
-    link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=partial(transport.arrived, BROKER))
-    stack.callback(MemoryLimit(settings.proxy_memory_max_bytes, life.stop, MEMORY_MESSAGE).close)
-    guard = DescriptorGuard()
-    stack.callback(guard.close)
-    if native is not None:
-        guard.add(native)
     transport.add(GRPC, inbox)
-    transport.add(BROKER, link)
-    try:
+    async with AsyncExitStack() as stack:
+        authenticator = None
+        if settings.native_keys is not None:
+            secret = server_file(settings.native_keys)
+            authenticator = ZapAuthenticator(read_pair(secret), settings.native_allowed or secret.with_name(ALLOWED))
+            stack.callback(authenticator.close)
+        authorizer = Authorizer(authenticator.has_key_for) if authenticator else Authorizer()
+        port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)
+        stack.push_async_callback(port.stop, STOP_GRACE_S)
+        if authenticator is not None:
+            authenticator.on_change = port.authorize_again
+        stack.callback(MemoryLimit(settings.proxy_memory_max_bytes, life.stop, MEMORY_MESSAGE).close)
+        guard = DescriptorGuard()
+        stack.callback(guard.close)
+        native_address = OFF
+        if settings.native != OFF:
+            wake = partial(transport.wake, NATIVE)
+            native = NativePort(settings.native, prefix=NATIVE, wake=wake, authenticator=authenticator)
+            stack.callback(native.close)
+            transport.add(NATIVE, native)
+            guard.add(native)
+            native_address = native.address
+        link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=partial(transport.arrived, BROKER))
+        stack.callback(link.close)
+        transport.add(BROKER, link)
         grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)
-        life.ready(native=native.address if native else OFF, grpc=grpc_address)
+        life.ready(native=native_address, grpc=grpc_address)
         life.on_stop(transport.wake)
         instance = f"{secrets.token_hex(4)}."
         machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
         transport.send(machine.hello())
-        with closing(_report_metrics(machine, transport)):
-            lines = machine.rate_limiter.log_lines
-            await drive(machine, transport, life.stopping, notes=[lines], write_notes=partial(_write_notes, lines))
+
+        def report() -> None:
+            families = encode_families([*process.collect(), *machine.metrics.families()])
+            transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
+
+        process = ProcessMetrics(RMPROXY, wire=transport, send=report)
+        stack.callback(process.close)
+        lines = machine.rate_limiter.log_lines
+        await drive(machine, transport, life.stopping, notes=[lines], write_notes=partial(_write_notes, lines))
         for message in machine.goodbye():
             transport.send(message)
-    finally:
-        for socket in (native, link):
-            if socket is not None:
-                socket.close()
-        await port.stop(STOP_GRACE_S)
-        stack.close()
-
-
-def _native(address: str, transport: Transport, authenticator: ZapAuthenticator | None) -> NativePort | None:
-    """Open the native port; None if it is off."""
-    if address == OFF:
-        return None
-    native = NativePort(address, prefix=NATIVE, wake=partial(transport.wake, NATIVE), authenticator=authenticator)
-    transport.add(NATIVE, native)
-    return native
-
-
-def _report_metrics(machine: Proxy, transport: Transport) -> ProcessMetrics:
-    """Send the metrics of this process to the broker regularly, until the result is closed."""
-
-    def report() -> None:
-        families = encode_families([*process.collect(), *machine.metrics.families()])
-        transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
-
-    process = ProcessMetrics(RMPROXY, wire=transport, send=report)
-    return process
 
 
 def _write_notes(lines: list[str]) -> None:
     for line in lines:
         _log.warning("%s", line)
     lines.clear()
-
-
-def _authenticator(keys: Path | None, allowed: Path | None, stack: ExitStack) -> ZapAuthenticator | None:
-    """Make the authenticator of the native port; None for a port without keys."""
-    if keys is None:
-        return None
-    secret = server_file(keys)
-    authenticator = ZapAuthenticator(read_pair(secret), allowed or secret.with_name(ALLOWED))
-    stack.callback(authenticator.close)
-    return authenticator

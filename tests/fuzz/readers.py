@@ -45,7 +45,7 @@ from partition_worker.partition_host import PartitionHost
 from partition_worker.snapshot import JournalDamaged, SnapshotInvalid, encode_snapshot, restore_snapshot
 from rmproxy import grpc_conversion
 from rmproxy.grpc_manager import GrpcRegistry
-from rmproxy.grpc_status import StatusError, StatusKind, parse_request
+from rmproxy.grpc_streams import StatusError, StatusKind, parse_request
 from rmproxy.proxy import Proxy
 from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples

@@ -28,7 +28,7 @@ from common.rm_messages import (
 from common.wire import BODY_BYTES_MAX, encode_body
 from rmproxy import grpc_conversion
 from rmproxy.grpc_conversion import REQUEST_ITEMS_MAX, RESPONSE_BYTES_MAX, split_request, split_response
-from rmproxy.grpc_status import REQUEST_BYTES_MAX
+from rmproxy.grpc_streams import REQUEST_BYTES_MAX
 from rmproxy.si import scheduler_pb2 as pb
 
 # From the RM --------------------------------------------------------------------------------------------------------

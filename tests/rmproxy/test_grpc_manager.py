@@ -20,7 +20,7 @@ from common.rm_messages import (
 )
 from common.session import WINDOW_MESSAGES
 from rmproxy.grpc_manager import RESPONSES_QUEUED_MAX
-from rmproxy.grpc_status import RETRY_METADATA
+from rmproxy.grpc_streams import RETRY_METADATA
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.rmproxy.world import (

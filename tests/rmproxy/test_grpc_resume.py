@@ -14,7 +14,7 @@ from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, Rej
 from common.session import FAULTS_MAX
 from common.wire import Outgoing
 from rmproxy.grpc_manager import RESPONSES_QUEUED_BYTES_MAX
-from rmproxy.grpc_status import RETRY_METADATA
+from rmproxy.grpc_streams import RETRY_METADATA
 from tests.rmproxy.world import (
     BOUND,
     PARTITION,

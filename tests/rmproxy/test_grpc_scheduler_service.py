@@ -18,7 +18,7 @@ from common.rm_messages import (
     UpdatedApplication,
 )
 from rmproxy.grpc_scheduler_service import REPLACED_MAX
-from rmproxy.grpc_status import STATUS_TEXT_BYTES_MAX
+from rmproxy.grpc_streams import STATUS_TEXT_BYTES_MAX
 from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (
     BOUND,

@@ -16,7 +16,7 @@ from rmproxy.authentication import Authorizer
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
-from rmproxy.grpc_status import RETRY_METADATA
+from rmproxy.grpc_streams import RETRY_METADATA
 from rmproxy.proxy import Proxy
 from rmproxy.rate_limit import (
     CALLS_AT_ONCE,
