@@ -19,6 +19,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -61,17 +62,12 @@ def split_by_size(
     if len(body) <= bytes_max and count <= items_max:
         return [(command, body)]
     if count <= 1:
-        raise exceptions.UpdateTooLarge(
-            f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message"
-        )
+        text = f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message"
+        raise exceptions.UpdateTooLarge(text)
     half = count // 2
     cut = max(0, half - len(first))
-    parts = ((first[:half], second[:cut]), (first[half:], second[cut:]))
-    return [
-        message
-        for part in parts
-        for message in split_by_size(function, make, *part, bytes_max=bytes_max, items_max=items_max)
-    ]
+    split = partial(split_by_size, function, make, bytes_max=bytes_max, items_max=items_max)
+    return split(first[:half], second[:cut]) + split(first[half:], second[cut:])
 
 
 LEAVE_MAX_S: Final = 10.0
@@ -95,17 +91,10 @@ _log = logging.getLogger(__name__)
 class ResourceManager:
     """A registered resource manager; made by `connect`, used in one event loop."""
 
-    def __init__(
-        self,
-        address: str,
-        request: rm_messages.RegisterResourceManager,
-        predicate: Predicate | None,
-        keys: key_files.ClientKeys | None,
-        state_dump: StateDump | None,
-    ) -> None:
-        self.address = address
-        self._session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
-        self._driver = SessionDriver(address, self._session, keys, state_dump)
+    def __init__(self, driver: SessionDriver) -> None:
+        self.address = driver.address
+        self._driver = driver
+        self._session = driver.session
         self._is_consumed = False
         """Whether a consumer waits for a result."""
         self._finding = ""
@@ -171,8 +160,9 @@ class ResourceManager:
             extra_config=dict(extra_config or {}),
             capabilities=[name for name, is_wanted in wanted.items() if is_wanted],
         )
-        rm = cls(address, request, predicate, _load_keys(keys), state_dump)
-        return Connecting(rm._register(timeout_s))
+        session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
+        driver = SessionDriver(address, session, _load_keys(keys), state_dump)
+        return Connecting(cls(driver)._register(timeout_s))
 
     @property
     def rm_id(self) -> str:
@@ -195,7 +185,7 @@ class ResourceManager:
             Closed: `close` was called.
             UpdateTooLarge: a single item is larger than a message may be.
         """
-        return self._send(split_by_size("update_nodes()", lambda part, _: rm_messages.NodeRequest(nodes=part), nodes))
+        return self._send(split_by_size("update_nodes()", lambda part, _: rm_messages.NodeRequest(part), nodes))
 
     @check_arguments
     def update_applications(
@@ -205,7 +195,7 @@ class ResourceManager:
         remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
     ) -> Coroutine[None, None, None]:
         """Submit applications and remove others; the core handles the new ones first."""
-        return self._send(split_by_size("update_applications()", _build_application_request, new, remove))
+        return self._send(split_by_size("update_applications()", rm_messages.ApplicationRequest, new, remove))
 
     @check_arguments
     def update_allocations(
@@ -435,18 +425,10 @@ def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
         raise exceptions.KeyFileError(*error.args) from None
 
 
-def _build_application_request(
-    new: list[rm_messages.AddApplicationRequest], remove: list[rm_messages.RemoveApplicationRequest]
-) -> rm_messages.ApplicationRequest:
-    return rm_messages.ApplicationRequest(new=new, remove=remove)
-
-
 def _build_allocation_request(
     allocations: list[rm_messages.Allocation], releases: list[rm_messages.AllocationRelease]
 ) -> rm_messages.AllocationRequest:
-    return rm_messages.AllocationRequest(
-        allocations=allocations, releases=rm_messages.AllocationReleasesRequest(allocations_to_release=releases)
-    )
+    return rm_messages.AllocationRequest(allocations, rm_messages.AllocationReleasesRequest(releases))
 
 
 class Connecting(Coroutine[None, None, _RM]):

@@ -82,7 +82,7 @@ class SessionDriver:
         self.address = address
         self.changed = asyncio.Event()
         """Set and cleared at once when the state of the session may have changed, which wakes all waiting tasks."""
-        self._session = session
+        self.session = session
         self._keys = keys
         self._state_dump = state_dump
         self._dumping: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class SessionDriver:
 
     def check(self) -> None:
         """Raise the reason for the end of the session, if it has ended."""
-        reason = self._session.end_reason
+        reason = self.session.end_reason
         if reason is not None:
             raise type(reason)(*reason.args)  # a new exception for each caller, or their tracebacks would be joined
 
@@ -136,7 +136,7 @@ class SessionDriver:
     def flush(self) -> None:
         """Send the messages of the session."""
         now = self._loop.time()
-        for outgoing in self._session.take_outgoing():
+        for outgoing in self.session.take_outgoing():
             self._send(outgoing)
             self._liveness.record_sent(now)
         self._follow_session(now)
@@ -144,7 +144,7 @@ class SessionDriver:
     def next_result(self) -> Result | None:
         """Return the next result of the session, if there is one, and read on if the buffer was full."""
         was_reading = self.is_reading
-        result = self._session.next_result()
+        result = self.session.next_result()
         self.flush()
         if not was_reading:
             self._read_soon()
@@ -159,13 +159,13 @@ class SessionDriver:
     @property
     def is_reading(self) -> bool:
         """Whether messages are read."""
-        if self._session.end_reason is not None:
+        if self.session.end_reason is not None:
             return False
-        return len(self._session.buffer) < READ_AHEAD_MESSAGES or self._waiting > 0
+        return len(self.session.buffer) < READ_AHEAD_MESSAGES or self._waiting > 0
 
     def end(self, reason: Exception) -> None:
         """End the session, and wake all waiting tasks."""
-        self._session.end(reason)
+        self.session.end(reason)
         self._wake()
 
     async def close(self) -> None:
@@ -231,7 +231,7 @@ class SessionDriver:
             event = message["event"]
             self._is_connected = event == zmq.Event.HANDSHAKE_SUCCEEDED
             if reason := self._refusal_of_keys(event, message["value"]):
-                self.end(KeyRefused(f"{self.address} does not let {self._session.protocol.rm_id} in: {reason}"))
+                self.end(KeyRefused(f"{self.address} does not let {self.session.protocol.rm_id} in: {reason}"))
             if self._is_connected:
                 self._hang_ups = -math.inf
                 self._socket.get(zmq.EVENTS)  # the socket can send only after this
@@ -267,25 +267,25 @@ class SessionDriver:
     def _start_session(self) -> None:
         """Start or continue the session on a new connection, unless the core requested a pause."""
         if not self._liveness.is_paused:
-            self._session.start()
+            self.session.start()
             self.flush()
             self._wake()
 
     def _receive(self, frames: list[bytes]) -> None:
         self._liveness.record_received(self._loop.time())
-        self._session.receive(frames)
+        self.session.receive(frames)
         self.flush()
         self._wake()
-        if self._session.state_dump_requests and (self._dumping is None or self._dumping.done()):
+        if self.session.state_dump_requests and (self._dumping is None or self._dumping.done()):
             self._dumping = self._loop.create_task(self._answer_state_dumps())
 
     async def _answer_state_dumps(self) -> None:
-        requests = self._session.state_dump_requests
+        requests = self.session.state_dump_requests
         while requests and self._state_dump is not None:
             partition, asked = requests[0]
             answer = await call_state_dump(asked, self._state_dump)
             requests.popleft()
-            self._session.answer_state_dump(partition, answer)
+            self.session.answer_state_dump(partition, answer)
             self.flush()
 
     def _wake(self) -> None:
@@ -296,7 +296,7 @@ class SessionDriver:
 
     def _follow_session(self, now: float) -> None:
         """Adapt the timers to the state of the session."""
-        session, liveness, state = self._session, self._liveness, self._session.protocol.state
+        session, liveness, state = self.session, self._liveness, self.session.protocol.state
         if session.end_reason is not None:
             liveness.suspend()
         elif session.pause_s is not None:
@@ -329,9 +329,9 @@ class SessionDriver:
         now = self._loop.time()
         match self._liveness.next_action(now, reading=self.is_reading):
             case "heartbeat":
-                self._send(self._session.protocol.heartbeat())
+                self._send(self.session.protocol.heartbeat())
             case "reconnect":
-                _log.warning("%s: no answer from %s, reconnecting", self._session.protocol.rm_id, self.address)
+                _log.warning("%s: no answer from %s, reconnecting", self.session.protocol.rm_id, self.address)
                 self._reconnect()
                 self._liveness.start_attempt(now)
             case "retry":

@@ -9,11 +9,10 @@ Not here: the requests (`administration.py`, `settings.py`).
 import argparse
 import http
 import http.client
-import json
 import os
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -73,13 +72,11 @@ class _Response(http.client.HTTPResponse):
 class RequestFailed(CommandFailed):
     """A request was refused, or had no answer."""
 
-    def __init__(
-        self, text: str, *, status: int = NOT_DONE, code: int = 0, problems: list[dict[str, object]] | None = None
-    ) -> None:
+    def __init__(self, text: str, *, status: int = NOT_DONE, code: int = 0, problems: Sequence[object] = ()) -> None:
         super().__init__(text, status=status)
         self.code = code
         """Status of HTTP; 0 without an answer."""
-        self.problems = problems or []
+        self.problems = problems
         """Problems of a configuration."""
 
     def with_hint(self, hint: str) -> "RequestFailed":
@@ -92,6 +89,13 @@ class _Cluster(msgspec.Struct, rename="camel"):
 
     partition: str
     rm_build_information: list[dict[str, str]] = []
+
+
+class _Error(msgspec.Struct):
+    """The part in use of the body of a refusal."""
+
+    message: str = ""
+    problems: list[dict[str, object]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +257,11 @@ def _read_token(file: str | None) -> str:
 
 def _build_failure(code: int, body: bytes, location: str) -> RequestFailed:
     """Build the failure from the system's message, or from the location that a redirect names."""
-    text, problems = body.decode("utf-8", errors="replace").strip(), []
     try:
-        found = json.loads(body)
-        if isinstance(found, dict):
-            text = str(found.get("message", text))
-            problems = [problem for problem in found.get("problems", []) if isinstance(problem, dict)]
-    except ValueError:
-        pass  # a message in plain text
+        error = msgspec.json.decode(body, type=_Error)
+    except msgspec.MsgspecError:
+        error = _Error(message=body.decode("utf-8", errors="replace"))  # plain text
+    text = error.message.strip()
     if code == http.HTTPStatus.UNAUTHORIZED:
         how = f"--token-file FILE or {TOKEN_FILE} (`yunishard token USER > FILE` makes one)"
         text = f"{text.partition('. ')[0]}: authenticate with {how}"
@@ -268,4 +269,4 @@ def _build_failure(code: int, body: bytes, location: str) -> RequestFailed:
         text += ": it was changed meanwhile; check it (`yunishard config get`), then try again"
     if location:
         text = f"it is at {location}: name that address with --rest"
-    return RequestFailed(" ".join(text.split()) or f"refused with status {code}", code=code, problems=problems)
+    return RequestFailed(" ".join(text.split()) or f"refused with status {code}", code=code, problems=error.problems)
