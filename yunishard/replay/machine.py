@@ -9,12 +9,12 @@ confirmed all releases, the machine removes the application. Tasks do not wait f
 `settling` proves that the removals, which have no answer, have arrived. A partition handles its updates in order, so
 its answer to one more node (a duplicate, which it rejects) comes after them.
 
-Times are log seconds since the start. Not here: waiting (`run.py`), the summary (`report.py`).
+Times are log seconds since the start. Not here: waiting (`job.py`), the summary (`report.py`).
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
 from typing import Final, Literal
@@ -23,7 +23,7 @@ from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
 from yunishard.items import application, ask, node, release, removal
-from yunishard.replay.workload import Plan, PlannedJob, Site
+from yunishard.replay.workload import JobState, Plan, PlannedJob, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000
@@ -31,7 +31,6 @@ ASKS_IN_A_BATCH_MAX: Final = 2000
 PROBLEMS_KEPT_MAX: Final = 20
 
 Phase = Literal["joining", "replaying", "settling", "over"]
-State = Literal["planned", "waiting", "running", "done", "failed"]
 _AFTER_NODES: Final[dict[Phase, Phase]] = {"joining": "replaying", "settling": "over"}
 """The phase after each phase that ends when every partition has answered its nodes."""
 
@@ -53,26 +52,10 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Run:
-    """A job and its progress."""
-
-    job: PlannedJob
-    state: State = "planned"
-    left: int = 0
-    """Submitted tasks that have not ended."""
-    unplaced: int = 0
-    """Submitted tasks that had no allocation yet."""
-    wait_s: float = 0.0
-    """From the logged submit time until the last task had its allocation."""
-    problem: str = ""
-    """Why it failed, or will fail when its last task has ended."""
-
-
-@dataclass(slots=True)
 class Tally:
     """Statistics of a partition."""
 
-    jobs: Counter[State] = field(default_factory=Counter)
+    jobs: Counter[JobState] = field(default_factory=Counter)
     """All and only jobs of the partition, by state."""
     allocations: int = 0
     end_s: float = 0.0
@@ -81,7 +64,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Task:
-    run: Run
+    job: PlannedJob
     processors: int
     state: Literal["waiting", "running", "released"] = "waiting"
     node_id: str = ""
@@ -93,7 +76,7 @@ class Replay:
     def __init__(self, plan: Plan, *, rm_id: str) -> None:
         self.plan = plan
         self.phase: Phase = "joining"
-        self.runs: dict[str, Run] = {job.application_id: Run(job) for job in plan.jobs}
+        self.jobs = {job.application_id: replace(job) for job in plan.jobs}
         self.tallies: dict[str, Tally] = {site.partition: Tally() for site in plan.sites}
         for job in plan.jobs:
             self.tallies[job.partition].jobs["planned"] += 1
@@ -167,15 +150,15 @@ class Replay:
     def is_complete(self) -> bool:
         """Whether every job ran, everything was released, and every partition has confirmed it."""
         done = sum(tally.jobs["done"] for tally in self.tallies.values())
-        return self.phase == "over" and done == len(self.runs) and not self._tasks and not self.problems
+        return self.phase == "over" and done == len(self.jobs) and not self._tasks and not self.problems
 
     def find_missing(self) -> Iterator[str]:
         """Yield everything that prevents completion, by name: problems, jobs, partitions without an answer."""
         yield from self.problems
-        for run in self.runs.values():
-            if run.state != "done":
-                why = f": {run.problem}" if run.problem else ""
-                yield f"{run.job.application_id} ({run.job.partition}, {run.job.queue}) {run.state}{why}"
+        for job in self.jobs.values():
+            if job.state != "done":
+                why = f": {job.problem}" if job.problem else ""
+                yield f"{job.application_id} ({job.partition}, {job.queue}) {job.state}{why}"
         for partition, count in self._unanswered.items():
             yield f"{partition}: no answer about {count} nodes"
 
@@ -186,14 +169,14 @@ class Replay:
         while self._submitted < len(jobs) and jobs[self._submitted].submit_s <= now:
             if len(self._batch.asks) >= ASKS_IN_A_BATCH_MAX:
                 return
-            run = self.runs[jobs[self._submitted].application_id]
+            job = self.jobs[jobs[self._submitted].application_id]
             self._submitted += 1
-            self._move(run, "waiting")
-            self._batch.applications.append(_build_application(run.job))
-            for key, processors in run.job.split_tasks().items():
-                self._tasks[key] = _Task(run, processors)
-                self._batch.asks.append(_build_ask(run.job, key, processors))
-            run.left = run.unplaced = len(run.job.split_tasks())
+            self._move(job, "waiting")
+            self._batch.applications.append(_build_application(job))
+            for key, processors in job.split_tasks().items():
+                self._tasks[key] = _Task(job, processors)
+                self._batch.asks.append(_build_ask(job, key, processors))
+            job.left = job.unplaced = len(job.split_tasks())
 
     def _release_tasks(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
@@ -201,7 +184,7 @@ class Replay:
             task = self._tasks.get(key)
             if task is not None and task.state == "running":
                 task.state = "released"
-                job = task.run.job
+                job = task.job
                 self._batch.releases.append(release(job.application_id, key, partition=job.partition))
 
     def _receive_nodes(self, site: Site, news: rm_messages.NodeResponse) -> None:
@@ -223,43 +206,43 @@ class Replay:
         for released in news.released:
             task = self._tasks.get(released.allocation_key)
             if task is not None and task.state != "released":
-                task.run.problem = f"allocation {released.allocation_key} ended by the core: {released.message}"
+                task.job.problem = f"allocation {released.allocation_key} ended by the core: {released.message}"
             self._end_task(released.allocation_key, now)
         for rejected in news.rejected_allocations:
             task = self._tasks.get(rejected.allocation_key)
             if task is not None:
-                task.run.problem = f"ask {rejected.allocation_key} refused: {rejected.reason}"
+                task.job.problem = f"ask {rejected.allocation_key} refused: {rejected.reason}"
             self._end_task(rejected.allocation_key, now)
 
     def _start(self, key: str, task: _Task, node_id: str, now: float) -> None:
-        run = task.run
+        job = task.job
         task.state, task.node_id = "running", node_id
-        heappush(self._ends, (now + run.job.run_s, key))
-        self.tallies[run.job.partition].allocations += 1
-        run.unplaced -= 1
-        if not run.unplaced:
-            run.wait_s = max(0.0, now - run.job.submit_s)
-        if run.state == "waiting":
-            self._move(run, "running")
+        heappush(self._ends, (now + job.run_s, key))
+        self.tallies[job.partition].allocations += 1
+        job.unplaced -= 1
+        if not job.unplaced:
+            job.wait_s = max(0.0, now - job.submit_s)
+        if job.state == "waiting":
+            self._move(job, "running")
 
     def _end_task(self, key: str, now: float) -> None:
         """Remove a task, if it exists; with the last task of its job remove the application."""
         task = self._tasks.pop(key, None)
         if task is None:
             return
-        run = task.run
-        run.left -= 1
-        if not run.left:
-            self._batch.removals.append(removal(run.job.application_id, partition=run.job.partition))
+        job = task.job
+        job.left -= 1
+        if not job.left:
+            self._batch.removals.append(removal(job.application_id, partition=job.partition))
             self._open -= 1
-            self.tallies[run.job.partition].end_s = now
-            self._move(run, "failed" if run.problem else "done")
+            self.tallies[job.partition].end_s = now
+            self._move(job, "failed" if job.problem else "done")
 
     def _reject(self, application_id: str, reason: str, now: float) -> None:
-        run = self.runs.get(application_id)
-        if run is not None and run.left:
-            run.problem = f"refused: {reason}"
-            for key in run.job.split_tasks():
+        job = self.jobs.get(application_id)
+        if job is not None and job.left:
+            job.problem = f"refused: {reason}"
+            for key in job.split_tasks():
                 self._end_task(key, now)
 
     def _report_again(self, site: Site, now: float) -> None:
@@ -270,7 +253,7 @@ class Replay:
         if site.partition in self._batch.reports:
             return
         self._unanswered.pop(site.partition, None)
-        tasks = {key: task for key, task in self._tasks.items() if task.run.job.partition == site.partition}
+        tasks = {key: task for key, task in self._tasks.items() if task.job.partition == site.partition}
         for key, task in tasks.items():
             if task.state == "released":
                 self._end_task(key, now)
@@ -279,7 +262,7 @@ class Replay:
         self._send_nodes(site)
         reported: set[str] = set()
         for key, task in tasks.items():
-            job = task.run.job
+            job = task.job
             if key in self._tasks:
                 if job.application_id not in reported:
                     reported.add(job.application_id)
@@ -290,11 +273,11 @@ class Replay:
         self._unanswered[site.partition] += site.nodes
         self._batch.nodes.extend(_build_node(site, index) for index in range(site.nodes))
 
-    def _move(self, run: Run, state: State) -> None:
-        jobs = self.tallies[run.job.partition].jobs
-        jobs[run.state] -= 1
+    def _move(self, job: PlannedJob, state: JobState) -> None:
+        jobs = self.tallies[job.partition].jobs
+        jobs[job.state] -= 1
         jobs[state] += 1
-        run.state = state
+        job.state = state
 
 
 def _build_node(site: Site, index: int) -> rm_messages.NodeInfo:

