@@ -23,7 +23,7 @@ from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
 from yunishard.items import application, ask, node, release, removal
-from yunishard.replay.workload import JobState, Plan, PlannedJob, Site
+from yunishard.replay.workload import Plan, PlannedJob, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000
@@ -52,17 +52,6 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Statistics of a partition."""
-
-    jobs: Counter[JobState] = field(default_factory=Counter)
-    """All and only jobs of the partition, by state."""
-    allocations: int = 0
-    end_s: float = 0.0
-    """When the last job ended."""
-
-
-@dataclass(slots=True)
 class _Task:
     job: PlannedJob
     processors: int
@@ -77,9 +66,9 @@ class Replay:
         self.plan = plan
         self.phase: Phase = "joining"
         self.jobs = {job.application_id: replace(job) for job in plan.jobs}
-        self.tallies: dict[str, Tally] = {site.partition: Tally() for site in plan.sites}
-        for job in plan.jobs:
-            self.tallies[job.partition].jobs["planned"] += 1
+        self.allocations = 0
+        self.end_s: dict[str, float] = {site.partition: 0.0 for site in plan.sites}
+        """Partition to when its last job ended."""
         self.problems: list[str] = []
         """Problems that concern no job alone; the first `PROBLEMS_KEPT_MAX`."""
         self._sites = {normalise_partition_name(rm_id, site.partition): site for site in plan.sites}
@@ -149,8 +138,8 @@ class Replay:
     @property
     def is_complete(self) -> bool:
         """Whether every job ran, everything was released, and every partition has confirmed it."""
-        done = sum(tally.jobs["done"] for tally in self.tallies.values())
-        return self.phase == "over" and done == len(self.jobs) and not self._tasks and not self.problems
+        is_done = all(job.state == "done" for job in self.jobs.values())
+        return self.phase == "over" and is_done and not self._tasks and not self.problems
 
     def find_missing(self) -> Iterator[str]:
         """Yield everything that prevents completion, by name: problems, jobs, partitions without an answer."""
@@ -171,12 +160,12 @@ class Replay:
                 return
             job = self.jobs[jobs[self._submitted].application_id]
             self._submitted += 1
-            self._move(job, "waiting")
+            job.state = "waiting"
             self._batch.applications.append(_build_application(job))
             for key, processors in job.split_tasks().items():
                 self._tasks[key] = _Task(job, processors)
                 self._batch.asks.append(_build_ask(job, key, processors))
-            job.left = job.unplaced = len(job.split_tasks())
+            job.left = len(job.split_tasks())
 
     def _release_tasks(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
@@ -218,12 +207,8 @@ class Replay:
         job = task.job
         task.state, task.node_id = "running", node_id
         heappush(self._ends, (now + job.run_s, key))
-        self.tallies[job.partition].allocations += 1
-        job.unplaced -= 1
-        if not job.unplaced:
-            job.wait_s = max(0.0, now - job.submit_s)
-        if job.state == "waiting":
-            self._move(job, "running")
+        self.allocations += 1
+        job.state, job.wait_s = "running", max(0.0, now - job.submit_s)
 
     def _end_task(self, key: str, now: float) -> None:
         """Remove a task, if it exists; with the last task of its job remove the application."""
@@ -235,8 +220,8 @@ class Replay:
         if not job.left:
             self._batch.removals.append(removal(job.application_id, partition=job.partition))
             self._open -= 1
-            self.tallies[job.partition].end_s = now
-            self._move(job, "failed" if job.problem else "done")
+            self.end_s[job.partition] = now
+            job.state = "failed" if job.problem else "done"
 
     def _reject(self, application_id: str, reason: str, now: float) -> None:
         job = self.jobs.get(application_id)
@@ -272,12 +257,6 @@ class Replay:
     def _send_nodes(self, site: Site) -> None:
         self._unanswered[site.partition] += site.nodes
         self._batch.nodes.extend(_build_node(site, index) for index in range(site.nodes))
-
-    def _move(self, job: PlannedJob, state: JobState) -> None:
-        jobs = self.tallies[job.partition].jobs
-        jobs[job.state] -= 1
-        jobs[state] += 1
-        job.state = state
 
 
 def _build_node(site: Site, index: int) -> rm_messages.NodeInfo:

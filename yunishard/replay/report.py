@@ -8,11 +8,11 @@ submission of the replay to the last end in the partition.
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import ceil, inf
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -78,21 +78,18 @@ class Report:
 
 def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
     """Summarize a replay that has ended or was interrupted."""
-    runs: dict[str, list[PlannedJob]] = {site.partition: [] for site in replay.plan.sites}
+    queues: defaultdict[str, defaultdict[str, list[PlannedJob]]] = defaultdict(lambda: defaultdict(list))
     for job in replay.jobs.values():
-        runs[job.partition].append(job)
+        queues[job.partition][job.queue].append(job)
     missing = replay.find_missing()
     shown = tuple(islice(missing, MISSING_SHOWN_MAX))
     partitions = []
     for site in replay.plan.sites:
-        capacity_s = site.processors * replay.tallies[site.partition].end_s
-        queues: dict[str, list[PlannedJob]] = {}
-        for job in runs[site.partition]:
-            queues.setdefault(job.queue, []).append(job)
-        rows = [_build_row(name, part, capacity_s) for name, part in queues.items()]
+        capacity_s = site.processors * replay.end_s[site.partition]
+        rows = [_build_row(name, jobs, capacity_s) for name, jobs in queues[site.partition].items()]
         partitions.append(
             PartitionReport(
-                total=_build_row(site.partition, runs[site.partition], capacity_s),
+                total=_build_row(site.partition, chain(*queues[site.partition].values()), capacity_s),
                 nodes=site.nodes,
                 processors=site.processors,
                 queues=tuple(sorted(rows, key=lambda row: (-row.jobs, row.name))),
@@ -102,9 +99,9 @@ def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, 
         complete=replay.is_complete,
         total=_build_row("all", replay.jobs.values(), None),
         partitions=tuple(partitions),
-        allocations=sum(tally.allocations for tally in replay.tallies.values()),
+        allocations=replay.allocations,
         elapsed_s=round(elapsed_s, 3),
-        log_s=round(max(tally.end_s for tally in replay.tallies.values()), 1),
+        log_s=round(max(replay.end_s.values()), 1),
         speed=round(speed, 3),
         tick_log_s=round(tick_s * speed, 1),
         left_out=replay.plan.left_out,
@@ -148,14 +145,14 @@ def format_text(summary: Report) -> str:
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _build_row(name: str, runs: Iterable[PlannedJob], capacity_s: float | None) -> Row:
-    runs = list(runs)
-    done = [job for job in runs if job.state == "done"]
+def _build_row(name: str, jobs: Iterable[PlannedJob], capacity_s: float | None) -> Row:
+    jobs = list(jobs)
+    done = [job for job in jobs if job.state == "done"]
     waits = sorted(job.wait_s for job in done)
     used_s = sum(job.work_s for job in done)
     return Row(
         name=name,
-        jobs=len(runs),
+        jobs=len(jobs),
         done=len(done),
         wait_median_s=round(median(waits), 1) if waits else None,
         # nearest rank: the shortest wait that at least 95 of 100 jobs do not exceed
@@ -215,14 +212,9 @@ class Progress:
     """Real seconds from the first submission."""
     allocations_per_s: float
 
-    @property
-    def jobs(self) -> Counter[JobState]:
-        """Jobs of all partitions, by state."""
-        return sum((tally.jobs for tally in self.replay.tallies.values()), Counter[JobState]())
-
     def __str__(self) -> str:
         """Format it as a line."""
-        jobs = self.jobs
+        jobs = Counter(job.state for job in self.replay.jobs.values())
         failed = f", {jobs['failed']:,} failed" if jobs["failed"] else ""
         left_log_s = max(0.0, self.replay.plan.span_s - self.log_s)
         left_s = round(left_log_s * self.elapsed_s / self.log_s) if self.log_s else 0
@@ -237,7 +229,10 @@ class Progress:
         """Format it as a table of partitions."""
         states: tuple[JobState, ...] = ("waiting", "running", "done", "failed")
         rows = []
-        for name, jobs in {**{name: one.jobs for name, one in self.replay.tallies.items()}, "all": self.jobs}.items():
+        partitions = {site.partition: Counter[JobState]() for site in self.replay.plan.sites}
+        for job in self.replay.jobs.values():
+            partitions[job.partition][job.state] += 1
+        for name, jobs in (*partitions.items(), ("all", sum(partitions.values(), Counter[JobState]()))):
             counts = (jobs.total(), jobs.total() - jobs["planned"], *(jobs[state] for state in states))
             rows.append((name, *(f"{count:>7,}" for count in counts)))
         return build_table(("partition", "jobs", "submitted", *states), rows, title=str(self))

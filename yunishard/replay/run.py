@@ -281,9 +281,8 @@ class ReplayDriver:
             async with asyncio.timeout(SILENCE_S_MAX):
                 await self._send(rm, replay.due(self._log_s(now)))
             if now - shown_s >= interval_s:
-                allocations = sum(tally.allocations for tally in replay.tallies.values())
-                per_s = (allocations - shown) / (now - shown_s)
-                shown_s, shown = now, allocations
+                per_s = (replay.allocations - shown) / (now - shown_s)
+                shown_s, shown = now, replay.allocations
                 log_s, elapsed_s = self._log_s(now), self._elapsed_s(now)
                 show(Progress(replay=replay, log_s=log_s, elapsed_s=elapsed_s, allocations_per_s=per_s))
             await asyncio.sleep(TICK_S)

@@ -231,10 +231,8 @@ class PlannedJob:
     state: JobState = "planned"
     left: int = 0
     """Submitted tasks that have not ended."""
-    unplaced: int = 0
-    """Submitted tasks that had no allocation yet."""
     wait_s: float = 0.0
-    """From the logged submit time until the last task had its allocation."""
+    """From the logged submit time to the last allocation of a task."""
     problem: str = ""
     """Why it failed, or will fail when its last task has ended."""
 

@@ -122,11 +122,9 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
     assert list(replay.find_missing()) == []
     assert core.empty
     assert core.cut_off == 0
-    assert sum(tally.jobs["done"] for tally in replay.tallies.values()) == 300
-    assert sum(tally.allocations for tally in replay.tallies.values()) == sum(
-        len(job.split_tasks()) for job in replay.plan.jobs
-    )
-    assert max(tally.end_s for tally in replay.tallies.values()) == end_s
+    assert [job.state for job in replay.jobs.values()] == 300 * ["done"]
+    assert replay.allocations == sum(len(job.split_tasks()) for job in replay.plan.jobs)
+    assert max(replay.end_s.values()) == end_s
     for site in replay.plan.sites:
         assert sum(core.partition(site.partition).free.values()) == site.processors * 1000
     assert any(job.wait_s > 0 for job in replay.jobs.values())
@@ -183,11 +181,11 @@ def test_a_repeated_answer_changes_nothing() -> None:
     for partition, news in core.take(replay.due(0.0)):
         replay.receive(partition, news, 0.0)
         replay.receive(partition, news, 7.0)
-    assert replay.tallies["site-1"].allocations == 1
+    assert replay.allocations == 1
     turn(replay, core, 60.0)
     replay.receive(SITE, AllocationResponse(released=[AllocationRelease(allocation_key="job-1.1")]), 61.0)
     replay.receive(SITE, ApplicationResponse(), 61.0)
-    assert replay.tallies["site-1"].jobs["done"] == 1
+    assert replay.jobs["job-1"].state == "done"
 
 
 def test_a_restarted_partition_is_told_everything_again_and_the_replay_completes() -> None:
