@@ -85,16 +85,9 @@ def _format_value(value: Document) -> str:
     match value:
         case str():
             return format_scalar(value)
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
         case float():
             return _format_number(value)
-        case dict():
-            return "{}"
-        case list():
-            return "[]"
+    return msgspec.json.encode(value).decode()  # as in YAML; a map or list is empty
 
 
 def _format_number(number: float) -> str:

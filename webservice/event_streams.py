@@ -1,8 +1,8 @@
 """Event streams: sends the events of partitions to REST clients as they happen, one JSON line each.
 
-    EventFollower queries the worker ──lines──► EventBuffer ──pieces──► EventStream, EventStream, ...
-                                                     ▲
-                       older or missing events are queried piece by piece
+    EventFollower queries the worker ──lines──► its buffer ──pieces──► EventStream, EventStream, ...
+                                                    ▲
+                      older or missing events are queried piece by piece
 
 A client is disconnected if its connection accepts nothing for `stalled_max_s`, or for `behind_stalled_max_s` while it
 is more than BEHIND_MAX events behind. A client that reads, however slowly, continues as long as the worker has its next
@@ -14,7 +14,7 @@ SILENT_MAX_S.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -28,50 +28,6 @@ from common.query_messages import Answer, Query
 from common.text_formats import UnsignedError, parse_unsigned
 from webservice.broker_client import decode_answer
 from webservice.views import ErrorView, RequestError, encode
-
-PIECE_BYTES: Final = 64 << 10
-"""Bytes after which no further line is added to a piece."""
-
-
-class EventBuffer:
-    """The newest events of a partition as lines, from the number `first` up to `end`, the number of the next one."""
-
-    def __init__(self, first: int, *, bytes_max: int) -> None:
-        self.first = first
-        self._bytes_max = bytes_max
-        self._lines: deque[bytes] = deque()
-        self._bytes = 0
-        """Bytes of all lines."""
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self._lines)
-
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines. Beyond the bound the oldest are dropped; the newest line always stays."""
-        self._lines.extend(lines)
-        self._bytes += sum(map(len, lines))
-        while self._bytes > self._bytes_max and len(self._lines) > 1:
-            self.drop_before(self.first + 1)
-
-    def drop_before(self, before: int) -> None:
-        """Drop the lines before this number."""
-        while self._lines and self.first < before:
-            self._bytes -= len(self._lines.popleft())
-            self.first += 1
-
-    def read(self, position: int) -> tuple[bytes, int]:
-        """A piece: lines from this number on, and the number to continue with."""
-        assert position >= self.first, (position, self.first)
-        found: list[bytes] = []
-        size = 0
-        for line in islice(self._lines, position - self.first, None):
-            if size >= PIECE_BYTES:
-                break
-            found.append(line)
-            size += len(line)
-        return b"".join(found), position + len(found)
-
 
 CLOSED: Final = "Event stream was closed by the producer"
 CLOSED_LINE: Final = encode(ErrorView(status_code=200, message=CLOSED, description=CLOSED))
@@ -146,6 +102,9 @@ SILENT_MAX_S: Final = 60.0
 """Seconds without an answer of the partition after which its clients are disconnected; a worker restarts much sooner.
 """
 
+PIECE_EVENTS: Final = 200
+"""The most events in a piece from the buffer: usually less than 64 KiB."""
+
 PAST_EVENTS: Final = 250
 """Events per query for a client that is behind the buffer: usually less than 100 KiB."""
 
@@ -167,8 +126,8 @@ class Pace:
     """Seconds between two queries for clients that are behind the buffer, all together."""
     stalled_max_s: float = 5.0
     behind_stalled_max_s: float = 2.0
-    buffer_bytes_max: int = 8 << 20
-    """About 25,000 events."""
+    buffer_max: int = 10_000
+    """Events in the buffer: a few MiB."""
 
 
 class EventFollower:
@@ -185,7 +144,10 @@ class EventFollower:
         self.instance = begin.instance
         self.streams: list[EventStream] = []
         """In the order in which they were opened."""
-        self._buffer = EventBuffer(begin.end, bytes_max=owner.pace.buffer_bytes_max)
+        self._lines: deque[bytes] = deque(maxlen=owner.pace.buffer_max)
+        """The newest events, as lines. Those that every stream has read are dropped."""
+        self._end = begin.end
+        """The number of the next event."""
         self._past = asyncio.Semaphore(1)
         self._last: list[msgspec.Raw] = []
         """The latest event. It is queried once more each time, to detect that the worker lost its latest events."""
@@ -208,6 +170,11 @@ class EventFollower:
         for stream in tuple(self.streams):
             stream.cut()
 
+    @property
+    def _first(self) -> int:
+        """The number of the first event in the buffer."""
+        return self._end - len(self._lines)
+
     async def run(self) -> None:
         """Read events until no stream is left, or the events do not continue."""
         clock, pace = self.owner.clock, self.owner.pace
@@ -215,10 +182,10 @@ class EventFollower:
         try:
             while self.streams:
                 seen = len(self._last)
-                found = await self._read(start=self._buffer.end - seen, count=COUNT_MAX)
+                found = await self._read(start=self._end - seen, count=COUNT_MAX)
                 fresh: list[msgspec.Raw] = []
                 if found is not None:
-                    overlap = self._buffer.end - found.first
+                    overlap = self._end - found.first
                     if self._is_other(found) or overlap < 0 or found.records[:overlap] != self._last[:overlap]:
                         return
                     answered_at = clock()
@@ -228,7 +195,7 @@ class EventFollower:
                     return
                 self._cut_stalled()
                 pause_s = pace.interval_min_s if fresh else min(2 * pause_s, pace.interval_max_s)
-                if not (found and fresh and self._buffer.end < found.end):
+                if not (found and fresh and self._end < found.end):
                     await asyncio.sleep(pause_s)
         finally:
             self.close()
@@ -242,12 +209,15 @@ class EventFollower:
 
     def _is_other(self, found: Lines) -> bool:
         """Whether the answer is not a continuation: of another instance, or without the latest events."""
-        return found.instance != self.instance or found.end < self._buffer.end
+        return found.instance != self.instance or found.end < self._end
 
     def _add(self, records: list[msgspec.Raw]) -> None:
-        self._buffer.drop_before(min((one.position for one in self.streams), default=self._buffer.end))
+        read = min((one.position for one in self.streams), default=self._end)
+        while self._lines and self._first < read:
+            self._lines.popleft()
         if records:
-            self._buffer.append([bytes(one) + b"\n" for one in records])
+            self._lines.extend(bytes(one) + b"\n" for one in records)
+            self._end += len(records)
             self._last = records[-1:]
             for stream in self.streams:
                 stream.wakeup.set()
@@ -256,7 +226,7 @@ class EventFollower:
         """Disconnect the clients that do not read."""
         now, pace = self.owner.clock(), self.owner.pace
         for stream in tuple(self.streams):
-            behind = self._buffer.end - stream.position > BEHIND_MAX
+            behind = self._end - stream.position > BEHIND_MAX
             most_s = pace.behind_stalled_max_s if behind else pace.stalled_max_s
             if stream.writing_since is not None and now - stream.writing_since > most_s:
                 self.owner.cut_off += 1
@@ -264,12 +234,14 @@ class EventFollower:
 
     async def piece(self, stream: EventStream) -> bytes:
         """The next lines of a stream, whose position advances; empty if there are none yet."""
-        if stream.position < self._buffer.first:
+        if stream.position < self._first:
             past = await self._past_piece(stream)
-            if past or stream.position < self._buffer.first:
+            if past or stream.position < self._first:
                 return past
-        piece, stream.position = self._buffer.read(stream.position)
-        return piece
+        begin = stream.position - self._first
+        lines = [*islice(self._lines, begin, begin + PIECE_EVENTS)]
+        stream.position += len(lines)
+        return b"".join(lines)
 
     async def _past_piece(self, stream: EventStream) -> bytes:
         """The next lines of a stream that is behind the buffer; it is disconnected if the worker no longer has them."""
@@ -279,7 +251,7 @@ class EventFollower:
         if found is None or self._is_other(found) or (stream.begun and found.first > stream.position):
             stream.cut()
             return b""
-        lines = found.records[: max(0, self._buffer.first - found.first)]
+        lines = found.records[: max(0, self._first - found.first)]
         stream.position = found.first + len(lines)
         return b"".join(bytes(one) + b"\n" for one in lines)
 

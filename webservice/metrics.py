@@ -61,9 +61,6 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 _UNESCAPED: Final = re.compile(r'[^\\\n"]*')
 
-EXACT_MAX: Final = 1e15
-"""Below it, `number` formats whole numbers by a faster way, as most large values are bytes of memory."""
-
 PARTITION: Final = "partition"
 _NO_PARTITION: Final = (PARTITION, "")
 """A label that is left out."""
@@ -155,10 +152,6 @@ def number(value: float) -> str:
         return "+Inf" if value > 0 else "-Inf"
     if value == 0 or 1e-4 <= abs(value) < 1e6:
         return repr(value).removesuffix(".0")
-    if 1e6 <= value < EXACT_MAX and value == int(value):
-        digits = str(int(value))
-        fraction = digits[1:].rstrip("0")
-        return f"{digits[0]}{'.' if fraction else ''}{fraction}e+{len(digits) - 1:02d}"
     mantissa, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
     return f"{mantissa}e{int(exponent):+03d}"
 

@@ -1,4 +1,4 @@
-"""The event buffer, the followers of partitions, and the limits of streams."""
+"""The followers of partitions, and the limits of streams."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,74 +11,12 @@ from webservice import event_streams
 from webservice.event_streams import (
     BEHIND_MAX,
     CLOSED_LINE,
-    PIECE_BYTES,
     SILENT_MAX_S,
-    EventBuffer,
     EventStream,
     EventStreams,
     Pace,
 )
 from webservice.views import RequestError
-
-
-def event_buffer(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> EventBuffer:
-    one = EventBuffer(first, bytes_max=bytes_max)
-    one.append(lines)
-    return one
-
-
-def test_lines_are_numbered_from_the_start_of_the_buffer() -> None:
-    one = event_buffer(b"a\n", b"b\n")
-    assert (one.first, one.end) == (10, 12)
-    assert one.read(10) == (b"a\nb\n", 12)
-    assert one.read(11) == (b"b\n", 12)
-
-
-def test_at_the_end_and_beyond_it_there_is_nothing_yet() -> None:
-    one = event_buffer(b"a\n")
-    assert one.read(11) == (b"", 11)
-    assert one.read(15) == (b"", 15)
-
-
-def test_a_piece_ends_with_the_line_that_makes_it_large_enough() -> None:
-    large = b"x" * PIECE_BYTES
-    one = event_buffer(b"a", large, b"b", bytes_max=3 * PIECE_BYTES)
-    assert one.read(10) == (b"a" + large, 12)
-    assert one.read(12) == (b"b", 13)
-
-
-def test_the_oldest_lines_go_when_there_is_no_room() -> None:
-    one = event_buffer(b"123", b"456", b"789", bytes_max=8)
-    assert (one.first, one.end) == (11, 13)
-    one.append([b"0", b"1"])
-    assert one.read(11) == (b"45678901", 15)
-    one.append([b"2"])
-    assert one.first == 12
-
-
-def test_a_line_that_is_larger_than_the_buffer_stays_alone() -> None:
-    one = event_buffer(b"1", b"2", b"x" * 2000)
-    assert (one.first, one.end) == (12, 13)
-
-
-def test_dropped_lines_do_not_change_later_numbers() -> None:
-    one = event_buffer(b"a", b"b")
-    one.drop_before(11)
-    assert one.first == 11
-    one.drop_before(100)
-    assert (one.first, one.end) == (12, 12)
-    one.append([b"c"])
-    assert one.read(12) == (b"c", 13)
-    one.drop_before(5)
-    assert one.first == 12
-
-
-def test_what_went_makes_room() -> None:
-    one = event_buffer(b"123", b"456", bytes_max=6)
-    one.drop_before(11)
-    one.append([b"789"])
-    assert one.first == 11
-
 
 FIRST = b'{"InstanceUUID":"history-1"}\n'
 
@@ -156,7 +94,7 @@ def test_a_reader_behind_the_buffer_gets_the_events_of_the_worker() -> None:
         assert len(await read(quick, 5001)) == 5001
         assert await read(slow, 5001) == [FIRST, *numbers(0, 5000)]
 
-    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_bytes_max=100))
+    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_max=10))
 
 
 def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
@@ -171,7 +109,7 @@ def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
         assert await read(slow, 9) == [CLOSED_LINE]
         assert all_.open == [quick]
 
-    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_bytes_max=100))
+    run(test, FakeWorker(), Pace(interval_min_s=0, interval_max_s=0, past_pause_s=0, buffer_max=10))
 
 
 def test_a_stalled_connection_is_cut_off_and_the_others_continue() -> None:
