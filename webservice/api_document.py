@@ -142,8 +142,11 @@ class _Schemas:
     def __init__(self, contents: Iterator[Content]) -> None:
         types = dict.fromkeys([ErrorView, *(one.schema for one in contents if not isinstance(one.schema, Mapping))])
         made, components = msgspec.json.schema_components(list(types), ref_template="#/components/schemas/{name}")
-        self._made: dict[object, Json] = dict(zip(types, map(_rename, made), strict=True))
-        self.components: dict[str, Json] = {_shorten(name): _rename(components[name]) for name in sorted(components)}
+        text = msgspec.json.encode([made, components], order="deterministic").decode()
+        text = re.sub(r'View(?=\W|_)|_(?=")', "", text)  # types are named for what they show: `Queue`, not `QueueView`
+        renamed: list[Json]
+        renamed, self.components = msgspec.json.decode(text)
+        self._made: dict[object, Json] = dict(zip(types, renamed, strict=True))
 
     def bodies(self, contents: Sequence[Content]) -> Json:
         """The schema of each form, by its media type."""
@@ -209,27 +212,3 @@ def _describe_responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
 
 def _name_response(status: int) -> str:
     return HTTPStatus(status).phrase.replace(" ", "")
-
-
-def _rename(made: object) -> Json:
-    """A schema whose types are named for what they show: `Queue`, not `QueueView`."""
-    match made:
-        case Mapping():
-            return {
-                str(key): _shorten(value) if key in ("$ref", "title") and isinstance(value, str) else _rename(value)
-                for key, value in made.items()
-            }
-        case list() | tuple():
-            return [_rename(value) for value in made]
-        case None | bool() | int() | float() | str():
-            return made
-    raise TypeError(f"not part of a schema: {made!r}")
-
-
-def _shorten(name: str) -> str:
-    """The name of a struct without `View`.
-
-    >>> _shorten("QueueView"), _shorten("PageView_QueueView_")
-    ('Queue', 'Page_Queue')
-    """
-    return re.sub(r"View(?=\W|_|$)", "", name).rstrip("_")

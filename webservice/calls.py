@@ -17,7 +17,6 @@ from common.settings import Settings
 from webservice.audit import AuditLog
 from webservice.broker_client import BrokerClient, read_document
 from webservice.event_streams import EventStream, EventStreams
-from webservice.health import StorageHealth
 from webservice.history.queries import HistoryReader
 from webservice.metrics import RestMetrics
 from webservice.parameters import entity_tag
@@ -48,7 +47,7 @@ class Services:
         self.cache = ResponseCache(broker.ask)
         self.history: HistoryReader | None = None
         """None if no history is recorded."""
-        self.storage = StorageHealth(settings.state, audit)
+        self.audit = audit
         self.metrics = RestMetrics()
         self.metrics.sources += [self.streams.families, self.cache.families]
         self.dump_lock = asyncio.Lock()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common import rest_views
 from common.metrics import Family, decode_families, gauge, report_journal_stuck, report_process_up
@@ -18,7 +18,7 @@ from common.names import BROKER, WORKER
 from common.query_messages import PartitionEntry, PartitionList, Query
 from webservice import metrics
 from webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
-from webservice.health import HealthView, SystemProblems, health_view
+from webservice.health import HealthView, find_storage_problems, health_view
 from webservice.parameters import ANY_TEXT, RM
 from webservice.response_cache import CachedAnswer
 from webservice.router import TEXT, Access, Content, Route, RouteGroup
@@ -95,14 +95,14 @@ async def healthcheck(call: Call) -> Reply:
     The status is 200 whether or not a check failed. Names and paths are hidden from callers who may not see everything.
     """
     known = await read_registry(call)
-    answers, storage = await asyncio.gather(_ask_all(call, known, "health"), call.services.storage.problems())
-    problems = SystemProblems(
+    answers, storage = await asyncio.gather(_ask_all(call, known, "health"), find_storage_problems(call.services))
+    problems = replace(
+        storage,
         silent=[one.entry.full_name for one, answer in answers.items() if isinstance(answer, str)],
         unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
         away=[one.rm_id for one in known.managers if one.away_since_ns],
         failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
         record=known.record_problem,
-        **asdict(storage),
     )
     found = [(one.entry.full_name, it.answer.body) for one, it in answers.items() if isinstance(it, CachedAnswer)]
     return Reply(encode(health_view(found, problems, whole=call.viewer is None)), headers=_make_age_header(answers))

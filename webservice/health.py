@@ -1,12 +1,11 @@
 """The health check: YuniKorn's nine checks and our own, from the workers' audits, the broker and this machine's disk.
 
-Workers audit their partitions; `cluster_routes.py` collects the results. `StorageHealth` checks what this process can
-see of the disk: free space, and whether the audit log and the history are written.
+Workers audit their partitions; `cluster_routes.py` collects the results. This process checks what it can see of the
+disk: free space, and whether the audit log and the history are written.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +13,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from common.query_messages import WorkerHealth
-from webservice.audit import AuditLog
-from webservice.history.recorder import HistoryRecorder
+from webservice.calls import Services
 from webservice.views import RequestError
 
 SPACE_BYTES_MIN: Final = 64 << 20
@@ -27,30 +25,14 @@ FILES_MIN: Final = 256
 """Free inodes below which the check fails. File systems without a bound report 0 in total."""
 
 
-class StorageProblems(Struct, frozen=True, kw_only=True):
-    """Problems of the disk, as text for operators; empty without problems."""
-
-    space: tuple[str, ...] = ()
-    """Directories with too little space."""
-    audit: str = ""
-    history: str = ""
-
-
-@dataclass(slots=True)
-class StorageHealth:
-    """Checks the disk on request. An attribute that is None is not in use, and is no problem."""
-
-    state: Path | None = None
-    audit: AuditLog | None = None
-    recorder: HistoryRecorder | None = None
-
-    async def problems(self) -> StorageProblems:
-        """All problems at this moment."""
-        return StorageProblems(
-            space=_find_shortages(self.state) if self.state is not None else (),
-            audit=await self.audit.problem() if self.audit is not None else "",
-            history=self.recorder.failure if self.recorder is not None else "",
-        )
+async def find_storage_problems(services: Services) -> "SystemProblems":
+    """All problems of the disk at this moment."""
+    state, audit, history = services.settings.state, services.audit, services.history
+    return SystemProblems(
+        space=_find_shortages(state) if state is not None else (),
+        audit=await audit.problem() if audit is not None else "",
+        history=history.recorder.failure if history is not None else "",
+    )
 
 
 def _find_shortages(state: Path) -> tuple[str, ...]:
@@ -73,7 +55,7 @@ def _describe_shortage(folder: Path) -> str:
     return ""
 
 
-class SystemProblems(StorageProblems, frozen=True, kw_only=True):
+class SystemProblems(Struct, frozen=True, kw_only=True):
     """Problems at this moment beyond the workers' reports."""
 
     silent: Sequence[str] = ()
@@ -86,6 +68,12 @@ class SystemProblems(StorageProblems, frozen=True, kw_only=True):
     """By resource manager: how many nodes it registered for partitions that do not exist."""
     record: str = ""
     """Why the broker's record cannot be written; empty if it can."""
+    space: Sequence[str] = ()
+    """Directories with too little space."""
+    audit: str = ""
+    """Why the audit log cannot be written; empty if it can."""
+    history: str = ""
+    """Why no history is recorded; empty if it is."""
 
 
 class CheckView(Struct, frozen=True, kw_only=True):

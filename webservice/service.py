@@ -167,7 +167,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:
-        recorder = services.storage.recorder = HistoryRecorder(
+        recorder = HistoryRecorder(
             settings.history_file, bytes_max=settings.history_max_bytes, age_max_s=settings.history_age_s
         )
         services.history = HistoryReader(recorder)

@@ -10,11 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from common.query_messages import Answer, ManagerEntry, Query
+from common.settings import Settings
 from tests.full_disk import full_disk
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice import audit, health
 from webservice.audit import PROBE_S, AuditLog
-from webservice.health import StorageHealth, StorageProblems, SystemProblems, health_view
+from webservice.calls import Services
+from webservice.health import SystemProblems, find_storage_problems, health_view
+from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
 SOUND: Final[dict[str, object]] = {
@@ -258,22 +261,26 @@ class HistoryRecorder:
     failure = "the disk is full"
 
 
-def problems(health: StorageHealth) -> StorageProblems:
-    return asyncio.run(health.problems())
+def problems(
+    state: Path | None = None, audit: AuditLog | None = None, past: HistoryReader | None = None
+) -> SystemProblems:
+    services = Services(FakeLink(), Settings(state=state), audit)
+    services.history = past
+    return asyncio.run(find_storage_problems(services))
 
 
 def test_a_directory_with_room_is_no_problem(tmp_path: Path) -> None:
-    assert problems(StorageHealth(tmp_path, AuditLog(tmp_path / "audit.log"))) == StorageProblems()
+    assert problems(tmp_path, AuditLog(tmp_path / "audit.log")) == SystemProblems()
 
 
 def test_what_is_not_kept_is_no_problem() -> None:
-    assert problems(StorageHealth()) == StorageProblems()
+    assert problems() == SystemProblems()
 
 
 def test_a_file_system_short_of_space_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "journals").mkdir()
     monkeypatch.setattr(health, "SPACE_BYTES_MIN", 1 << 60)
-    [problem] = problems(StorageHealth(tmp_path)).space
+    [problem] = problems(tmp_path).space
     assert problem.startswith(f"{tmp_path}: ")
     assert problem.endswith(f" MiB free, {1 << 40} MiB are needed")
 
@@ -282,18 +289,16 @@ def test_a_file_system_that_takes_no_more_files_is_named(tmp_path: Path, monkeyp
     if not os.statvfs(tmp_path).f_files:
         pytest.skip("this file system has no bound on files")
     monkeypatch.setattr(health, "FILES_MIN", 1 << 62)
-    [problem] = problems(StorageHealth(tmp_path)).space
+    [problem] = problems(tmp_path).space
     assert problem.endswith(f" more files can be created, {1 << 62} are needed")
 
 
 def test_a_directory_that_is_gone_is_a_problem(tmp_path: Path) -> None:
-    assert problems(StorageHealth(tmp_path / "gone")).space == (f"{tmp_path / 'gone'}: No such file or directory",)
+    assert problems(tmp_path / "gone").space == (f"{tmp_path / 'gone'}: No such file or directory",)
 
 
 def test_a_history_that_is_not_kept_is_a_problem() -> None:
-    health = StorageHealth()
-    health.recorder = HistoryRecorder()
-    assert problems(health).history == "the disk is full"
+    assert problems(past=HistoryReader(HistoryRecorder())).history == "the disk is full"
 
 
 def test_an_unwritable_audit_log_is_a_problem_before_the_first_change(
@@ -317,4 +322,4 @@ def test_an_unwritable_audit_log_is_a_problem_before_the_first_change(
 
 def test_an_audit_log_that_is_a_directory_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "audit.log").mkdir()
-    assert "is a directory" in problems(StorageHealth(None, AuditLog(tmp_path / "audit.log"))).audit
+    assert "is a directory" in problems(None, AuditLog(tmp_path / "audit.log")).audit

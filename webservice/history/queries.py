@@ -363,7 +363,7 @@ class HistoryReader:
     """Reads the file of a recorder."""
 
     def __init__(self, recorder: HistoryRecorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._readers = ThreadPoolExecutor(max_workers=READERS_MAX, thread_name_prefix="history-reader")
         self._open = 0
         """Queries without an answer yet."""
@@ -374,13 +374,13 @@ class HistoryReader:
         Raises:
             RequestError: there is no history at present, or the function raised it.
         """
-        if self._recorder.problem:
-            raise RequestError(503, f"There is no history: {self._recorder.problem}")
+        if self.recorder.problem:
+            raise RequestError(503, f"There is no history: {self.recorder.problem}")
         if self._open >= READERS_MAX + WAITING_MAX:
             raise RequestError(503, f"{self._open} queries about the history are waiting already, try again later")
         self._open += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, query, self._recorder.path)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, query, self.recorder.path)
         finally:
             self._open -= 1
 
