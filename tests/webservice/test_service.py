@@ -1,4 +1,4 @@
-"""The whole service over real sockets: it opens its port, answers, and stops in order."""
+"""The whole service over real sockets, and access control from the settings."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import h11
 import httpx
@@ -14,12 +15,13 @@ import pytest
 from common.process import Arguments
 from common.query_messages import ChangeConfig
 from common.settings import Settings
+from common.token_keys import write_secret
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.authn_authz import look_up_account
 from webservice.http1 import MALFORMED_LINE
-from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
+from webservice.service import LINES_MAX, ClientErrorFilter, listen, make_access_control, serve
 
 
 class FakeLife:
@@ -165,3 +167,28 @@ def test_a_defect_of_ours_is_always_logged_whole() -> None:
     faults = ClientErrorFilter()
     for _ in range(LINES_MAX + 1):
         assert said(faults, "Exception", 1.0, KeyError("x")) == "Exception with a traceback"
+
+
+# Access control from settings -----------------------------------------------------------------------------------------
+
+
+def test_by_default_authentication_and_audit_are_off() -> None:
+    found = make_access_control(Settings())
+    assert (found.is_off, found.cors.named_only, found.audit) == (True, False, None)
+
+
+@pytest.mark.parametrize("method", ["token", "certificate", "proxy"])
+def test_each_method_turns_authentication_on(tmp_path: Path, method: str) -> None:
+    write_secret(tmp_path / "keys")
+    networks = ("::1", "10.0.0.0/8")
+    settings = Settings(auth=(method,), auth_keys=tmp_path / "keys", auth_proxy=networks, state=tmp_path)
+    found = make_access_control(settings)
+    assert (found.is_off, found.cors.named_only) == (False, True)
+    assert found.cors.credentials is (method != "token")
+    assert found.audit is not None
+
+
+def test_keys_of_tokens_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    with pytest.raises(OSError, match=f"^{missing}: cannot be read: no such file or directory$"):
+        make_access_control(Settings(auth=("token",), auth_keys=missing))
