@@ -46,6 +46,7 @@ from common.wire import Incoming, Outgoing, decode_body, decode_header, encode_b
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
+from partition_worker.partition_host import PartitionHost
 from partition_worker.rm_channel import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
 
@@ -94,7 +95,7 @@ class Office:
     """A worker with its journal, and the resource manager that keeps it busy."""
 
     def __init__(self, files: Files) -> None:
-        self.worker = Worker(partition=NAME, epoch=1, journalled=True)
+        self.worker = Worker(PartitionHost(partition=NAME, epoch=1), journalled=True)
         self._files = files
         self._database = Database(files, 1)
         self._seq = 0

@@ -34,6 +34,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import Incoming, Outgoing, decode_body, encode_body
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 
 NAME: Final = "bench_default"
@@ -47,7 +48,7 @@ class OneWorker:
 
     def __init__(self, config: str) -> None:
         self.now = NOW_S
-        self.worker = Worker(partition=NAME, epoch=1)
+        self.worker = Worker(PartitionHost(partition=NAME, epoch=1))
         self._seq = 0
         self._rollout = 0
         self.reconfigure(config)

@@ -28,7 +28,7 @@ from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
-from partition_worker.partition_host import Attempts, identify_message
+from partition_worker.partition_host import Attempts, PartitionHost, identify_message
 from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
 
@@ -62,17 +62,15 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
     Raises:
         PluginError: a plug-in cannot be used.
     """
+    tuning = Tuning(
+        reservation_delay_s=math.inf if settings.disable_reservation else RESERVATION_DELAY_S,
+        preemption_pause_s=settings.preemption_pause_s,
+        preemption_threshold=settings.preemption_threshold_percent / 100,
+        asks_max=settings.asks_max,
+    )
+    plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
     return Worker(
-        partition=partition,
-        epoch=epoch,
-        manual=settings.manual,
-        plugins=load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
-        tuning=Tuning(
-            reservation_delay_s=math.inf if settings.disable_reservation else RESERVATION_DELAY_S,
-            preemption_pause_s=settings.preemption_pause_s,
-            preemption_threshold=settings.preemption_threshold_percent / 100,
-            asks_max=settings.asks_max,
-        ),
+        PartitionHost(partition=partition, epoch=epoch, manual=settings.manual, plugins=plugins, tuning=tuning),
         journalled=settings.journals is not None,
         heartbeat_s=settings.heartbeat_s,
         attempts=attempts,

@@ -5,7 +5,7 @@ time, as soon as an ask may be placed and the RM has acknowledged enough. Each s
 and the messages that follow from it are held until the step is durable (`OutboxBarrier` in `rm_channel.py`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,8 +21,6 @@ from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body
 from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.state import DEFAULT, Tuning
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.rm_channel import OutboxBarrier
@@ -60,19 +58,13 @@ class Worker:
 
     def __init__(
         self,
+        host: PartitionHost,
         *,
-        partition: str,
-        epoch: int,
-        manual: bool = False,
-        plugins: Sequence[Predicate] = (),
-        tuning: Tuning = DEFAULT,
         journalled: bool = False,
         heartbeat_s: float = NEVER,
         attempts: partition_host.Attempts | None = None,
     ) -> None:
-        self.name = partition
-        self.epoch = epoch
-        self.host = PartitionHost(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
+        self.host, self.name = host, host.name
         self.barrier = OutboxBarrier(journalled=journalled)
         self.attempts = attempts or partition_host.Attempts()
         self.poisons: list[partition_host.QuarantinedMessage] = []

@@ -37,6 +37,7 @@ from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
 from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy
 from tests.invariants import check
@@ -128,7 +129,7 @@ class World:
 
     def kill(self, partition: str) -> None:
         """A worker dies with what it knew, and the supervisor starts another under the same lease."""
-        epoch = self.workers.pop(partition).epoch
+        epoch = self.workers.pop(partition).host.epoch
         name = worker_name(partition, epoch)
         self._packets = [one for one in self._packets if name not in (one.source, one.to)]
         heapq.heapify(self._packets)
@@ -145,7 +146,7 @@ class World:
         hello = Hello(role="supervisor")
         self.carry(SUPERVISOR, [make_outgoing(BROKER, hello)])
         for worker in self.workers.values():
-            self.carry(worker_name(worker.name, worker.epoch), [worker.make_hello()])
+            self.carry(worker_name(worker.name, worker.host.epoch), [worker.make_hello()])
         for rm in self.rms.values():
             self.carry(rm.peer, rm.ask_again())
 
@@ -276,7 +277,7 @@ class World:
 
     def _peer(self, name: str) -> str:
         """What a machine is called on the network."""
-        return worker_name(name, self.workers[name].epoch) if name in self.workers else name
+        return worker_name(name, self.workers[name].host.epoch) if name in self.workers else name
 
     def _to_rm(self, peer: str, header: Header, body: bytes) -> None:
         for rm in self.rms.values():
@@ -286,7 +287,7 @@ class World:
     def _supervise(self, wanted: dict[str, int]) -> None:
         """Keep exactly these workers running, as the supervisor does."""
         for name, worker in list(self.workers.items()):
-            if wanted.get(name) != worker.epoch:
+            if wanted.get(name) != worker.host.epoch:
                 del self.workers[name]
         for name, epoch in wanted.items():
             if name not in self.workers:
@@ -317,7 +318,7 @@ class World:
         self.carry(RECORD, [make_outgoing(BROKER, Recorded(number=wanted.number), to)])
 
     def _start(self, partition: str, epoch: int, *, problem: str = "") -> None:
-        worker = Worker(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins)
+        worker = Worker(PartitionHost(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins))
         self.workers[partition] = worker
         worker.problem = problem
         self.carry(worker_name(partition, epoch), [worker.make_hello()])

@@ -42,6 +42,7 @@ from common.config.validation import find_build_problems, load
 from common.gc_tuning import YOUNG_OBJECTS
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 from tests.benchmarks.fake_scheduler import CONNECTED, fake
 from tests.invariants import check
@@ -285,7 +286,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
             assert all(one.value >= 0 for one in benchmark.measured(Plan(share=0.02, rounds=1))), benchmark.name
     files = Files(tmp_path, NAME)
     _, steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
-    worker = Worker(partition=NAME, epoch=2, journalled=True)
+    worker = Worker(PartitionHost(partition=NAME, epoch=2), journalled=True)
     with closing(JournalReader(files)) as reader:
         meta, snapshot = reader.read_snapshot()
         worker.recover(snapshot, reader.read_steps(meta.snapshot + 1))

@@ -14,6 +14,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import Outgoing
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import BROKER, Worker
 from tests.invariants import check
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
@@ -37,7 +38,7 @@ class Bench:
     """A worker and what its broker says to it."""
 
     def __init__(self, *, running: bool = True, manual: bool = False) -> None:
-        self.worker = Worker(partition=PARTITION, epoch=EPOCH, manual=manual)
+        self.worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH, manual=manual))
         self.seq = 0
         if running:
             self.configure()

@@ -11,7 +11,7 @@ from common.wire import Incoming, Outgoing
 from partition_worker.bootstrap import StartedWorker, recover_or_start_empty
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
-from partition_worker.partition_host import Attempts
+from partition_worker.partition_host import Attempts, PartitionHost
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
 from tests.partition_worker.bench import NOW
@@ -34,7 +34,7 @@ class Start:
 
     async def begins(self) -> StartedWorker:
         return await recover_or_start_empty(
-            lambda: Worker(partition=PARTITION, epoch=self.epoch, journalled=True),
+            lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
             lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
             self.files,
             self.attempts or Attempts(),

@@ -28,6 +28,7 @@ from common.wire import Incoming, Outgoing, decode_body
 from partition_worker import partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 from tests.attempts import MemoryAttempts, WorkerKilled
 from tests.machines import PARTITION, arrives, config_of, said
@@ -51,7 +52,7 @@ class Lives:
             self.take(arrives(BROKER, message, partition=PARTITION))
 
     def _begin(self) -> Worker:
-        worker = Worker(partition=PARTITION, epoch=1, journalled=True, attempts=self.attempts)
+        worker = Worker(PartitionHost(partition=PARTITION, epoch=1), journalled=True, attempts=self.attempts)
         worker.recover(None, self.steps)
         return worker
 

@@ -244,7 +244,7 @@ def test_each_question_and_each_viewer_has_versions_of_its_own(bench: Bench) -> 
 
 
 def test_a_successor_has_other_versions(bench: Bench) -> None:
-    other = PartitionHost(partition=bench.worker.name, epoch=bench.worker.epoch + 1)
+    other = PartitionHost(partition=bench.worker.name, epoch=bench.worker.host.epoch + 1)
     other.partition, other.changes = bench.worker.partition, bench.worker.host.changes
     first = queries.answer_query(bench.worker.host, NODES_ASKED, NOW, encode_metrics=lambda _: b"")
     assert queries.answer_query(other, NODES_ASKED, NOW, encode_metrics=lambda _: b"").version != first.version

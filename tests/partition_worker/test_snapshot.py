@@ -30,6 +30,7 @@ from common.rm_messages import (
 )
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from partition_worker import rm_channel
+from partition_worker.partition_host import PartitionHost
 from partition_worker.snapshot import ReplayDiverged
 from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
@@ -62,7 +63,7 @@ class Desk:
     """A worker with such a journal. `now` goes on by itself only when a test says so."""
 
     def __init__(self, *, running: bool = True) -> None:
-        self.worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True)
+        self.worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH), journalled=True)
         self.disk = Disk()
         self.now = NOW
         self.seq = 0
@@ -116,7 +117,7 @@ class Desk:
 
     def recovered(self) -> Worker:
         """Another worker, from what is on the disk."""
-        worker = Worker(partition=PARTITION, epoch=EPOCH + 1, journalled=True)
+        worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH + 1), journalled=True)
         worker.recover(None, self.disk.steps)
         return worker
 
@@ -636,7 +637,7 @@ def test_a_hello_that_waits_for_the_disk_is_not_said_twice(desk: Desk) -> None:
 
 
 def test_a_sign_of_life_waits_for_no_disk() -> None:
-    worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True, heartbeat_s=1.0)
+    worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH), journalled=True, heartbeat_s=1.0)
     worker.handle(arrives(BROKER, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION), NOW)
     assert worker.deadline <= NOW
     assert kinds(worker.tick(NOW)) == ["Heartbeat", "Append"]

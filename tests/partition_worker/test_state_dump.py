@@ -11,6 +11,7 @@ from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
 from common.wire import NEVER, Incoming, Outgoing
+from partition_worker.partition_host import PartitionHost
 from partition_worker.queries import STATE_DUMP_MAX_S, STATE_DUMPS_MAX
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
@@ -158,7 +159,7 @@ def test_a_worker_that_runs_nothing_says_that_its_partition_is_starting() -> Non
 def journalled() -> Bench:
     """All that has happened is durable."""
     bench = Bench(running=False)
-    bench.worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True)
+    bench.worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH), journalled=True)
     for message in (PrepareConfig(rollout=1, config=config_of()), CommitConfig(rollout=1)):
         bench.hear(message, session=SESSION)
     bench.hear(Settings(values={}, capabilities=[STATE_DUMP]))

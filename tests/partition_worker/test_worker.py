@@ -35,7 +35,7 @@ from common.rm_messages import (
 )
 from common.wire import NEVER, Incoming, decode_body
 from partition_worker import rm_channel
-from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S
+from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S, PartitionHost
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
@@ -103,12 +103,12 @@ def test_actions_on_unknown_nodes_are_one_warning_a_minute() -> None:
 
 
 def test_it_says_hello_under_its_lease() -> None:
-    hello = Worker(partition=PARTITION, epoch=EPOCH).make_hello()
+    hello = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH)).make_hello()
     assert hello == sent(BROKER, Hello(role="worker"), rm="", session="", partition=PARTITION, epoch=EPOCH)
 
 
 def test_an_empty_worker_waits_for_its_configuration() -> None:
-    worker = Worker(partition=PARTITION, epoch=EPOCH)
+    worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH))
     assert worker.deadline == NEVER
     assert worker.tick(NOW) == []
     assert worker.handle(arrives(BROKER, NODES, partition=PARTITION, seq=1), NOW) == []

@@ -3,6 +3,7 @@
 from common.control_messages import Settings
 from common.messages import Message
 from common.rm_messages import PREDICATES, NodeInfo, NodeRequest, PredicatesAnswered, PredicatesAsked, Refused, Verdict
+from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, arrives, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
@@ -62,7 +63,7 @@ def test_a_malformed_answer_is_refused() -> None:
 
 
 def test_a_worker_that_runs_nothing_hears_no_answer() -> None:
-    worker = Worker(partition=PARTITION, epoch=EPOCH)
+    worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH))
     assert worker.handle(arrives(BROKER, PredicatesAnswered(question=1), partition=PARTITION), NOW) == []
 
 
@@ -78,7 +79,8 @@ def test_an_rm_without_the_capability_is_not_asked() -> None:
 
 def test_a_plug_in_that_breaks_is_a_warning() -> None:
     bench = Bench(running=False)
-    bench.worker = Worker(partition=PARTITION, epoch=EPOCH, plugins=[Broken(answer=KeyError("x"))])
+    host = PartitionHost(partition=PARTITION, epoch=EPOCH, plugins=[Broken(answer=KeyError("x"))])
+    bench.worker = Worker(host)
     bench.configure()
     bench.tell(NODES)
     bench.tell(APP)
@@ -96,7 +98,7 @@ def test_a_plug_in_that_breaks_on_a_node_is_a_warning_too() -> None:
             raise ValueError("no rack")
 
     bench = Bench(running=False)
-    bench.worker = Worker(partition=PARTITION, epoch=EPOCH, plugins=[Strict()])
+    bench.worker = Worker(PartitionHost(partition=PARTITION, epoch=EPOCH, plugins=[Strict()]))
     bench.configure()
     bench.tell(NodeRequest(nodes=[NodeInfo(node_id="n1", action=1, schedulable_resource={"vcore": 10})]))
     assert len(bench.worker.host.warnings) == 1

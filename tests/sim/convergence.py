@@ -185,7 +185,7 @@ def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
     assert worker.barrier is not None
     appended = [decode_body(Append, one.body) for one in worker.barrier.flush()]
     lazy = [step for one in appended for step in one.steps]
-    again = recovered(world, site.partition, worker.epoch, lazy)
+    again = recovered(world, site.partition, worker.host.epoch, lazy)
     if again.partition is None or worker.partition is None:
         yield "the journal leads to nothing"
         return

@@ -20,7 +20,7 @@ from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
 from partition_worker.engine.state import Tuning
-from partition_worker.partition_host import GROUPS
+from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.snapshot import ReplayDiverged, SnapshotInvalid
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
@@ -247,4 +247,6 @@ def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] 
 
 
 def _worker(partition: str, epoch: int) -> Worker:
-    return WatchedWorker(partition=partition, epoch=epoch, tuning=TUNING, journalled=True, heartbeat_s=HEARTBEAT_S)
+    return WatchedWorker(
+        PartitionHost(partition=partition, epoch=epoch, tuning=TUNING), journalled=True, heartbeat_s=HEARTBEAT_S
+    )
