@@ -78,10 +78,7 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
 
 
 async def recover_or_start_empty(
-    new_worker: Callable[[], Worker],
-    new_journal: Callable[[Worker], Journal],
-    files: Files,
-    attempts: Attempts,
+    new_worker: Callable[[], Worker], new_journal: Callable[[Worker], Journal], files: Files, attempts: Attempts
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 

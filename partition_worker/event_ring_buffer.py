@@ -22,6 +22,7 @@ from heapq import merge
 from itertools import islice, takewhile
 from typing import Final
 
+from msgspec import json
 from msgspec.json import Encoder
 
 from common import event_codes, history_records, rest_records
@@ -95,8 +96,8 @@ class EventRingBuffer:
             return []
         first = start - self.lowest
         end = min(first + most, len(self._events))
-        times_ns, happenings = islice(self._times_ns, first, end), islice(self._events, first, end)
-        return [(at_ns, Event._make(one)) for at_ns, one in zip(times_ns, happenings, strict=True)]
+        times_ns, events = islice(self._times_ns, first, end), islice(self._events, first, end)
+        return [(at_ns, Event._make(one)) for at_ns, one in zip(times_ns, events, strict=True)]
 
 
 def truncate_message(message: str) -> str:
@@ -138,9 +139,9 @@ class EventPush:
         if outbox.acknowledged < self._sent_before:
             return None
         self._sent_before = outbox.last
-        happenings = ring.read_since(max(self._next, ring.lowest), min(most, PUSHED_MAX))
-        happened, self._next = ring.end - self._next, ring.end
-        if not happenings:
+        found = ring.read_since(max(self._next, ring.lowest), min(most, PUSHED_MAX))
+        recorded, self._next = ring.end - self._next, ring.end
+        if not found:
             return None
         events = [
             EventRecord(
@@ -153,9 +154,9 @@ class EventPush:
                 reference_id=one.reference_id,
                 resource=saturate(one.resource),
             )
-            for at_ns, one in happenings
+            for at_ns, one in found
         ]
-        return EventResponse(events=events, missed=happened - len(events))
+        return EventResponse(events=events, missed=recorded - len(events))
 
 
 # Batches and streams --------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def answer_events(ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[st
     most = min(settings.event_rest_response_size, ANSWERED_MAX)
 
     def encode(most: int) -> bytes:
-        events = _read_views(ring, start, most) or None
+        events = [event_view(at_ns, one) for at_ns, one in ring.read_since(start, most)] or None
         return _encoder.encode(rest_records.BatchView(ring.instance, ring.lowest, ring.highest, events)) + b"\n"
 
     return _answer_within(encode, most if count is None else min(count, most), bytes_max)
@@ -209,7 +210,7 @@ def answer_event_lines(
                 lowest=ring.lowest,
                 end=ring.end,
                 first=first,
-                records=_read_views(ring, first, most),
+                records=[event_view(at_ns, one) for at_ns, one in ring.read_since(first, most)],
             )
         )
 
@@ -223,21 +224,17 @@ def _answer_within(encode: Callable[[int], bytes], most: int, bytes_max: int) ->
     return Answer(status=200, body=body)
 
 
-def _read_views(ring: EventRingBuffer, first: int, most: int) -> list[rest_records.EventView]:
-    return [event_view(at_ns, one) for at_ns, one in ring.read_since(first, most)]
-
-
-def event_view(at_ns: int, happening: Event) -> rest_records.EventView:
+def event_view(at_ns: int, event: Event) -> rest_records.EventView:
     """Build the REST view of an event."""
-    amounts = {kind: rest_records.AmountView(value) for kind, value in saturate(happening.resource).items()}
+    amounts = {kind: rest_records.AmountView(value) for kind, value in saturate(event.resource).items()}
     return rest_records.EventView(
-        type=happening.kind,
-        objectID=happening.object_id,
-        message=truncate_message(happening.message),
+        type=event.kind,
+        objectID=event.object_id,
+        message=truncate_message(event.message),
         timestampNano=at_ns,
-        eventChangeType=happening.change,
-        eventChangeDetail=happening.detail,
-        referenceID=happening.reference_id,
+        eventChangeType=event.change,
+        eventChangeDetail=event.detail,
+        referenceID=event.reference_id,
         resource=rest_records.EventResourceView(amounts) if amounts else _NOTHING,
     )
 
@@ -259,8 +256,6 @@ REMOVED: Final = "Removed"
 _FAILURES: Final = (event_codes.APP_FAILING, event_codes.APP_FAILED)
 _EARLIER_NS: Final = 1_000_000_000
 """How much earlier than its events an application may have ended: events and states have separate times."""
-
-_account_encoder: Final = Encoder()
 
 
 def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[str, str]) -> Answer:
@@ -287,7 +282,7 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
         sample=_sample(partition) if "sample" in args else None,
         keys=_allocation_keys(partition) if "keys" in args and caught_up else None,
     )
-    return Answer(status=200, body=_account_encoder.encode(account))
+    return Answer(status=200, body=json.encode(account))
 
 
 def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> Iterator[history_records.Happened]:

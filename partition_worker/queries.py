@@ -28,14 +28,7 @@ from common import rm_messages
 from common.history_records import EVENT_LINES
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
-from common.wire import (
-    BODY_BYTES_MAX,
-    NEVER,
-    Incoming,
-    Outgoing,
-    WireError,
-    decode_body,
-)
+from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
 from partition_worker import event_ring_buffer, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition

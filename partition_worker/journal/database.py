@@ -107,13 +107,9 @@ class Meta(NamedTuple):
 
 
 def make_row(number: int, at: float, kind: str, step: bytes) -> Row:
-    """Build a row with its checksum."""
-    return Row(number, at, kind, step, row_checksum(number, at, kind, step))
-
-
-def row_checksum(number: int, at: float, kind: str, step: bytes) -> int:
-    """The checksum of a step and its columns."""
-    return zlib.crc32(step, zlib.crc32(kind.encode(), zlib.crc32(struct.pack(">qd", number, at))))
+    """Build a row with the checksum of the step and its columns."""
+    checksum = zlib.crc32(step, zlib.crc32(kind.encode(), zlib.crc32(struct.pack(">qd", number, at))))
+    return Row(number, at, kind, step, checksum)
 
 
 def meta_checksum(meta: Meta) -> int:
@@ -155,17 +151,12 @@ def read_meta(file: sqlite3.Connection, partition: str) -> Meta:
     rows = file.execute("SELECT partition, epoch, begins, snapshot, last, checksum FROM meta").fetchall()
     if len(rows) != 1:
         raise JournalDamaged(f"its table meta has {len(rows)} rows instead of one")
-    meta = _meta_of(rows[0])
-    if meta.partition != partition:
-        raise JournalDamaged(f"it belongs to partition {meta.partition}")
-    return meta
-
-
-def _meta_of(values: tuple[object, ...]) -> Meta:
-    match values:
-        case (str(partition), int(epoch), int(begins), int(snapshot), int(last), int(checksum)):
-            meta = Meta(partition, epoch, begins, snapshot, last, checksum)
-            if meta.checksum == meta_checksum(meta):
+    match rows[0]:
+        case (str(owner), int(epoch), int(begins), int(snapshot), int(last), int(checksum)):
+            meta = Meta(owner, epoch, begins, snapshot, last, checksum)
+            if checksum == meta_checksum(meta):
+                if owner != partition:
+                    raise JournalDamaged(f"it belongs to partition {owner}")
                 return meta
     raise JournalDamaged("its meta row does not match its checksum")
 
@@ -369,9 +360,6 @@ class Database:
 
 # Verification of the write-ahead log --------------------------------------------------------------------------------
 
-WAL_ATTEMPTS: Final = 3
-"""Attempts before lost transactions count: another process may write meanwhile."""
-
 _WAL_HEAD_BYTES: Final = 32
 _WAL_FRAME: Final = struct.Struct(">4xI8s8x")
 """Of a frame's head: whether a transaction ends here, and the salts; the page follows."""
@@ -389,7 +377,7 @@ def check_wal(file: sqlite3.Connection, files: Files) -> None:
         JournalDamaged: SQLite ignores a finished transaction.
     """
     size = _WAL_FRAME.size + file.execute("PRAGMA page_size").fetchone()[0]
-    for _ in range(WAL_ATTEMPTS):
+    for _ in range(3):  # another process may write meanwhile
         content = files.wal.read_bytes() if files.wal.exists() else b""
         valid_frames = file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
         known_salts = (content[16:24], content[_WAL_HEAD_BYTES + 8 : _WAL_HEAD_BYTES + 16])  # one of them is undamaged
@@ -406,9 +394,6 @@ def check_wal(file: sqlite3.Connection, files: Files) -> None:
 PAGE_STEPS: Final = 1000
 PAGE_BYTES: Final = 8 << 20
 """A page has at most this many steps, or this many bytes and one step more."""
-
-SNAPSHOT_ATTEMPTS: Final = 3
-"""Attempts to read the snapshot: a running worker may replace it at any moment."""
 
 _decoder = msgspec.msgpack.Decoder(Step)
 
@@ -441,10 +426,7 @@ class JournalReader:
             raise FileNotFoundError(f"{files.database}: there is no journal")
         with translate_errors(files):
             self._file = sqlite3.connect(
-                f"file:{quote(str(files.database))}?mode=ro",
-                uri=True,
-                isolation_level=None,
-                timeout=LOCK_MAX_S,
+                f"file:{quote(str(files.database))}?mode=ro", uri=True, isolation_level=None, timeout=LOCK_MAX_S
             )
 
     def close(self) -> None:
@@ -457,19 +439,13 @@ class JournalReader:
 
     def read_snapshot(self) -> tuple[Meta, bytes | None]:
         """The meta row, and the content of the snapshot that it names."""
-        for _ in range(SNAPSHOT_ATTEMPTS - 1):
+        while True:
             meta = self.read_meta()
             try:
-                return self._snapshot_of(meta)
+                return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot) if meta.snapshot else None
             except JournalDamaged:
-                if self.read_meta().snapshot == meta.snapshot:
+                if self.read_meta().snapshot == meta.snapshot:  # else a running worker has just replaced it
                     raise
-        return self._snapshot_of(self.read_meta())
-
-    def _snapshot_of(self, meta: Meta) -> tuple[Meta, bytes | None]:
-        if not meta.snapshot:
-            return meta, None
-        return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot)
 
     def read_steps(self, first: int) -> Iterator[Step]:
         """Decode the steps from this number on."""
@@ -522,6 +498,7 @@ class JournalReader:
 def _check_row(values: tuple[object, ...]) -> Row:
     match values:
         case (int(number), float(at), str(kind), bytes(step), int(checksum)):
-            if checksum == row_checksum(number, at, kind, step):
-                return Row(number, at, kind, step, checksum)
+            row = make_row(number, at, kind, step)
+            if row.checksum == checksum:
+                return row
     raise JournalDamaged(f"step {values[0]} does not match its checksum")
