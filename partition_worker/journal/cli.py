@@ -20,9 +20,9 @@ from common.rm_messages import AllocationResponse
 from common.settings import SettingsError
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
-from partition_worker.bootstrap import make_worker
 from partition_worker.journal.database import JournalReader, Row, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
+from partition_worker.service import make_worker
 from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
 

@@ -8,10 +8,10 @@ from common.control_messages import CommitConfig, PrepareConfig
 from common.messages import Message
 from common.names import BROKER, JOURNAL
 from common.wire import Incoming, Outgoing
-from partition_worker.bootstrap import StartedWorker, recover_or_start_empty
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
 from partition_worker.partition_host import Attempts, PartitionHost
+from partition_worker.service import StartedWorker, recover_or_start_empty
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
 from tests.partition_worker.bench import NOW

@@ -25,14 +25,13 @@ from common.rm_messages import (
 )
 from common.wire import decode_body, make_outgoing
 from partition_worker import metrics
-from partition_worker.bootstrap import StartedWorker
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
 from partition_worker.metrics import SampleCache
 from partition_worker.partition_host import PartitionHost
 from partition_worker.rm_channel import UNKEPT_BYTES_MAX, OutboxBarrier
-from partition_worker.service import collect_journal_families
+from partition_worker.service import StartedWorker, collect_journal_families
 from partition_worker.worker import Worker
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.machines import said

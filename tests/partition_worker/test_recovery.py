@@ -19,11 +19,11 @@ from common.names import BROKER, PREDICATE_PLUGINS
 from common.process import Assignment, Life
 from common.rm_messages import NodeRequest
 from common.wire import decode_body, encode_body
-from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
 from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Fenced, open_attempts
+from partition_worker.service import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
 from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
 from tests.partition_worker.journal.hand import found_in
@@ -203,8 +203,8 @@ INSTALLED = (
     point("broken", f"{PLUGINS}:Broken"),
     point("gone", f"{PLUGINS}:Gone"),
     point("nowhere", "no_such_package:Thing"),
-    point("explodes", "tests.partition_worker.test_bootstrap:Explodes"),
-    point("object", "tests.partition_worker.test_bootstrap:OBJECT"),
+    point("explodes", "tests.partition_worker.test_recovery:Explodes"),
+    point("object", "tests.partition_worker.test_recovery:OBJECT"),
     point("console", f"{PLUGINS}:Rack", "console_scripts"),
 )
 
