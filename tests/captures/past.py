@@ -20,7 +20,7 @@ _account: Final = msgspec.json.Decoder(Account)
 class RecordedPast:
     """A history in a file, to which a minute is added at a time."""
 
-    problem = ""
+    problem = failure = ""
 
     def __init__(self, path: Path, link: SystemLink) -> None:
         self.path = path
