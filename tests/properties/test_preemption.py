@@ -18,6 +18,7 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import Guarantees
 from tests.builders import apps, asks, nodes
+from tests.partition_worker.engine.preemption.clusters import plan_for
 from tests.partition_worker.engine.preemption.clusters import remaining as share_left
 from tests.properties.plain_preemption import Plain, remaining
 from tests.trial import Trial
@@ -131,7 +132,7 @@ def test_both_find_the_same_victims() -> None:
             application, ask = some_ask(rng, trial, f"ask{question}")
             tried, admits = rng.random() < 0.5, odd_numbers if rng.random() < 0.2 else None
             plain = Plain(trial.partition, application, ask, nodes_tried=tried, admits=admits).plan()
-            plan = victim_choice.plan_victims(trial.partition, application, ask, nodes_tried=tried, admits=admits)
+            plan = plan_for(trial, ask, tried=tried, admits=admits)
             where = f"PROPERTIES seed {seed}-{number}, question {question}"
             if isinstance(plan, str):
                 assert plan == plain, where

@@ -6,7 +6,7 @@ from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import PreemptionPlan
+from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -67,7 +67,7 @@ class Cluster:
                 self._place(ask, plan.node)
         return ROUNDS_MAX
 
-    def _plan(self, ask: Allocation, *, truces: bool) -> PreemptionPlan | None:
+    def _plan(self, ask: Allocation, *, truces: bool) -> Preempt | None:
         """Who has to go for the ask; they are marked, and the ask does not try again."""
         partition = self.trial.partition
         application = partition.applications[ask.application_id]

@@ -20,7 +20,7 @@ from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP, PreemptionPlan
+from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP
 from partition_worker.engine.queues.queue import Queue, Tried
 from partition_worker.engine.state import PartitionState, Preempt
 
@@ -51,7 +51,7 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
         for reason in dict.fromkeys((plan, NO_HELP)):
             group.note(reason, state.now)
         return None
-    return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
+    return plan
 
 
 def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
@@ -88,9 +88,7 @@ def retry_pause_s(state: PartitionState) -> float:
     return max(state.tuning.preemption_pause_s, WINDOW_S)
 
 
-def _plan(
-    state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool
-) -> PreemptionPlan | str:
+def _plan(state: PartitionState, application: Application, group: AskGroup, *, nodes_tried: bool) -> Preempt | str:
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = state.now, 0
@@ -99,7 +97,7 @@ def _plan(
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
         leaf.preemption_attempts += 1
         return EXHAUSTED
-    plan: PreemptionPlan | str = NOT_USED_ENOUGH
+    plan: Preempt | str = NOT_USED_ENOUGH
     if _is_used_enough(state):
         leaf.preemption_attempts += 1
         plan = victim_choice.plan_victims(state, application, group.head, nodes_tried=nodes_tried)

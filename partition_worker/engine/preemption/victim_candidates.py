@@ -10,9 +10,10 @@ once; the guarantee of a queue is computed once for all its allocations. `victim
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, takewhile
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.messages import Resources
 from common.resources import Limit, plus, tighten
@@ -31,16 +32,14 @@ NO_GUARANTEE_LEVEL: Final[tuple[Level, str]] = ({"": -1}, "")
 """The level, and type, of a queue without guarantee: it always has more than its guarantee."""
 
 
+@dataclass(slots=True, eq=False)
 class GuaranteeShare:
     """The guarantees of a queue and of those above it, as they bind it. Queues with the same guarantees share one."""
 
-    __slots__ = ("bounds", "levels")
-
-    def __init__(self, levels: tuple[Level, ...], bounds: Bounds) -> None:
-        self.levels = levels
-        """Those of all queues on its path that have a guarantee, from the root down."""
-        self.bounds = bounds
-        """The levels that bind the queue."""
+    levels: tuple[Level, ...]
+    """Those of all queues on its path that have a guarantee, from the root down."""
+    bounds: Bounds
+    """The levels that bind the queue."""
 
     def is_within(self) -> bool:
         """Whether the queue has no more than its guarantee, of any type, so that it loses nothing."""
@@ -155,45 +154,29 @@ class Giver:
 
     def move(self, amounts: Amounts, times: int = 1) -> None:
         """Try that the taker uses these amounts instead; -1 times undoes that."""
-        for kind, amount in amounts:
-            for level in self._giving:
-                if kind in level:
-                    level[kind] += amount * times
-            for level in self._taking:
-                if kind in level:
-                    level[kind] -= amount * times
+        _add(self._giving, amounts, times)
+        _add(self._taking, amounts, -times)
 
     def leave(self, amounts: Amounts, times: int = 1) -> None:
         """Try that no queue uses these amounts any more; -1 times undoes that."""
-        for kind, amount in amounts:
-            for level in self._levels:
-                if kind in level:
-                    level[kind] += amount * times
+        _add(self._levels, amounts, times)
+
+
+def _add(levels: tuple[Level, ...], amounts: Amounts, times: int) -> None:
+    for kind, amount in amounts:
+        for level in levels:
+            if kind in level:
+                level[kind] += amount * times
 
 
 # Reach ----------------------------------------------------------------------------------------------------------------
 
 
-class Reach(NamedTuple):
-    """Where an ask looks for victims."""
+def reach_of(leaf: Queue, wanted: Resources, priority: int) -> dict[Queue, int]:
+    """Return the queues from that of the ask up to its fence, with the priority of the ask at each.
 
-    fence: Queue
-    """The queue below which they are."""
-    priorities: dict[Queue, int]
-    """The priority of the ask at the queues from its own up to the fence. Not cut to 32 bits: offsets add up."""
-
-
-class Area(NamedTuple):
-    """A queue within reach that has applications."""
-
-    queue: Queue
-    priority: int | None
-    """The highest priority of a victim in it; None is no limit."""
-
-
-def reach_of(leaf: Queue, wanted: Resources, priority: int) -> Reach:
-    """Return the lowest queue on the path such that only victims below it help: the first that would exceed its
-    maximum, that is a fence by its policy, or the root.
+    The fence is the lowest queue on the path such that only victims below it help: the first that would exceed its
+    maximum, that is a fence by its policy, or the root. Priorities are not cut to 32 bits: offsets add up.
     """
     tightest: dict[Queue, Limit | None] = {}
     limit: Limit | None = None
@@ -207,20 +190,22 @@ def reach_of(leaf: Queue, wanted: Resources, priority: int) -> Reach:
         limit, after = tightest[queue] or {}, plus(queue.allocated, wanted)
         if policies.preemption == "fence" or any(limit.get(kind, value) < value for kind, value in after.items()):
             break
-    return Reach(queue, priorities)
+    return priorities
 
 
-def areas(within: Reach) -> Iterator[Area]:
-    """Yield the queues below the fence where an ask may look for victims, in the order of the tree; never its own."""
-    (leaf, *_), fence = within.priorities, within.fence
-    pending = [(fence, within.priorities[fence], False)]
+def areas(priorities: dict[Queue, int]) -> Iterator[tuple[Queue, int | None]]:
+    """Yield the queues below the fence that have applications, in the order of the tree, without that of the ask; and
+    the highest priority of a victim in each, None without a limit. `priorities` as from `reach_of`.
+    """
+    leaf, fence = next(iter(priorities)), next(reversed(priorities))
+    pending = [(fence, priorities[fence], False)]
     while pending:
         queue, priority, is_unlimited = pending.pop()
         if queue.applications and queue is not leaf:
-            yield Area(queue, None if is_unlimited else priority)
+            yield queue, None if is_unlimited else priority
         below: list[tuple[Queue, int, bool]] = []
         for child in queue.children.values():
-            own, policies = within.priorities.get(child), child.policies
+            own, policies = priorities.get(child), child.policies
             if own is not None:  # against its siblings, the ask also has the offsets of the queues above
                 below.append((child, own, is_unlimited))
             elif not policies.priority_fence:
@@ -236,7 +221,7 @@ Candidate = tuple[Allocation, Giver]
 
 def find_victim_candidates(
     applications: Mapping[str, Application],
-    within: Reach,
+    priorities: dict[Queue, int],
     guarantees: Guarantees,
     wanted: Resources,
     protected: Container[str],
@@ -246,8 +231,7 @@ def find_victim_candidates(
     """
     grades: tuple[list[Candidate], ...] = ([], [], [], [])
     givers: dict[GuaranteeShare, Giver | None] = {}
-    for area in areas(within):
-        queue = area.queue
+    for queue, limit in areas(priorities):
         if queue.policies.preemption == "disabled" or queue.path in protected:
             continue
         share = guarantees.share(queue)
@@ -256,7 +240,7 @@ def find_victim_candidates(
         giver = givers[share]
         if giver is None:
             continue
-        highest, shape, counts = inf if area.priority is None else area.priority, None, False
+        highest, shape, counts = inf if limit is None else limit, None, False
         for one in chain.from_iterable(applications[name].allocations.values() for name in queue.applications):
             if one.released or one.preempted or one.priority > highest:
                 continue

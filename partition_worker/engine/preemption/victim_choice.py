@@ -19,15 +19,16 @@ This module returns a plan and changes no state. `attempts.py` decides when to c
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.messages import Resources
 from common.resources import add_to, drop_zeros, fits
 from partition_worker.engine.allocation import Allocation, amounts_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node_index import Node, Reservation
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,
     Giver,
@@ -37,7 +38,7 @@ from partition_worker.engine.preemption.victim_candidates import (
     reach_of,
 )
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.state import PartitionState
+from partition_worker.engine.state import PartitionState, Preempt
 
 ATTEMPTS_PER_LEAF: Final = 10
 """Attempts of the asks of one leaf to find victims in one cycle."""
@@ -55,25 +56,6 @@ NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
 NO_HELP: Final = "Preemption does not help"
 TOO_LITTLE: Final = "Preemption helped but short of resources"
 
-Admits = Callable[[Allocation, Node], bool]
-"""Whether the predicates accept an ask on a node."""
-
-
-class PreemptionPlan(NamedTuple):
-    """The victims, and the node where the ask is to run."""
-
-    node: Node
-    victims: tuple[Allocation, ...]
-    cancels: tuple[Reservation, ...] = ()
-    """Stale reservations of other asks, which end with this."""
-
-
-class NodeChoice(NamedTuple):
-    """A node, and the victims on it; none if the ask has room there already."""
-
-    node: Node
-    victims: list[Candidate]
-
 
 def may_ever_help(leaf: Queue) -> bool:
     """Whether the queue, or one above it, has a guarantee; if not, no ask of it ever gets victims."""
@@ -81,8 +63,8 @@ def may_ever_help(leaf: Queue) -> bool:
 
 
 def plan_victims(
-    state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
-) -> PreemptionPlan | str:
+    state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool
+) -> Preempt | str:
     """Return the victims for an ask, or the reason why there are none for the log of the ask.
 
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a check of each queue and
@@ -93,19 +75,19 @@ def plan_victims(
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return NO_GUARANTEE
     protected = state.preemptions.protected(state.now, leaf, wanted)
-    reach = reach_of(leaf, wanted, ask.priority)
-    candidates = find_victim_candidates(state.applications, reach, guarantees, wanted, protected)
+    priorities = reach_of(leaf, wanted, ask.priority)
+    candidates = find_victim_candidates(state.applications, priorities, guarantees, wanted, protected)
     if not _is_guaranteed(guarantees.taker, wanted, candidates):
         return NO_GUARANTEE
     usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
     if ask.shape.constraint is not None or state.nodes.ever_guarded:
         usable = {key: node for key, node in usable.items() if state.nodes.is_accepted(ask.shape, node, allocate=False)}
-    admits = admits or (lambda one, node: state.nodes.is_accepted(one.shape, node))
-    choice = choose_node(usable, ask, wanted, candidates, nodes_tried=nodes_tried, admits=admits)
+    choice = _choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
     if choice is None:
         return NO_HELP
-    victims = _choose_victims(guarantees.taker, wanted, choice, candidates)
-    return victims if isinstance(victims, str) else PreemptionPlan(choice.node, tuple(victims), tuple(cancels))
+    node, there = choice
+    victims = _choose_victims(guarantees.taker, wanted, node, there, candidates)
+    return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), tuple(cancels))
 
 
 def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Candidate]) -> bool:
@@ -153,46 +135,35 @@ def find_usable_nodes(
     return found, cancels
 
 
-_Prospect = tuple[int, str, Resources]
-"""A node that is worth a check: its lowest possible cost, its id, and what is missing there; nothing if it has room."""
-
-
-def choose_node(
-    nodes: dict[str, Node],
+def _choose_node(
+    nodes: Nodes,
+    usable: dict[str, Node],
     ask: Allocation,
     wanted: Resources,
     candidates: Sequence[Candidate],
     *,
     nodes_tried: bool,
-    admits: Admits,
-) -> NodeChoice | None:
-    """Return the node with the lowest cost: the fewest victims and, if possible, no originators and only victims that
-    agreed; of equals the first by id. None if no node can be freed.
+) -> tuple[Node, list[Candidate]] | None:
+    """Return the node with the lowest cost, and the victims on it: the fewest victims and, if possible, no originators
+    and only victims that agreed; of equals the first by id. None if no node can be freed.
 
-    With `nodes_tried` a node with room is not an option: it did not take the ask.
+    A node with room needs no victims. With `nodes_tried` it is not an option: it did not take the ask.
     """
     on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         on_node[candidate[0].node_id].append(candidate)
-    prospects = _find_prospects(nodes, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
-    found: NodeChoice | None = None
+    found: tuple[Node, list[Candidate]] | None = None
     cheapest = (COST_MAX, "")
+    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
     for cost_at_least, node_id, missing in sorted(prospects):
         if (cost_at_least, node_id) > cheapest:
             break
         there = on_node.get(node_id, [])
-        if missing:
-            at_most = len(there)
-            if cost_at_least // ORIGINATOR_COST == cheapest[0] // ORIGINATOR_COST:  # only the number can be lower then
-                at_most = cheapest[0] % ORIGINATOR_COST - (node_id > cheapest[1])
-            if not _may_be_enough(missing, there, at_most):
-                continue
-        elif not admits(ask, nodes[node_id]):
-            continue
         victims = _victims_on_node(missing, there) if missing else []
-        cost = _cost(there, len(victims)), node_id
-        if (victims or not missing) and cost < cheapest:
-            found, cheapest = NodeChoice(nodes[node_id], victims), cost
+        if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
+            cost = _cost(there, len(victims)), node_id
+            if cost < cheapest:
+                found, cheapest = (usable[node_id], victims), cost
     return found
 
 
@@ -213,8 +184,9 @@ def _find_prospects(
     largest: Resources,
     *,
     nodes_tried: bool,
-) -> Iterator[_Prospect]:
-    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough.
+) -> Iterator[tuple[int, str, Resources]]:
+    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough: the lowest
+    possible cost of the node, its id, and what is missing there.
 
     The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest.
     """
@@ -230,17 +202,6 @@ def _find_prospects(
         elif there is not None and all(largest[kind] for kind in missing):
             at_least = max(-(-lack // largest[kind]) for kind, lack in missing.items())
             yield _cost(there, at_least), node_id, missing
-
-
-def _may_be_enough(missing: Resources, candidates: list[Candidate], count: int) -> bool:
-    """Whether `count` candidates could free what is missing: whether the largest do, type by type."""
-    for kind, lack in missing.items():
-        gains = [one.resources.get(kind, 0) for one, _ in candidates]
-        if count < len(gains):
-            gains = sorted(gains, reverse=True)[:count]
-        if sum(gains) < lack:
-            return False
-    return True
 
 
 def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
@@ -294,16 +255,17 @@ def _cost(candidates: list[Candidate], count: int) -> int:
 
 
 def _choose_victims(
-    taker: GuaranteeShare, wanted: Resources, choice: NodeChoice, candidates: list[Candidate]
+    taker: GuaranteeShare, wanted: Resources, node: Node, there: list[Candidate], candidates: list[Candidate]
 ) -> list[Allocation] | str:
-    """Return all victims, or why there are none. It is the last use of the guarantees, and undoes nothing.
+    """Return all victims, those on the node first, or why there are none. It is the last use of the guarantees, and
+    undoes nothing.
 
     There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its guarantee
     of anything that is wanted. It has so before these leave, or never: what enters is covered.
     """
-    chosen = [allocation for allocation, _ in choice.victims]
+    chosen = [allocation for allocation, _ in there]
     keys = {allocation.key for allocation in chosen}
-    for allocation, giver in choice.victims:
+    for allocation, giver in there:
         giver.leave(allocation.shape.amounts)
     more = _further_victims(taker, keys, candidates)
     is_exceeded = not taker.covers(dict.fromkeys(wanted, 0))
@@ -313,10 +275,10 @@ def _choose_victims(
             return NO_HELP
         chosen += [first] if first else []
     else:  # as the ask has no room on the node yet, only candidates up to the last one there count
-        node_id, ends = choice.node.node_id, [0]
-        ends += (at for at, (one, _) in enumerate(candidates, 1) if one.node_id == node_id and one.key not in keys)
+        ends = [0]
+        ends += (at for at, (one, _) in enumerate(candidates, 1) if one.node_id == node.node_id and one.key not in keys)
         more = _further_victims(taker, keys, islice(candidates, ends[-1]))
-    return _take_enough(wanted, choice.node, chain(chosen, more)) or TOO_LITTLE
+    return _take_enough(wanted, node, chain(chosen, more)) or TOO_LITTLE
 
 
 def _further_victims(taker: GuaranteeShare, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:

@@ -1,10 +1,15 @@
 """A cluster in a few words, and the question who has to go in it."""
 
+from collections.abc import Callable
+
+import pytest
+
 from common.messages import Resources
 from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import GuaranteeShare
-from partition_worker.engine.preemption.victim_choice import Admits, PreemptionPlan
+from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -41,15 +46,24 @@ def question(trial: Trial, text: str) -> Allocation:
     return trial.app(application).requests[key]
 
 
-def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> PreemptionPlan | str:
+Admits = Callable[[Allocation, Node], bool]
+"""Whether the predicates accept an ask on a node."""
+
+
+def plan_for(trial: Trial, ask: Allocation, *, tried: bool, admits: Admits | None = None) -> Preempt | str:
+    """Who has to go for this ask."""
+    with pytest.MonkeyPatch.context() as patch:
+        if admits is not None:
+            patch.setattr(trial.partition.nodes, "is_accepted", lambda shape, node: admits(ask, node))
+        return victim_choice.plan_victims(trial.partition, trial.app(ask.application_id), ask, nodes_tried=tried)
+
+
+def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> Preempt | str:
     """Who has to go for an ask of these words."""
-    ask = question(trial, text)
-    return victim_choice.plan_victims(
-        trial.partition, trial.app(ask.application_id), ask, nodes_tried=tried, admits=admits
-    )
+    return plan_for(trial, question(trial, text), tried=tried, admits=admits)
 
 
-def victims(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> list[str]:
+def victims(trial: Trial, text: str, *, tried: bool = True) -> list[str]:
     """Their keys; nobody if there is no plan."""
-    found = plan(trial, text, tried=tried, admits=admits)
+    found = plan(trial, text, tried=tried)
     return [] if isinstance(found, str) else [victim.key for victim in found.victims]

@@ -21,12 +21,12 @@ FULL = ("n1 memory=1000", "root.p.a r1 n1 memory=100")
 
 
 def fence_of(trial: Trial, path: str, **wanted: int) -> str:
-    return reach_of(trial.queue(path), wanted, 0).fence.path
+    return next(reversed(reach_of(trial.queue(path), wanted, 0))).path
 
 
 def within(trial: Trial, path: str, priority: int = 0) -> dict[str, int | None]:
     found = areas(reach_of(trial.queue(path), {"memory": 1}, priority))
-    return {area.queue.path: area.priority for area in found}
+    return {queue.path: highest for queue, highest in found}
 
 
 def test_without_any_fence_it_reaches_up_to_the_root() -> None:
@@ -115,7 +115,7 @@ def test_a_priority_fence_on_the_side_of_the_ask(offset: int, goes: bool) -> Non
 def test_priorities_of_asks_are_not_cut_to_what_a_message_can_say() -> None:
     most = 2**31 - 1
     trial = cluster(f"root.p priority.offset={most}; root.p.b priority.offset={most}; root.a", "n1 memory=1")
-    assert reach_of(trial.queue("root.p.b"), {"memory": 1}, most).priorities[trial.queue("root.p")] == 3 * most
+    assert reach_of(trial.queue("root.p.b"), {"memory": 1}, most)[trial.queue("root.p")] == 3 * most
 
 
 NODE = "n1 memory=100 gpu=10"

@@ -11,9 +11,9 @@ from partition_worker.engine.preemption.victim_choice import (
     NO_GUARANTEE,
     NO_HELP,
     TOO_LITTLE,
-    PreemptionPlan,
     may_ever_help,
 )
+from partition_worker.engine.state import Preempt
 from tests.builders import asks, nodes
 from tests.partition_worker.engine.preemption.clusters import cluster, plan, question, victims
 from tests.trial import Trial
@@ -96,7 +96,7 @@ def test_of_several_nodes_the_one_where_the_fewest_go() -> None:
         *("root.a r1 n1 memory=2", "root.a r2 n1 memory=2", "root.a r3 n2 memory=4", "root.a r4 n3 memory=4"),
     )
     found = plan(trial, "root.b ask memory=4")
-    assert isinstance(found, PreemptionPlan)
+    assert isinstance(found, Preempt)
     assert (found.node.node_id, [one.key for one in found.victims]) == ("n2", ["r3"])
 
 
@@ -160,10 +160,10 @@ def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
     rest = ("root.p.a r1 n1 memory=1", "root.p.a r2 n2 memory=1", "root.p.a r3 n2 memory=2")
     trial = cluster(queues, "n1 memory=4", "n2 memory=3", *rest)
     found = plan(trial, "root.p.b ask memory=2", tried=False)
-    assert isinstance(found, PreemptionPlan)
+    assert isinstance(found, Preempt)
     assert (found.node.node_id, [one.key for one in found.victims]) == ("n1", ["r3"])
     found = plan(trial, "root.p.b again memory=2", tried=True)
-    assert isinstance(found, PreemptionPlan)
+    assert isinstance(found, Preempt)
     assert found.node.node_id == "n2"  # n1 did not take it although it has room
 
 
@@ -181,7 +181,7 @@ def test_who_is_gone_already_counts_as_gone() -> None:
     """What was asked back is no victim again, and neither the guarantee nor the excess of its queue counts it."""
     trial = cluster("root.a guaranteed=memory:8; root.b guaranteed=memory:10", "n1 memory=10", *TEN)
     first = plan(trial, "root.b ask memory=2")
-    assert isinstance(first, PreemptionPlan)
+    assert isinstance(first, Preempt)
     for victim in first.victims:
         ledger.mark_preempted(trial.partition, trial.app(victim.application_id), victim)
     assert plan(trial, "root.b again memory=2") == NO_HELP
@@ -210,8 +210,8 @@ QUEUES = "root.a; root.b guaranteed=memory:100; root.c"
 OLD_S = 2 * 3600 + 3
 
 
-def chosen(found: PreemptionPlan | str) -> tuple[str, list[str]]:
-    assert isinstance(found, PreemptionPlan), found
+def chosen(found: Preempt | str) -> tuple[str, list[str]]:
+    assert isinstance(found, Preempt), found
     return found.node.node_id, [one.key for one in found.victims]
 
 
@@ -275,7 +275,7 @@ def test_a_reservation_that_has_lasted_too_long_ends_for_a_more_important_ask() 
     trial = kept("")
     found = plan(trial, "root.b ask memory=4 priority=1")
     assert chosen(found) == ("n1", ["r1"])
-    assert isinstance(found, PreemptionPlan)
+    assert isinstance(found, Preempt)
     assert [one.ask.key for one in found.cancels] == ["kept"]
     assert list(trial.node("n1").reservations) == ["kept"]  # a plan changes nothing
 
