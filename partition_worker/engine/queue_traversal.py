@@ -53,7 +53,7 @@ from partition_worker.engine.allocation import Allocation, AskGroup, Place, Stan
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.order import Order
-from partition_worker.engine.preemption import attempts
+from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import (
     ALLOCATION_BATCH,
@@ -121,7 +121,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
         gang_scheduling.commit_swap(state, decision)
         return
     if isinstance(decision, Preempt):
-        attempts.apply_preemption(state, decision)
+        victim_choice.apply_preemption(state, decision)
     else:
         if ask.shape.required_node:
             reservations.cancel_on_node(state, decision.node, keep_required=True)
@@ -174,12 +174,12 @@ def _on_reserved_node(state: PartitionState, reservation: Reservation) -> Alloca
     if node.has_room(ask.shape.amounts):
         return Allocate(application, ask, node) if state.nodes.is_accepted(ask.shape, node) else None
     if reservation.for_required_node and not ask.preemption_triggered:
-        victims = attempts.plan_required_node_victims(node, ask)
+        victims = victim_choice.plan_required_node_victims(node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
         events.record_no_victim(state, ask)
         assert ask.group is not None, ask.key
-        ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, state.now)
+        ask.group.note(victim_choice.NO_HELP_ON_REQUIRED_NODE, state.now)
     return None
 
 
@@ -300,8 +300,8 @@ class Attempt:
         then.
         """
         self._wait(group)
-        pause_end = self.state.now + attempts.retry_pause_s(self.state)
-        self._retry_by(max(attempts.next_attempt(self.state, self.leaf, group), pause_end))
+        pause_end = self.state.now + victim_choice.retry_pause_s(self.state)
+        self._retry_by(max(victim_choice.next_attempt(self.state, self.leaf, group), pause_end))
 
     def _back_off(self) -> None:
         self.application.back_off_until = self.retry_at = self.state.now + self.leaf.policies.back_off_s
@@ -370,9 +370,9 @@ class Attempt:
                 group.note(reason, state.now)
 
     def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
-        decision = attempts.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
+        decision = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
         if decision is None:
-            self._retry_by(attempts.next_attempt(self.state, self.leaf, group))
+            self._retry_by(victim_choice.next_attempt(self.state, self.leaf, group))
         return decision
 
     def _retry_by(self, at: float) -> None:

@@ -5,13 +5,14 @@ import pytest
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
 from partition_worker.engine import ledger
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.attempts import (
+from partition_worker.engine.preemption.victim_choice import (
     EXHAUSTED,
+    NO_GUARANTEE,
+    NO_HELP,
     NOT_USED_ENOUGH,
     PRECONDITIONS,
     plan_required_node_victims,
 )
-from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP
 from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA
 from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, nodes, released
