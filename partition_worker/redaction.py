@@ -240,9 +240,9 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
     applications with an ID are visible, none is. Administrators see the preemptions in their queues.
     """
     if visible.everything:
-        return list(partition.preemptions)
-    named = {entry.application_id for entry in partition.preemptions}
-    named.update(victim.application_id for entry in partition.preemptions for victim in entry.victims)
+        return list(partition.preemptions.entries)
+    named = {entry.application_id for entry in partition.preemptions.entries}
+    named.update(victim.application_id for entry in partition.preemptions.entries for victim in entry.victims)
     known = [
         one for one in (*partition.applications.values(), *partition.ended.values()) if one.application_id in named
     ]
@@ -252,7 +252,7 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
     def shows(application_id: str, path: str) -> bool:
         return application_id in seen or visible.find_right_at(path) is Right.ADMINISTER
 
-    return [cut for entry in partition.preemptions if (cut := _redact_preemption(entry, shows)) is not None]
+    return [cut for entry in partition.preemptions.entries if (cut := _redact_preemption(entry, shows)) is not None]
 
 
 def _redact_preemption(entry: Preemption, shows: Callable[[str, str], bool]) -> Preemption | None:

@@ -53,15 +53,15 @@ UNSCHEDULABLE_TOLD_EVERY_S: Final = 15.0
 
 def record_may_run(state: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
     """Record changes of whether the application limits of queues and of user and group let an application start."""
-    name = application.application_id
+    details = []
     if application.held_by_queue is in_queue:
         application.held_by_queue = not in_queue
-        detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
-        state.record_event(event_codes.APP, name, event_codes.NONE, detail)
+        details.append(event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE)
     if application.held_by_quota is by_quota:
         application.held_by_quota = not by_quota
-        detail = event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA
-        state.record_event(event_codes.APP, name, event_codes.NONE, detail)
+        details.append(event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA)
+    for detail in details:
+        state.record_event(event_codes.APP, application.application_id, event_codes.NONE, detail)
 
 
 def record_removal(state: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
@@ -179,12 +179,6 @@ def record_no_victim(state: PartitionState, ask: Allocation) -> None:
         node_id = ask.shape.required_node
         told = f"Unschedulable request '{ask.key}' with required node '{node_id}', no preemption victim found"
         record_request(state, ask, told)
-
-
-def record_preemption(state: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
-    """Record that an allocation is preempted for an ask of this queue."""
-    told = f"Preempted by {ask.key} from application {ask.application_id} in {leaf.path}"
-    record_request(state, victim, told)
 
 
 def record_request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:

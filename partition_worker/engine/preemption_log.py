@@ -38,7 +38,7 @@ nothing.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
@@ -115,18 +115,8 @@ class Preemptions:
         """Number of victims since the process started."""
         self.held_back = 0
         """Number of failed attempts while a cooldown protected a queue."""
-        self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
-
-    def __iter__(self) -> Iterator[Preemption]:
-        """The entries, newest first."""
-        return reversed(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def restore(self, entries: Iterable[Preemption]) -> None:
-        """Restore entries from a snapshot, oldest first."""
-        self._entries.extend(entries)
+        self.entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
+        """The newest first."""
 
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
         """Record the victims of an ask. Call it before they are marked."""
@@ -185,7 +175,7 @@ class Preemptions:
         ]
         resources = total_of(one.resources for one in listed)
         lost = total_of({kind: value * one.ran_s for kind, value in one.resources.items()} for one in listed)
-        self._entries.append(
+        self.entries.appendleft(
             Preemption(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
         )
 

@@ -23,7 +23,7 @@ from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain
-from partition_worker.engine.preemption.quota_enforcement import QuotaTerms, quota_preemption_time
+from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
 from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure, settings_of
 from partition_worker.engine.state import PartitionState
@@ -80,15 +80,9 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
 def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
     """Give a queue its settings; it becomes managed and active."""
     leaf, maximum, guaranteed, priority = queue.leaf, queue.maximum, queue.guaranteed, queue.priority
-    order, terms = _application_order(queue), QuotaTerms(maximum, queue.policies.quota_preemption_delay_s)
+    order, delay_s = _application_order(queue), queue.policies.quota_preemption_delay_s
     configure(queue, wants)
-    queue.quota_preemption_at = quota_preemption_time(
-        terms,
-        QuotaTerms(queue.maximum, queue.policies.quota_preemption_delay_s),
-        allocated=queue.allocated,
-        at=queue.quota_preemption_at,
-        now=state.now,
-    )
+    queue.quota_preemption_at = quota_preemption_time(queue, maximum, delay_s, state.now)
     queue.state, queue.draining_since_ns, queue.draining_told_ns = "Active", 0, 0
     events.record_quota(state, queue, maximum, guaranteed)
     if leaf != queue.leaf:

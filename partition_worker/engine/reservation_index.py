@@ -50,14 +50,9 @@ class ReservationIndex:
         return iter(self.by_rank.values())
 
     @property
-    def oldest(self) -> Reservation | None:
-        return next(iter(self.by_rank.values()), None)
-
-    @property
     def deadline(self) -> float:
         """When the oldest reservation ends, or NEVER."""
-        oldest = self.oldest
-        return NEVER if oldest is None else oldest.created + RESERVATION_MAX_S
+        return next(iter(self)).created + RESERVATION_MAX_S if self.by_rank else NEVER
 
     def insert(self, reservation: Reservation) -> None:
         """Add a new reservation, as a candidate."""

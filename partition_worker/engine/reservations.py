@@ -68,8 +68,8 @@ def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = F
 
 def expire(state: PartitionState) -> None:
     """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
-    while (oldest := state.reservation_index.oldest) is not None and state.reservation_index.deadline <= state.now:
-        cancel(state, oldest)
+    while state.reservation_index.deadline <= state.now:
+        cancel(state, next(iter(state.reservation_index)))
 
 
 def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> None:

@@ -179,7 +179,7 @@ def test_a_preemption_is_shown_to_those_whom_it_touches_without_the_others() -> 
     one.does(apps("app-1 root.a user=bob", "app-2 root.b user=eve", "app-3 root.c user=joe"))
     lost = (Victim("a1", "app-1", "root.a", "n1", {"memory": 1}, 5), Victim("a3", "app-3", "root.c", "n1", {}, 5))
     entry = Preemption(one.now, "guaranteed", "root.b", "app-2", "a2", "n1", lost, 2, {"memory": 1}, {"memory": 5})
-    one.partition.preemptions.restore([entry])
+    one.partition.preemptions.entries.append(entry)
     one.partition.tree.root.submit_acl = acl()
     find = one.partition.tree.find
     queue = find("root.c")

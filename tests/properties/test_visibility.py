@@ -70,7 +70,7 @@ def scene(data: DataObject) -> Scene:
     one.trial.does(apps(*submissions), asks(*wanted))
     one.trial.does(released("app0z app0zk0z"))
     one.trial.waits(60)
-    one.trial.partition.preemptions.restore(preemption(one, data) for _ in range(4))
+    one.trial.partition.preemptions.entries.extendleft(preemption(one, data) for _ in range(4))
     for queue in one.trial.partition.tree:
         queue.submit_acl, queue.admin_acl = data.draw(lists()), data.draw(lists()) if queue.parent else Acl()
     return one

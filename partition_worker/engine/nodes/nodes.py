@@ -320,7 +320,7 @@ class Nodes:
                 return True
         elif len(self._large_nodes) >= LARGE_NODES_MAX:
             self._large_nodes.clear()
-        node = self._large_nodes[amounts] = next((node for node in index if node.is_large_enough(amounts)), None)
+        node = self._large_nodes[amounts] = next(self._large_enough(amounts), None)
         return node is not None
 
     def _first(self, index: NodeIndex, shape: AskShape, policy: str | None) -> Node | None:

@@ -11,7 +11,7 @@ A lowered maximum, or a charge without a check, starts the delay of a queue; the
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from common import event_codes
 from common.messages import Resources
@@ -181,33 +181,25 @@ NO_QUOTA_PREEMPTION = 0.0
 """No quota preemption is due."""
 
 
-class QuotaTerms(NamedTuple):
-    """The settings of a queue that decide about quota preemption."""
+def quota_preemption_time(queue: Queue, maximum: Limit | None, delay_s: float, now: float) -> float:
+    """When quota preemption of a reconfigured queue starts, in Unix seconds; NO_QUOTA_PREEMPTION if never.
 
-    maximum: Limit | None
-    delay_s: float
-    """0 disables it."""
-
-
-def quota_preemption_time(
-    before: QuotaTerms, after: QuotaTerms, *, allocated: Resources, at: float, now: float
-) -> float:
-    """When quota preemption of a reconfigured queue starts, in Unix seconds, if it was to start `at` before;
-    NO_QUOTA_PREEMPTION if never.
+    `maximum` and `delay_s` are those before; a delay of 0 disables it.
 
     As in YuniKorn, a new maximum counts as raised, and a change that raises some types and lowers others changes
     nothing.
     """
-    if not after.delay_s or not after.maximum or permits(after.maximum, allocated):
+    new_delay_s, at = queue.policies.quota_preemption_delay_s, queue.quota_preemption_at
+    if not new_delay_s or not queue.maximum or not exceeds_maximum(queue):
         return NO_QUOTA_PREEMPTION
-    old, new = before.maximum or {}, after.maximum
-    same = before.maximum is not None and equal(old, new)
+    old, new = maximum or {}, queue.maximum
+    same = maximum is not None and equal(old, new)
     if not same and not _at_least(old, new) and not _at_least(new, old):
         return at
     if at:
-        return at + after.delay_s - before.delay_s
+        return at + new_delay_s - delay_s
     lowered = not same and _at_least(old, new)
-    return now + after.delay_s if lowered or (same and not before.delay_s) else NO_QUOTA_PREEMPTION
+    return now + new_delay_s if lowered or (same and not delay_s) else NO_QUOTA_PREEMPTION
 
 
 def exceeds_maximum(queue: Queue) -> bool:

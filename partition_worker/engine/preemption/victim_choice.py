@@ -114,7 +114,8 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
     state.preemptions.pause(ask, state.now + WINDOW_S)
     for victim in decision.victims:
         ledger.mark_preempted(state, state.applications[victim.application_id], victim)
-        events.record_preemption(state, victim, ask, application.queue)
+        told = f"Preempted by {ask.key} from application {ask.application_id} in {application.queue.path}"
+        events.record_request(state, victim, told)
     reservation = reservations.reserve(state, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)

@@ -187,7 +187,7 @@ def encode_preemptions(preemptions: Preemptions) -> schema.PreemptionsSnapshot:
             schema.PreemptionSnapshot(
                 *one[:8], resources=schema.encode_amounts(one.resources), lost=schema.encode_amounts(one.lost)
             )
-            for one in reversed(tuple(preemptions))
+            for one in reversed(preemptions.entries)
         ],
         pause_until=preemptions.pause_until,
         paused_for=preemptions.paused_for,
@@ -198,7 +198,7 @@ def encode_preemptions(preemptions: Preemptions) -> schema.PreemptionsSnapshot:
 
 def restore_preemptions(preemptions: Preemptions, found: schema.PreemptionsSnapshot) -> None:
     """Restore recorded preemptions and preemption cooldowns."""
-    preemptions.restore(
+    preemptions.entries.extendleft(
         Preemption(*astuple(one))._replace(
             resources=schema.decode_amounts(one.resources), lost=schema.decode_amounts(one.lost)
         )

@@ -33,7 +33,7 @@ def taken(trial: Trial, words: str = "memory=2") -> Preemptions:
 
 def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
     trial = cluster(QUEUES, *PARTS)
-    (entry,) = taken(trial)
+    (entry,) = taken(trial).entries
     assert entry == Preemption(
         at=trial.now + 10.5,
         kind="guaranteed",
@@ -89,7 +89,7 @@ def test_queues_whose_work_comes_and_goes_get_what_is_guaranteed_however_often_t
 
 def test_what_a_daemon_took_makes_no_truce_for_nobody_can_take_it_back() -> None:
     trial = cluster(QUEUES, *PARTS)
-    (entry,) = taken(trial, "memory=2 required=n1")
+    (entry,) = taken(trial, "memory=2 required=n1").entries
     assert entry.kind == "required-node"
     assert len(trial.partition.preemptions.cooldowns.wins) == 0
 
@@ -98,7 +98,7 @@ def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
     trial = cluster(QUEUES, *PARTS)
     ledger, root = trial.partition.preemptions, trial.queue("root")
     ledger.record_quota(trial.now, root, list(trial.app("root.a").allocations.values()))
-    (entry,) = ledger
+    (entry,) = ledger.entries
     assert (entry.kind, entry.queue, entry.application_id, entry.ask_key, entry.node_id) == (
         "quota",
         "root",
@@ -112,7 +112,7 @@ def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
 
 def test_amounts_that_change_later_do_not_change_the_entry() -> None:
     trial = cluster(QUEUES, *PARTS)
-    (entry,) = taken(trial)
+    (entry,) = taken(trial).entries
     trial.app("root.a").allocations["r1"].resize({"memory": 9})
     assert entry.victims[0].resources == {"memory": 1}
 
@@ -122,15 +122,15 @@ def test_the_newest_is_first_and_the_oldest_is_forgotten() -> None:
     ledger, root = trial.partition.preemptions, trial.queue("root")
     for second in range(ENTRIES_MAX + 1):
         ledger.record_quota(float(second), root, [])
-    assert len(ledger) == ENTRIES_MAX
-    at = [entry.at for entry in ledger]
+    assert len(ledger.entries) == ENTRIES_MAX
+    at = [entry.at for entry in ledger.entries]
     assert (at[0], at[-1]) == (ENTRIES_MAX, 1)
 
 
 def test_of_very_many_victims_the_first_are_named_and_all_are_counted() -> None:
     many = VICTIMS_MAX + 1
     trial = cluster(QUEUES, f"n1 memory={many}", *(f"root.a r{number} n1 memory=1" for number in range(many)))
-    (entry,) = taken(trial)
+    (entry,) = taken(trial).entries
     assert len(entry.victims) == VICTIMS_MAX
     assert (entry.victim_count, entry.resources, entry.lost) == (many, {"memory": many}, {"memory": 10 * many})
 

@@ -1,5 +1,7 @@
 """A queue is brought down to its maximum when its time has come."""
 
+from dataclasses import replace
+
 import pytest
 
 from common import event_codes
@@ -7,7 +9,6 @@ from common.messages import Resources
 from common.resources import Limit
 from partition_worker.engine.preemption.quota_enforcement import (
     NO_QUOTA_PREEMPTION,
-    QuotaTerms,
     choose_quota_victims,
     excess_to_claim,
     list_quota_candidates,
@@ -156,7 +157,7 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
     trial.partition.drain_events()
     trial.waits(6)
     one, two, summary = trial.partition.drain_events()
-    (entry,) = trial.partition.preemptions
+    (entry,) = trial.partition.preemptions.entries
     assert (entry.kind, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a1", "a2"])
     text, none = "Preempted by Quota change enforcement process in root.a", event_codes.NONE
     for key, told in (("a1", one), ("a2", two)):
@@ -314,12 +315,19 @@ def test_types_that_are_not_wanted_do_not_keep_a_candidate_from_going() -> None:
 NOW = 1000.0
 
 
-def at(before: QuotaTerms, after: QuotaTerms, used: int, was: float = NO_QUOTA_PREEMPTION) -> float:
-    return quota_preemption_time(before, after, allocated={"memory": used}, at=was, now=NOW)
+Terms = tuple[Limit | None, float]
+"""The maximum of a queue, and the delay of its quota preemption in seconds."""
 
 
-def terms(maximum: int | None, delay_s: float = 5.0) -> QuotaTerms:
-    return QuotaTerms(None if maximum is None else {"memory": maximum}, delay_s)
+def at(before: Terms, after: Terms, used: int, was: float = NO_QUOTA_PREEMPTION) -> float:
+    queue = Trial("root.a").queue("root.a")
+    queue.maximum, queue.policies = after[0], replace(queue.policies, quota_preemption_delay_s=after[1])
+    queue.allocated, queue.quota_preemption_at = {"memory": used}, was
+    return quota_preemption_time(queue, *before, NOW)
+
+
+def terms(maximum: int | None, delay_s: float = 5.0) -> Terms:
+    return None if maximum is None else {"memory": maximum}, delay_s
 
 
 # Vector 14 ----------------------------------------------------------------------------------------------------------
@@ -364,8 +372,7 @@ def test_a_raised_maximum_sets_no_time_even_if_more_is_used() -> None:
 
 @pytest.mark.parametrize("was", [NO_QUOTA_PREEMPTION, 990.0])
 def test_a_change_in_both_directions_changes_nothing(was: float) -> None:
-    before, after = QuotaTerms({"memory": 100, "gpu": 1}, 5.0), QuotaTerms({"memory": 10, "gpu": 2}, 50.0)
-    assert quota_preemption_time(before, after, allocated={"memory": 110}, at=was, now=NOW) == was
+    assert at(({"memory": 100, "gpu": 1}, 5.0), ({"memory": 10, "gpu": 2}, 50.0), 110, was) == was
 
 
 @pytest.mark.parametrize(
@@ -378,13 +385,7 @@ def test_a_change_in_both_directions_changes_nothing(was: float) -> None:
 )
 def test_a_type_that_is_no_longer_limited_counts_as_lowered_to_nothing(maximum: Limit, expected: float) -> None:
     """Spec 5.4: maxima are compared with 0 for a missing type."""
-    before = QuotaTerms({"memory": 100, "gpu": 1}, 5.0)
-    assert (
-        quota_preemption_time(
-            before, QuotaTerms(maximum, 5.0), allocated={"memory": 101}, at=NO_QUOTA_PREEMPTION, now=NOW
-        )
-        == expected
-    )
+    assert at(({"memory": 100, "gpu": 1}, 5.0), (maximum, 5.0), 101) == expected
 
 
 def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maximum_now() -> None:

@@ -112,8 +112,8 @@ def test_the_ledger_of_preemptions_and_its_truces_go_on() -> None:
     one.does(*(asks(f"app-2 b{number} memory=2 victim") for number in range(4)))
     one.does(asks("app-1 a1 memory=4 preemptor")).waits(2)
     other = twin(remember(one))
-    assert list(other.preemptions) == list(one.partition.preemptions)
-    assert len(other.preemptions) == 1
+    assert other.preemptions.entries == one.partition.preemptions.entries
+    assert len(other.preemptions.entries) == 1
     assert (
         list(other.preemptions.cooldowns.wins.items()) == list(one.partition.preemptions.cooldowns.wins.items()) != []
     )
