@@ -16,8 +16,7 @@ from partition_worker.engine.allocation import AskShape, Constraint
 from partition_worker.engine.application import AppState
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.predicates.evaluation import Predicates
-from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Stamp, Verdict, Verdicts
+from partition_worker.engine.predicates.evaluation import Pair, Predicates, Question, Stamp, Verdict, Verdicts
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Queue, Template, Tried, parse_policies
 from partition_worker.engine.snapshot import schema

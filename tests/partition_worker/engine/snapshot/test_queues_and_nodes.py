@@ -1,7 +1,7 @@
 import pytest
 
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S
+from partition_worker.engine.predicates.evaluation import DEADLINE_S
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial
