@@ -18,10 +18,8 @@ from broker.registry import Registry, RmSession
 from broker.rm_records import RmPersistence, build_record
 from broker.state import BrokerState, ChangeRefused, RolloutOutcome
 from common import control_messages
-from common.config.model import PartitionConfig
-from common.messages import Control, Header
 from common.names import usual_name
-from common.wire import NEVER, Outgoing, make_outgoing
+from common.wire import NEVER, Outgoing
 
 ROLLOUT_MAX_S: Final = 20.0
 """Timeout for workers to start and vote; then the configuration is refused. It is shorter than the callers' timeouts,
@@ -42,21 +40,15 @@ class ConfigChange(ABC):
     label: ClassVar[str]
     """For sentences that end with `of RM x`."""
 
-    number: int
-    """Of the roll-out."""
-    rm: str
-    session: str
-    """The id of the session that the configuration is for."""
-    configs: dict[str, PartitionConfig]
-    """By full partition name."""
+    target: RmSession
+    """The session with this configuration, as planned when the change started; its `rollout` is the number of this
+    roll-out."""
     version: control_messages.ConfigVersion | None
     """The new entry of the history; None if the text in force stays the same."""
     started_at: float
     deadline: float
     extensible_until: float = 0.0
     """Votes extend the deadline up to this time; 0 if they do not."""
-    generations: dict[str, int] = field(default_factory=dict)
-    """Partition to generation in the session; absent means 0, the first one."""
     live: frozenset[str] = frozenset()
     """Partitions that run and keep their state; the others start empty. Only used for membership."""
     endings: dict[str, str] = field(default_factory=dict)
@@ -70,20 +62,18 @@ class ConfigChange(ABC):
 
     def build_prepare(self, registry: Registry, partition: str) -> Outgoing:
         """Ask a worker for its vote."""
-        config = self.configs[partition]
-        message = control_messages.PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
-        return self._build(registry, partition, message)
+        target = self.target
+        message = control_messages.PrepareConfig(
+            rollout=target.rollout, config=target.configs[partition], live=partition in self.live
+        )
+        return registry.build_worker_message(target, partition, message)
 
     def build_outcome(
         self, registry: Registry, outcome: type[control_messages.CommitConfig | control_messages.AbortConfig]
     ) -> list[Outgoing]:
         """Request all workers to commit or to abort."""
-        return [self._build(registry, partition, outcome(rollout=self.number)) for partition in self.configs]
-
-    def _build(self, registry: Registry, partition: str, message: Control) -> Outgoing:
-        kind, generation = type(message).__name__, self.generations.get(partition, 0)
-        header = Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=generation)
-        return make_outgoing(registry.slots[partition].worker, message, header)
+        target, message = self.target, outcome(rollout=self.target.rollout)
+        return [registry.build_worker_message(target, partition, message) for partition in target.configs]
 
     @abstractmethod
     def plan_session(self, state: BrokerState) -> RmSession:
@@ -119,7 +109,7 @@ class ConfigChanges:
         """The change that this partition takes part in."""
         slot = self._state.registry.slots.get(partition)
         change = self._in_progress.get(slot.rm) if slot else None
-        return change if change is not None and partition in change.configs else None
+        return change if change is not None and partition in change.target.configs else None
 
     def extend_deadlines(self, seconds: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""
@@ -130,13 +120,17 @@ class ConfigChanges:
     def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
         registry = self._state.registry
-        self._in_progress[change.rm] = change
-        present = [partition for partition in change.configs if registry.assign_slot(change.rm, partition).is_present]
+        self._in_progress[change.target.rm] = change
+        present = [
+            partition
+            for partition in change.target.configs
+            if registry.assign_slot(change.target.rm, partition).is_present
+        ]
         return [change.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
     def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:
         change = self.find_for_partition(partition)
-        if change is None or change.number != vote.rollout:
+        if change is None or change.target.rollout != vote.rollout:
             self._note_objection(partition, vote)
             return []
         if change.recording:
@@ -180,10 +174,9 @@ class ConfigChanges:
         counters = self._state.counters
         counters.rollouts["committed"] += 1
         counters.rollout_s.observe(max(0.0, now - change.started_at))
-        rm = change.rm
         if change.version is not None:
-            self._state.versions.add_version(rm, change.version)
-        del self._in_progress[rm]
+            self._state.versions.add_version(change.target.rm, change.version)
+        del self._in_progress[change.target.rm]
         return change.apply(self._state, now)
 
     def expire(self, now: float) -> list[Outgoing]:
@@ -197,11 +190,11 @@ class ConfigChanges:
 
     def _explain_timeout(self, change: ConfigChange, waited_s: float) -> str:
         """Which workers did not vote, and why if one of them is known to have ended."""
-        missing = [partition for partition in change.configs if partition not in change.accepted]
+        missing = [partition for partition in change.target.configs if partition not in change.accepted]
         slots = self._state.registry.slots
         names = ", ".join(map(usual_name, missing[:NAMES_MAX]))
         if len(missing) > NAMES_MAX:
-            names += f" and {len(missing) - NAMES_MAX} more (of {len(change.configs)} partitions)"
+            names += f" and {len(missing) - NAMES_MAX} more (of {len(change.target.configs)} partitions)"
         reason = f"no answer from the workers of {names} within {waited_s:.0f} s"
         for partition in missing:
             if ending := change.endings.get(partition) or slots[partition].problem:
@@ -212,11 +205,11 @@ class ConfigChanges:
         """Refuse the change and free the slots of workers that it alone needed."""
         self._state.counters.rollouts[outcome] += 1
         registry = self._state.registry
-        del self._in_progress[change.rm]
-        registry.changed_rms[change.rm] = None  # releases what waits for the end of the change
-        session = registry.sessions.get(change.rm)
+        del self._in_progress[change.target.rm]
+        registry.changed_rms[change.target.rm] = None  # releases what waits for the end of the change
+        session = registry.sessions.get(change.target.rm)
         sends = change.build_outcome(registry, control_messages.AbortConfig)
-        for partition in change.configs:
+        for partition in change.target.configs:
             if session is None or not session.has(partition):
                 registry.free_slot(partition)
             elif partition in session.leaving:  # its retirement continues
@@ -224,7 +217,7 @@ class ConfigChanges:
         return [*sends, *change.report_refusal(self._state, refusal)]
 
     def _decide(self, change: ConfigChange) -> list[Outgoing]:
-        if len(change.accepted) < len(change.configs):
+        if len(change.accepted) < len(change.target.configs):
             return []
         change.deadline = NEVER
         change.order = self._state.registry.next_order()

@@ -130,16 +130,13 @@ class ConfigUpdate(ConfigChange):
     """Checksum of the watched file when the update started: only that text may be overwritten."""
 
     def plan_session(self, state: BrokerState) -> RmSession:
-        before, request = state.registry.sessions[self.rm], self.request
-        removed = [name for name in before.configs if name not in self.configs]
-        added = {name: self.generations[name] for name in self.configs if name not in before.configs}
+        before, target = state.registry.sessions[self.target.rm], self.target
+        removed = [name for name in before.configs if name not in target.configs]
+        added = {name: target.generation(name) for name in target.configs if name not in before.configs}
         after = replace(
-            before,
-            configs=self.configs,
-            text=request.change.config,
-            checksum=compute_checksum(request.change.config),
-            follows_core=before.follows_core if request.follows_core is None else request.follows_core,
-            rollout=self.number,
+            target,
+            proxy=before.proxy,
+            extra=before.extra,
             generations={**before.generations, **added},
             last_generation=max(before.last_generation, *added.values(), 0),
             leaving=[*before.leaving, *removed],
@@ -148,7 +145,7 @@ class ConfigUpdate(ConfigChange):
 
     def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         registry, request = state.registry, self.request
-        before, session = registry.sessions[self.rm], self.plan_session(state)
+        before, session = registry.sessions[self.target.rm], self.plan_session(state)
         removed = [name for name in before.configs if name not in session.configs]
         added = [name for name in session.configs if name not in before.configs]
         registry.set_session(session, leave_by=now + RETIRE_MAX_S)
@@ -216,21 +213,24 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
         origin=change.origin,
         base=checksum if request.is_owner or latest is None else latest.base,
     )
-    update = ConfigUpdate(
-        number=state.next_number(),
-        rm=rm,
-        session=session.session,
+    # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
+    added = dict.fromkeys((name for name in configs if name not in session.configs), session.last_generation + 1)
+    target = replace(
+        session,
         configs=configs,
+        text=change.config,
+        checksum=checksum,
+        follows_core=session.follows_core if request.follows_core is None else request.follows_core,
+        rollout=state.next_number(),
+        generations={**session.generations, **added},
+    )
+    update = ConfigUpdate(
+        target=target,
         version=version,
         request=request,
         file_checksum=state.file_checksum,
         started_at=now,
         deadline=now + ROLLOUT_MAX_S,
-        # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
-        generations={
-            name: session.generation(name) if name in session.configs else session.last_generation + 1
-            for name in configs
-        },
         live=frozenset(name for name in configs if name in session.configs),
     )
     return changes.start(update)

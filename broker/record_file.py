@@ -37,18 +37,13 @@ LOCK_MAX_S: Final = 0.2
 """How long to wait for another process that has locked the file, such as a backup; the whole broker waits."""
 
 _SCHEMA: Final = (
-    """
-CREATE TABLE IF NOT EXISTS versions (
-    rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, at_ns INTEGER NOT NULL, author TEXT NOT NULL,
-    origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL, PRIMARY KEY (rm, number)
-) STRICT
-""",
-    """
-CREATE TABLE managers (rm TEXT NOT NULL PRIMARY KEY, facts TEXT NOT NULL) STRICT
-""",
-    """
-CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT
-""",
+    (
+        "CREATE TABLE IF NOT EXISTS versions (rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, at_ns INTEGER"
+        " NOT NULL, author TEXT NOT NULL, origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL,"
+        " PRIMARY KEY (rm, number)) STRICT"
+    ),
+    "CREATE TABLE managers (rm TEXT NOT NULL PRIMARY KEY, facts TEXT NOT NULL) STRICT",
+    "CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT",
 )
 
 _DELETE_OLDEST_RM: Final = """

@@ -34,12 +34,11 @@ class RmRegistration(ConfigChange):
 
     label = "a registration"
 
-    new_session: RmSession
     call: Header
     """The header of the call to answer."""
 
     def plan_session(self, state: BrokerState) -> RmSession:
-        return self.new_session.ordered(state.registry.sessions.get(self.rm), self.order)
+        return self.target.ordered(state.registry.sessions.get(self.target.rm), self.order)
 
     def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         registry, new = state.registry, self.plan_session(state)
@@ -65,8 +64,8 @@ class RmRegistration(ConfigChange):
         return [*superseded, *commits, *settings, new.build_registered(self.call.ref)]
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
-        state.notes.append(f"registration of RM {self.rm} refused: {refusal}")
-        return [_refuse_registration(self.new_session.proxy, self.call, refusal)]
+        state.notes.append(f"registration of RM {self.target.rm} refused: {refusal}")
+        return [_refuse_registration(self.target.proxy, self.call, refusal)]
 
 
 def _refuse_registration(proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
@@ -82,10 +81,10 @@ def start_registration(
     header = incoming.header
     in_progress = changes.find(header.rm)
     if isinstance(in_progress, RmRegistration):
-        session = in_progress.new_session
+        session = in_progress.target
         if (session.session, session.call) == (header.session, hash_call(incoming.body)):
             # the same call again, on a new connection
-            in_progress.new_session, in_progress.call = replace(session, proxy=incoming.source), header
+            in_progress.target, in_progress.call = replace(session, proxy=incoming.source), header
             return []
     if in_progress is not None:
         reason = f"{in_progress.label} of RM {header.rm!r} is under way, try again when it is done"
@@ -109,7 +108,6 @@ def _build_registration(
     own = request.config or state.default_text
     text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
     configs = state.registry.by_full_name(rm, configuration)
-    number = state.next_number()
     session = RmSession(
         rm=rm,
         session=header.session,
@@ -124,7 +122,7 @@ def _build_registration(
         capabilities=list(request.capabilities),
         follows_core=not request.config,
         passed_over="" if base == compute_checksum(own) else compute_checksum(own),
-        rollout=number,
+        rollout=state.next_number(),
     )
     latest = state.versions.history(rm).latest
     version = None
@@ -132,15 +130,11 @@ def _build_registration(
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
         version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
     return RmRegistration(
-        number=number,
-        rm=rm,
-        session=header.session,
-        configs=configs,
+        target=session,
         version=version,
         started_at=now,
         deadline=now + ROLLOUT_MAX_S,
         extensible_until=now + REGISTRATION_MAX_S,
-        new_session=session,
         call=header,
     )
 

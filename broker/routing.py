@@ -328,8 +328,9 @@ class BrokerMachine:
             return sends
         change.accepted.discard(partition)  # the worker has lost what it prepared
         owner = self.registry.owner(partition)
-        if owner is not None and owner.session == change.session:
-            change.generations[partition] = owner.generation(partition)
+        if owner is not None and owner.session == change.target.session:
+            generations = {**change.target.generations, partition: owner.generation(partition)}
+            change.target = replace(change.target, generations=generations)
         return [*sends, change.build_prepare(self.registry, partition)]
 
     def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded) -> list[Outgoing]:

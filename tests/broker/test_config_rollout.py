@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
 from broker.registry import Registry, RmSession
@@ -22,14 +23,18 @@ CONFIG = config_of()
 
 def rollout() -> ConfigChange:
     return RmRegistration(
-        number=7,
-        rm=RM,
-        session=SESSION,
-        configs={FIRST: CONFIG, SECOND: CONFIG},
+        target=RmSession(
+            rm=RM,
+            session=SESSION,
+            registered_ns=0,
+            call="",
+            text="",
+            rollout=7,
+            configs={FIRST: CONFIG, SECOND: CONFIG},
+        ),
         version=None,
         started_at=0.0,
         deadline=NEVER,
-        new_session=RmSession(rm=RM, session=SESSION, registered_ns=0, call="", text=""),
         call=Header(kind="RegisterResourceManager"),
     )
 
@@ -79,7 +84,7 @@ def test_every_worker_hears_the_outcome(outcome: type[CommitConfig | AbortConfig
 
 def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:
     vote = rollout()
-    vote.generations = {FIRST: 3}
+    vote.target = replace(vote.target, generations={FIRST: 3})
     assert [vote.build_prepare(SEATS, name).header.life for name in (FIRST, SECOND)] == [3, 0]
 
 
