@@ -19,7 +19,6 @@ from broker.config_validation import analyses
 from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import FROM_FILE, OWNER_ORIGINS, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
-from common.config.problems import Problem
 from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
@@ -33,12 +32,6 @@ RETIRE_MAX_S: Final = 30.0
 
 
 # Requests -----------------------------------------------------------------------------------------------------------
-
-
-class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the web service for an invalid configuration."""
-
-    problems: list[Problem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +94,7 @@ class UpdateRequest:
             return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
         body = str(refusal).encode()
         if refusal.status == HTTPStatus.BAD_REQUEST:
-            body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
+            body = msgspec.json.encode({"problems": refusal.problems})
         return [build_answer(self.peer, self.call.ref, refusal.status, body)]
 
 

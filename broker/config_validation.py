@@ -20,16 +20,10 @@ from typing import Final
 
 import msgspec
 
+from common.config import validation
 from common.config.model import Configuration
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
-from common.config.validation import (
-    find_build_problems,
-    find_hierarchy_problems,
-    find_name_problems,
-    normalise_with_checksum,
-    validate,
-)
 from common.config.warnings import find_warnings
 from common.control_messages import ChangedFile
 from common.messages import Header
@@ -86,16 +80,16 @@ class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def analyze(text: str) -> ConfigAnalysis:
     """Parse and check a configuration text."""
     try:
-        written, lines = validate(text)
+        written, lines = validation.validate(text)
     except ConfigError as error:
         return ConfigAnalysis(problems=error.problems)
     places = [(one, f"partitions[{index}]") for index, one in enumerate(written.partitions)]
     return ConfigAnalysis(
-        configuration=normalise_with_checksum(written, text),
-        naming=tuple(find_name_problems(written, lines)),
-        building=tuple(tuple(find_build_problems(one, path=path, lines=lines)) for one, path in places),
+        configuration=validation.normalise_with_checksum(written, text),
+        naming=tuple(validation.find_name_problems(written, lines)),
+        building=tuple(tuple(validation.find_build_problems(one, path=path, lines=lines)) for one, path in places),
         rules=tuple(tuple(find_rule_problems(one, path=path, lines=lines)) for one, path in places),
-        hierarchy=tuple(find_hierarchy_problems(written, lines)),
+        hierarchy=tuple(validation.find_hierarchy_problems(written, lines)),
         warnings=tuple(find_warnings(written, lines)),
     )
 

@@ -144,7 +144,12 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
         mismatch = "what its worker has is from another time than the record of this resource manager's session"
     reason = hello.problem or mismatch
     if recovery is RecoveryState.LOST:
-        owner = _start_generation(state, owner, header)
+        # above all generations that the record or the worker has seen in this session
+        seen = header.life if header.session == owner.session else 0
+        generation = max(owner.last_generation, seen) + 1
+        generations = {**owner.generations, partition: generation}
+        owner = replace(owner, generations=generations, last_generation=generation)
+        registry.set_session(owner)
         state.warnings.append(
             f"partition {partition} starts empty, and its RM has to report everything again: {reason}"
         )
@@ -172,14 +177,3 @@ def request_resume_after_restart(state: BrokerState, owner: RmSession, partition
     name = usual_name(partition)
     reason = f"the worker of partition {name} was started again"
     return owner.request_resume(reason, partition="" if owner.rm in state.registry.away else name)
-
-
-def _start_generation(state: BrokerState, owner: RmSession, header: Header) -> RmSession:
-    """Start a new generation of the partition, above all that the record or the worker has seen in this session."""
-    partition = header.partition
-    seen = header.life if header.session == owner.session else 0
-    generation = max(owner.last_generation, seen) + 1
-    generations = {**owner.generations, partition: generation}
-    session = replace(owner, generations=generations, last_generation=generation)
-    state.registry.set_session(session)
-    return session

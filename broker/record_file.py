@@ -38,9 +38,9 @@ LOCK_MAX_S: Final = 0.2
 
 _SCHEMA: Final = (
     (
-        "CREATE TABLE IF NOT EXISTS versions (rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, at_ns INTEGER"
-        " NOT NULL, author TEXT NOT NULL, origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL,"
-        " PRIMARY KEY (rm, number)) STRICT"
+        "CREATE TABLE IF NOT EXISTS versions (rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, "
+        "at_ns INTEGER NOT NULL, author TEXT NOT NULL, origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL, "
+        "PRIMARY KEY (rm, number)) STRICT"
     ),
     "CREATE TABLE managers (rm TEXT NOT NULL PRIMARY KEY, facts TEXT NOT NULL) STRICT",
     "CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT",

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec.structs import replace
@@ -175,7 +176,7 @@ class EchoBarrier:
     def __init__(self) -> None:
         self._held: dict[str, tuple[float, list[Outgoing]]] = {}
         """Number to deadline and messages."""
-        self._numbers = 0
+        self._numbers = count(1)
 
     @property
     def deadline(self) -> float:
@@ -184,9 +185,9 @@ class EchoBarrier:
 
     def hold(self, proxy: str, rm: str, messages: list[Outgoing], now: float) -> list[Outgoing]:
         """Hold these messages; the result asks the proxy for an echo."""
-        self._numbers += 1
-        self._held[str(self._numbers)] = now + ECHO_MAX_S, messages
-        return [make_outgoing(proxy, Echo(), Header(kind="Echo", rm=rm, ref=str(self._numbers)))]
+        ref = str(next(self._numbers))
+        self._held[ref] = now + ECHO_MAX_S, messages
+        return [make_outgoing(proxy, Echo(), Header(kind="Echo", rm=rm, ref=ref))]
 
     def release(self, ref: str) -> list[Outgoing]:
         """The messages that waited for this echo."""

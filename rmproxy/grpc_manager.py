@@ -387,10 +387,9 @@ class GrpcRegistry:
     def receive(self, message: Outgoing) -> None:
         """Handle a message of the proxy's machine to the peer `grpc:<rm-id>`."""
         rm_id, header = message.to.removeprefix(GRPC), message.header
-        session = header.session or header.ref.rpartition("-")[0]  # the session in a reference
         for rms in (self._registering, self._registered):
             rm = rms.get(rm_id)
-            if rm is not None and rm.session.session == session:
+            if rm is not None and rm.session.session == header.session:
                 try:
                     rm.receive(header, message.body)
                 except SessionLostError as error:

@@ -138,7 +138,7 @@ class Proxy:
             return self._refuse(incoming, "unknown-session", reason, now)
         session.last_message_at = now
         sends = self._forward(incoming, session, now)
-        if incoming.source in self.rate_limiter.peers_with_invalid and sends and sends[-1].to == BROKER:
+        if sends and sends[-1].to == BROKER:
             self.rate_limiter.count_valid(incoming.source)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True

@@ -77,8 +77,6 @@ class RateLimiter:
     def __init__(self) -> None:
         self.log_lines: list[str] = []
         """Warnings to log; the caller clears them."""
-        self.peers_with_invalid: set[str] = set()
-        """Peers whose counter of invalid messages is not 0; for the others `count_valid` does nothing."""
         self._peers: dict[str, _Peer] = {}
         """The peer that was seen longest ago comes first."""
         self._lines = 0
@@ -91,7 +89,6 @@ class RateLimiter:
             state.invalid = 0
         state.invalid += 1
         state.invalid_at = now
-        self.peers_with_invalid.add(peer)
         if state.invalid <= REFUSALS_MAX:
             return ReplyTo.REASON
         self._log(peer, state, problem, now)
@@ -99,9 +96,9 @@ class RateLimiter:
 
     def count_valid(self, peer: str) -> None:
         """Reset a peer's counter, as a valid message came."""
-        if peer in self.peers_with_invalid:
-            self.peers_with_invalid.remove(peer)
-            self._peers[peer].invalid = 0
+        state = self._peers.get(peer)
+        if state is not None:
+            state.invalid = 0
 
     def allow_call(self, peer: str, now: float) -> bool:
         """Return whether a peer may make a call now; if so, the call is counted."""
@@ -117,9 +114,7 @@ class RateLimiter:
         state = self._peers.pop(peer, None) or _Peer(calls_at=now)
         self._peers[peer] = state
         if len(self._peers) > PEERS_MAX:
-            oldest = next(iter(self._peers))
-            del self._peers[oldest]
-            self.peers_with_invalid.discard(oldest)
+            del self._peers[next(iter(self._peers))]
         return state
 
     def _log(self, peer: str, state: _Peer, problem: str, now: float) -> None:
