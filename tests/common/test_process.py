@@ -192,7 +192,7 @@ def test_nobody_is_told_without_a_lifeline_or_with_a_broken_one() -> None:
         write_line(ours.fileno(), {"ready": {}})
     read, write = os.pipe()
     write_line(write, {"ready": {"rest": "http://127.0.0.1:9080"}})
-    assert os.read(read, 4096) == b'{"ready": {"rest": "http://127.0.0.1:9080"}}\n'
+    assert os.read(read, 4096) == b'{"ready":{"rest":"http://127.0.0.1:9080"}}\n'
     os.close(read)
     os.close(write)
 
