@@ -22,7 +22,7 @@ from typing import Final, Self
 import zmq
 from zmq.utils import z85
 
-from common.names import RM_ID, RmIdError, compile_rm_ids, parse_rm_ids
+from common.names import RM_ID, compile_rm_ids, parse_rm_ids
 
 SERVER: Final = "server"
 """The name of the server's pair."""
@@ -289,7 +289,7 @@ def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:
         raise AllowListError(f"line {number}: expected a public key of 40 characters, RM ids, and maybe # a comment")
     try:
         rm_ids = parse_rm_ids(match["ids"])
-    except RmIdError as error:
+    except ValueError as error:
         raise AllowListError(f"line {number}: {error}") from None
     comment = match["comment"] or ""
     since = _SINCE.match(comment)

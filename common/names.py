@@ -103,20 +103,16 @@ def worker_name(partition: str, epoch: int) -> str:
 # Lists of RM ids ------------------------------------------------------------------------------------------------------
 
 
-class RmIdError(ValueError):
-    """A list with an invalid RM id, which the message names."""
-
-
 def parse_rm_ids(text: str) -> tuple[str, ...]:
     """Return the ids in a list such as `rm-1, test-*`, where `*` stands for any text.
 
     Raises:
-        RmIdError: no RM can have one of the ids.
+        ValueError: no RM can have one of the ids.
     """
     found = tuple(name.strip() for name in text.split(","))
     for name in found:
         if not RM_ID.fullmatch(name.replace("*", "x")):
-            raise RmIdError(f"{name!r} is no RM id: expected ids with commas between, as in rm-1,test-*")
+            raise ValueError(f"{name!r} is no RM id: expected ids with commas between, as in rm-1,test-*")
     return found
 
 

@@ -93,6 +93,29 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in _SHORTAGE
 
 
+class LogLimit:
+    """Rate limit of log lines about clients, so that they cannot fill the log: so many in a minute. The next line
+    counts those that were left out.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        self._lines_max = lines_max
+        self._minute_start = -math.inf
+        self._logged = self._unlogged = 0
+
+    def admit(self, now: float) -> str | None:
+        """Return what to append to a log line at this time in seconds; None if the line is left out."""
+        if now - self._minute_start >= LOG_EVERY_S:
+            self._minute_start, self._logged = now, 0
+        if self._logged >= self._lines_max:
+            self._unlogged += 1
+            return None
+        self._logged += 1
+        more = f" (and {self._unlogged} more)" if self._unlogged else ""
+        self._unlogged = 0
+        return more
+
+
 class Listener(Protocol):
     """A listening socket that can be paused."""
 
@@ -122,8 +145,8 @@ class DescriptorGuard:
         self._paused: list[Listener] = []
         self._loop = asyncio.get_running_loop()
         self._began = 0.0
+        self._log_limit = LogLimit(1)
         self._is_logged = False
-        self._logged_at = -LOG_EVERY_S
         self._timer = self._loop.call_later(check_every_s, self._check)
 
     def add(self, listener: Listener) -> None:
@@ -141,9 +164,8 @@ class DescriptorGuard:
         self._paused = list(self._listeners)
         for listener in self._paused:
             listener.pause()
-        self._is_logged = self._began - self._logged_at >= LOG_EVERY_S
+        self._is_logged = self._log_limit.admit(self._began) is not None
         if self._is_logged:
-            self._logged_at = self._began
             _log.warning(
                 "no connections are accepted for now: %s (%d of %d file descriptors are free, %d have to be); %s",
                 *(cause, max(0, self._free()), descriptor_limit(), ENOUGH, REMEDY),
@@ -163,8 +185,7 @@ class DescriptorGuard:
                 self._paused[-1].resume()
                 self._paused.pop()
         except OSError as error:
-            if self._loop.time() - self._logged_at >= LOG_EVERY_S:
-                self._logged_at = self._loop.time()
+            if self._log_limit.admit(self._loop.time()) is not None:
                 _log.warning("connections cannot be accepted again yet: %s", error)
             return
         if self._is_logged:
@@ -266,29 +287,3 @@ class MemoryLimit:
             self._stop()
         else:
             self._timer = self._loop.call_later(self._check_every_s, self._check)
-
-
-# Log lines ------------------------------------------------------------------------------------------------------------
-
-
-class LogLimit:
-    """Rate limit of log lines about clients, so that they cannot fill the log: so many in a minute. The next line
-    counts those that were left out.
-    """
-
-    def __init__(self, lines_max: int) -> None:
-        self._lines_max = lines_max
-        self._minute_start = -math.inf
-        self._logged = self._unlogged = 0
-
-    def admit(self, now: float) -> str | None:
-        """Return what to append to a log line at this time in seconds; None if the line is left out."""
-        if now - self._minute_start >= LOG_EVERY_S:
-            self._minute_start, self._logged = now, 0
-        if self._logged >= self._lines_max:
-            self._unlogged += 1
-            return None
-        self._logged += 1
-        more = f" (and {self._unlogged} more)" if self._unlogged else ""
-        self._unlogged = 0
-        return more

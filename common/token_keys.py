@@ -45,8 +45,6 @@ ALGORITHMS: Final[Mapping[tuple[str, str], str]] = {
 }
 """By type of key and its curve."""
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-
 
 class TokenKeyError(ValueError):
     """A file of keys that cannot be used; the message is one line."""
@@ -169,7 +167,7 @@ def read_token_keys(file: Path) -> TokenKeys:
     if len(text) > KEY_FILE_BYTES_MAX:
         raise TokenKeyError(f"is larger than {KEY_FILE_BYTES_MAX >> 10} KiB")
     found = parse_token_keys(text)
-    if found.secret is not None and mode & _OTHERS:
+    if found.secret is not None and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise TokenKeyError("holds a secret that others may read; make a new one, and keep it with mode 600")
     return found
 

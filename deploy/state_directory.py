@@ -113,7 +113,10 @@ def _lock(path: Path, origin: str, wait_max_s: float) -> int:
     """Open and lock the file, and write our process id into it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline, is_waiting = time.monotonic() + wait_max_s, False
-    while not _try_lock(lock):
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
         supervisor, holders = os.pread(lock, 32, 0).decode(errors="replace").strip(), _list_holders(path, lock)
         if supervisor in holders or time.monotonic() >= deadline:
             os.close(lock)
@@ -136,13 +139,6 @@ def _describe_holders(supervisor: str, holders: list[str]) -> str:
         return f"in use by process {supervisor or 'unknown'}; stop that one first, or {otherwise}"
     rest = " ".join(holders)
     return f"still in use by what process {supervisor} has left behind; end it (`kill -KILL {rest}`), or {otherwise}"
-
-
-def _try_lock(file: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _list_holders(path: Path, own: int) -> list[str]:

@@ -373,17 +373,15 @@ class Supervisor:
         yield children.Terminate(child.name)
 
     def _arguments(self, child: Child) -> tuple[str, ...]:
-        match child.role:
-            case "rmproxy":
-                own: tuple[str, ...] = ("--native", self._endpoints["native"], "--grpc", self._endpoints["grpc"])
-            case "webservice":
-                own = ("--rest", self._endpoints["rest"].rpartition("/")[2])
-            case "broker":
-                own = ()
-            case _ if child.is_spare:
-                own = ("--spare",)
-            case _:  # the partition's name may begin with a dash
-                own = (f"--partition={child.partition}", "--epoch", str(child.epoch))
+        own: tuple[str, ...] = ()
+        if child.role == RMPROXY:
+            own = ("--native", self._endpoints["native"], "--grpc", self._endpoints["grpc"])
+        elif child.role == WEBSERVICE:
+            own = ("--rest", self._endpoints["rest"].rpartition("/")[2])
+        elif child.partition:  # its name may begin with a dash
+            own = (f"--partition={child.partition}", "--epoch", str(child.epoch))
+        elif child.is_spare:
+            own = ("--spare",)
         return ("--broker", self._address, *own, "--settings", self._file)
 
 

@@ -7,7 +7,6 @@ from common.names import (
     QUEUE,
     RM_ID,
     USER,
-    RmIdError,
     compile_rm_ids,
     external_name,
     normalise_partition_name,
@@ -83,7 +82,7 @@ def test_ids_may_have_blanks_around_them() -> None:
 
 @pytest.mark.parametrize(("text", "wrong"), [("", "''"), ("a,,b", "''"), ("a b", "'a b'"), ("a," + "x" * 65, "'xxx")])
 def test_a_text_that_is_no_id_is_named(text: str, wrong: str) -> None:
-    with pytest.raises(RmIdError, match=f"^{wrong}.* is no RM id: expected ids with commas between"):
+    with pytest.raises(ValueError, match=f"^{wrong}.* is no RM id: expected ids with commas between"):
         parse_rm_ids(text)
 
 

@@ -283,7 +283,7 @@ def waited(deed: Callable[[socket.socket, Life], object]) -> tuple[Assignment | 
 def test_a_spare_worker_waits_for_its_assignment() -> None:
     got, sent = waited(lambda ours, _: ours.send(b'{"partition": "rm_a", "epoch": 7}\n'))
     assert got == Assignment("rm_a", 7)
-    assert sent == b'{"ready": {}}\n', "the supervisor assigns partitions to ready workers only"
+    assert sent == b'{"ready":{}}\n', "the supervisor assigns partitions to ready workers only"
 
 
 def test_a_spare_worker_stops_without_an_assignment() -> None:

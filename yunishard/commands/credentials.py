@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from common import curve_keys
-from common.names import RmIdError, is_person, parse_rm_ids
+from common.names import is_person, parse_rm_ids
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.cli import UNUSABLE, CommandFailed
@@ -86,7 +86,7 @@ def run_keys(args: argparse.Namespace) -> int:
         action(args)
     except FileExistsError as error:
         raise CommandFailed(str(error)) from None
-    except (curve_keys.AllowListError, RmIdError, curve_keys.KeyFileError) as error:
+    except (ValueError, curve_keys.KeyFileError) as error:
         raise CommandFailed(str(error), status=UNUSABLE) from None
     return 0
 
