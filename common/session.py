@@ -22,25 +22,9 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from common import rm_messages
 from common.messages import Call, Command, Header, Message, News, Reply
 from common.names import NODE_PARTITION, normalise_partition_name
-from common.rm_messages import (
-    NUMBERED,
-    Ack,
-    AllocationReleasesRequest,
-    AllocationRequest,
-    ApplicationRequest,
-    ConfigurationUpdated,
-    Heartbeat,
-    Leave,
-    NodeRequest,
-    PartitionRestarted,
-    Refused,
-    Registered,
-    RegisterResourceManager,
-    Resume,
-    UpdateConfiguration,
-)
 from common.wire import WireError, decode_body, encode_body
 
 # Flow control ---------------------------------------------------------------------------------------------------------
@@ -141,23 +125,23 @@ def split_by_partition(normalise: Callable[[str], str], command: Command) -> dic
     """
     parts: dict[str, Command]
     match command:
-        case NodeRequest():
+        case rm_messages.NodeRequest():
             nodes = _group(normalise, command.nodes, lambda node: node.attributes.get(NODE_PARTITION, ""))
             parts = {name: replace(command, nodes=part) for name, part in nodes.items()}
-        case ApplicationRequest():
+        case rm_messages.ApplicationRequest():
             new = _group(normalise, command.new, lambda item: item.partition_name)
             remove = _group(normalise, command.remove, lambda item: item.partition_name)
             parts = {
                 name: replace(command, new=new.get(name, []), remove=remove.get(name, [])) for name in {**new, **remove}
             }
-        case AllocationRequest():
+        case rm_messages.AllocationRequest():
             allocations = _group(normalise, command.allocations, lambda item: item.partition_name)
             releases = _group(normalise, command.releases.allocations_to_release, lambda item: item.partition_name)
             parts = {
                 name: replace(
                     command,
                     allocations=allocations.get(name, []),
-                    releases=AllocationReleasesRequest(allocations_to_release=releases.get(name, [])),
+                    releases=rm_messages.AllocationReleasesRequest(allocations_to_release=releases.get(name, [])),
                 )
                 for name in {**allocations, **releases}
             }
@@ -204,7 +188,9 @@ _TRANSITIONS: Final[dict[SessionState, dict[str, SessionState]]] = {
 """State and reply of the core about the whole session to the next state. Other replies change nothing."""
 
 _FROM_CORE: Final = {
-    name: kind for name, kind in Message.kinds.items() if issubclass(kind, News | Reply) or kind is Heartbeat
+    name: kind
+    for name, kind in Message.kinds.items()
+    if issubclass(kind, News | Reply) or kind is rm_messages.Heartbeat
 }
 
 
@@ -256,7 +242,7 @@ class Session:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def register(self, request: RegisterResourceManager, *, ref: str = "register") -> EncodedMessage:
+    def register(self, request: rm_messages.RegisterResourceManager, *, ref: str = "register") -> EncodedMessage:
         """Build the first call; `receive` returns its answer."""
         self.state = "registering"
         return self._call(request, ref)
@@ -274,7 +260,7 @@ class Session:
         else:
             self.state, self.resuming = "resuming", ""
             lanes = self._lanes
-        request = Resume(
+        request = rm_messages.Resume(
             received={name: one.received for name, one in lanes.items()},
             lives={name: one.announced for name, one in lanes.items() if one.announced},
             acknowledged={name: one.outbox.acknowledged for name, one in lanes.items() if one.outbox.acknowledged},
@@ -289,13 +275,17 @@ class Session:
     def leave(self, reason: str = "", *, ref: str = "leave") -> EncodedMessage:
         """Build the call that ends the session permanently. The answer is `Left`, even if the RM was removed before."""
         self.state = "leaving"
-        return self._call(Leave(reason=reason), ref)
+        return self._call(rm_messages.Leave(reason=reason), ref)
 
     def heartbeat(self) -> EncodedMessage:
         """Build the message that keeps an idle connection alive."""
-        return EncodedMessage(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), encode_body(Heartbeat()))
+        return EncodedMessage(
+            Header(kind="Heartbeat", rm=self.rm_id, session=self.session), encode_body(rm_messages.Heartbeat())
+        )
 
-    def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> EncodedMessage:
+    def update_configuration(
+        self, request: rm_messages.UpdateConfiguration, *, ref: str = "configuration"
+    ) -> EncodedMessage:
         """Build the call for another configuration. Its answer has the same `ref`."""
         self._changes.add(ref)
         return self._call(request, ref)
@@ -331,7 +321,7 @@ class Session:
         lanes = self._lanes.get(header.partition)
         for number, kind, body in lanes.outbox.unacknowledged() if lanes and header.life == lanes.generation else ():
             if number == seq:
-                return decode_body(NUMBERED[kind], body)
+                return decode_body(rm_messages.NUMBERED[kind], body)
         return None
 
     def retransmissions(self, only: str = "") -> list[EncodedMessage]:
@@ -349,7 +339,7 @@ class Session:
         for name, lanes in self._lanes.items():
             if lanes.acknowledged < lanes.received and name != self.resuming:
                 lanes.acknowledged = lanes.received
-                found.append(self.encode_unnumbered(name, Ack()))
+                found.append(self.encode_unnumbered(name, rm_messages.Ack()))
         return found
 
     # Receiving ------------------------------------------------------------------------------------------------------
@@ -370,7 +360,7 @@ class Session:
             accepted = self._receive_reply(header, message)
         elif isinstance(message, News):
             accepted = self._receive_news(header, message)
-        if (accepted or isinstance(message, Heartbeat)) and not isinstance(message, Registered):
+        if (accepted or isinstance(message, rm_messages.Heartbeat)) and not isinstance(message, rm_messages.Registered):
             self._fault_counts.pop(header.partition, None)
         return accepted
 
@@ -396,20 +386,20 @@ class Session:
         before = self.state
         if self.resuming and header.ref == self._last_call:
             partition, self.resuming = self.resuming, ""
-            if isinstance(message, Registered):
+            if isinstance(message, rm_messages.Registered):
                 self._adopt(partition, message.lives.get(partition, 0), is_new=False)
             else:
                 self.state = "away"  # the caller resumes all
             return message
-        if isinstance(message, Registered) and header.partition:
+        if isinstance(message, rm_messages.Registered) and header.partition:
             return None  # for a partition that resumed alone; meanwhile all resume
         if header.ref in self._changes:
             self._changes.discard(header.ref)
-        elif not isinstance(message, Refused) or (
+        elif not isinstance(message, rm_messages.Refused) or (
             not message.seq and not header.partition and header.ref in ("", self._last_call)
         ):
             self.state = _TRANSITIONS.get(before, {}).get(header.kind, before)
-        if isinstance(message, Registered):
+        if isinstance(message, rm_messages.Registered):
             if before not in ("registering", "resuming"):
                 return None  # the second answer to a repeated call
             self._window = Window(
@@ -417,10 +407,10 @@ class Session:
             )
             for lanes in self._lanes.values():
                 lanes.outbox.window = self._window
-        if isinstance(message, Registered | ConfigurationUpdated):
+        if isinstance(message, rm_messages.Registered | rm_messages.ConfigurationUpdated):
             self._configuration_number = message.configuration_number
             known, self.partitions = self.partitions, tuple(message.partitions)
-            may_be_new = isinstance(message, ConfigurationUpdated) or before == "registering"
+            may_be_new = isinstance(message, rm_messages.ConfigurationUpdated) or before == "registering"
             for partition in message.partitions:
                 is_new = may_be_new and partition not in known
                 self._adopt(partition, message.lives.get(partition, 0), is_new=is_new)
@@ -438,7 +428,7 @@ class Session:
 
     def _receive_news(self, header: Header, message: News) -> News | None:
         lanes = self._lanes_of(header.partition)
-        if isinstance(message, PartitionRestarted):
+        if isinstance(message, rm_messages.PartitionRestarted):
             if header.life <= lanes.announced:
                 return None  # it is repeated after an interruption
             if header.life > lanes.generation:
@@ -463,7 +453,7 @@ class Session:
     # Private --------------------------------------------------------------------------------------------------------
 
     def _call(self, request: Call, ref: str, *, partition: str = "") -> EncodedMessage:
-        if not isinstance(request, UpdateConfiguration):
+        if not isinstance(request, rm_messages.UpdateConfiguration):
             self._last_call = ref
         header = Header(kind=type(request).__name__, rm=self.rm_id, partition=partition, session=self.session, ref=ref)
         return EncodedMessage(header, encode_body(request))

@@ -30,18 +30,9 @@ from typing import Final, Protocol
 import zmq
 from msgspec.structs import replace
 
+from common import wire
 from common.curve_keys import fingerprint
 from common.process_limits import DescriptorGuard
-from common.wire import (
-    BODY_BYTES_MAX,
-    FORBIDDEN,
-    MALFORMED,
-    Incoming,
-    Machine,
-    Outgoing,
-    decode_incoming,
-    encode_frames,
-)
 
 READ_MAX: Final = 256
 """Messages received from an endpoint before the machine runs."""
@@ -54,7 +45,7 @@ a worker busy for a quarter of a second; a whole window of them would delay its 
 _STARTED_WALL: Final = time.time()
 _STARTED_MONOTONIC: Final = time.monotonic()
 
-Turn = Callable[[list[Incoming]], float]
+Turn = Callable[[list[wire.Incoming]], float]
 """Processes received messages; returns the seconds until the machine's deadline."""
 
 
@@ -66,10 +57,10 @@ def clock() -> float:
 class Endpoint(Protocol):
     """A source and destination of messages: a socket, the gRPC port, the journal."""
 
-    def receive(self) -> Incoming | None:
+    def receive(self) -> wire.Incoming | None:
         """Return the next message that is already here, without waiting."""
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: wire.Outgoing) -> None:
         """Pass a message on, without waiting."""
 
 
@@ -77,25 +68,25 @@ class Inbox:
     """An endpoint for messages that arise inside the process, such as the requests of the gRPC port."""
 
     def __init__(self, *, wake: Callable[[], None]) -> None:
-        self.deliver: Callable[[Outgoing], None] | None = None
+        self.deliver: Callable[[wire.Outgoing], None] | None = None
         """Called with each message that is sent to this endpoint."""
-        self._waiting: deque[Incoming] = deque()
+        self._waiting: deque[wire.Incoming] = deque()
         self._wake = wake
 
-    def put(self, incoming: Incoming) -> None:
+    def put(self, incoming: wire.Incoming) -> None:
         self._waiting.append(incoming)
         self._wake()
 
-    def receive(self) -> Incoming | None:
+    def receive(self) -> wire.Incoming | None:
         return self._waiting.popleft() if self._waiting else None
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: wire.Outgoing) -> None:
         assert self.deliver is not None, message
         self.deliver(message)
 
 
 async def drive(
-    machine: Machine,
+    machine: wire.Machine,
     transport: "Transport",
     stopping: asyncio.Event,
     *,
@@ -107,7 +98,7 @@ async def drive(
     `write_notes` is called after each turn that leaves something in one of the collections `notes` of the machine.
     """
 
-    def turn(batch: list[Incoming]) -> float:
+    def turn(batch: list[wire.Incoming]) -> float:
         now = clock()
         for incoming in batch:
             for message in machine.handle(incoming, now):
@@ -206,7 +197,7 @@ class Transport:
         else:
             self._wait_at_most(left_s)
 
-    async def receive(self, timeout_s: float) -> list[Incoming]:
+    async def receive(self, timeout_s: float) -> list[wire.Incoming]:
         """Return the messages that are here, within the limits of each endpoint; wait up to `timeout_s` while there are
         none. May return none before the timeout.
         """
@@ -220,7 +211,7 @@ class Transport:
         await self._wait(timeout_s)
         return self._read()
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: wire.Outgoing) -> None:
         for prefix, endpoint in self._endpoints:
             if message.to.startswith(prefix):
                 endpoint.send(message)
@@ -228,9 +219,9 @@ class Transport:
                 return
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
-    def _read(self) -> list[Incoming]:
+    def _read(self) -> list[wire.Incoming]:
         ready, self._ready = self._ready, set()
-        received: list[Incoming] = []
+        received: list[wire.Incoming] = []
         for prefix, endpoint in self._endpoints if ready else ():
             if prefix not in ready:
                 continue
@@ -273,7 +264,7 @@ class Transport:
 
 # Sockets --------------------------------------------------------------------------------------------------------------
 
-MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
+MESSAGE_BYTES_HARD_MAX: Final = 2 * wire.BODY_BYTES_MAX
 """ZeroMQ closes a connection that sends a larger frame. Smaller frames over the limit are refused with a text."""
 
 FRAMES_MAX: Final = 8
@@ -386,10 +377,10 @@ class _Socket:
             others.append(frame if len(others) < FRAMES_MAX else b"")
         return first, others
 
-    def _send_to(self, identity: bytes, message: Outgoing) -> None:
+    def _send_to(self, identity: bytes, message: wire.Outgoing) -> None:
         """Send to one peer of a ROUTER socket; drop the message if the peer is not connected or its queue is full."""
         try:
-            self.raw.send_multipart([identity, *encode_frames(message.header, message.body)], zmq.NOBLOCK)
+            self.raw.send_multipart([identity, *wire.encode_frames(message.header, message.body)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -409,12 +400,12 @@ class BrokerConnection(_Socket):
         self._set((zmq.RECONNECT_IVL, RECONNECT_MIN_MS), (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS))
         self._open(self.raw.connect, "connect to", address)
 
-    def receive(self) -> Incoming | None:
+    def receive(self) -> wire.Incoming | None:
         found = self._read()
-        return None if found is None else decode_incoming(self.peer, [found[0].bytes, *found[1]])
+        return None if found is None else wire.decode_incoming(self.peer, [found[0].bytes, *found[1]])
 
-    def send(self, message: Outgoing) -> None:
-        self.raw.send_multipart(encode_frames(message.header, message.body), zmq.NOBLOCK)
+    def send(self, message: wire.Outgoing) -> None:
+        self.raw.send_multipart(wire.encode_frames(message.header, message.body), zmq.NOBLOCK)
         self._look()
 
 
@@ -453,15 +444,15 @@ class BrokerPort(_Port):
         self._guard = DescriptorGuard(check_every_s=COUNT_EVERY_S)
         self._guard.add(self)
 
-    def receive(self) -> Incoming | None:
+    def receive(self) -> wire.Incoming | None:
         found = self._read()
         if found is None:
             return None
         identity = found[0].bytes
         name = f"{_NAMELESS}{identity.hex()}" if identity[:1] == b"\0" else identity.decode(errors="replace")
-        return decode_incoming(name, found[1])
+        return wire.decode_incoming(name, found[1])
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: wire.Outgoing) -> None:
         name = message.to
         identity = bytes.fromhex(name.removeprefix(_NAMELESS)) if name.startswith(_NAMELESS) else name.encode()
         self._send_to(identity, message)
@@ -500,7 +491,7 @@ class NativePort(_Port):
         )
         self._listen(address)
 
-    def receive(self) -> Incoming | None:
+    def receive(self) -> wire.Incoming | None:
         """Return the next message; as FORBIDDEN if its sender may not send it.
 
         A peer that chooses its own routing id could receive messages for another one, so with an authenticator only ids
@@ -512,19 +503,19 @@ class NativePort(_Port):
         identity, authenticator = found[0].bytes, self._authenticator
         source = f"{self.prefix}{identity.hex()}"
         if authenticator is None:
-            return decode_incoming(source, found[1])
+            return wire.decode_incoming(source, found[1])
         key = str(found[0].get("User-Id"))
-        incoming = decode_incoming(f"{source}@{fingerprint(key)}", found[1])
-        if incoming.header.kind == MALFORMED:
+        incoming = wire.decode_incoming(f"{source}@{fingerprint(key)}", found[1])
+        if incoming.header.kind == wire.MALFORMED:
             return incoming
         objection = authenticator.find_objection(key, incoming.header.rm)
         if not objection and (len(identity) != GIVEN_ID_BYTES or identity[0] != 0):
             objection = "at a port with keys a connection may not choose its routing id: leave it empty"
         if not objection:
             return incoming
-        return Incoming(incoming.source, replace(incoming.header, kind=FORBIDDEN), objection.encode())
+        return wire.Incoming(incoming.source, replace(incoming.header, kind=wire.FORBIDDEN), objection.encode())
 
-    def send(self, message: Outgoing) -> None:
+    def send(self, message: wire.Outgoing) -> None:
         identity = message.to[len(self.prefix) :].partition("@")[0]
         self._send_to(bytes.fromhex(identity), message)
 

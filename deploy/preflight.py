@@ -18,18 +18,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from common import curve_keys
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, find_hierarchy_problems, load
-from common.curve_keys import (
-    ALLOWED,
-    LIST_BYTES_MAX,
-    AllowListError,
-    KeyFileError,
-    parse_allow_list,
-    read_pair,
-    server_file,
-)
 from common.names import OFF, PREDICATE_PLUGINS
 from common.process_limits import raise_descriptor_limit
 from common.settings import (
@@ -206,19 +198,19 @@ def check_native_keys(settings: Settings) -> None:
         if settings.native_allowed is not None:
             raise settings.error("native-allowed", "needs --native-keys too")
         return
-    secret = server_file(settings.native_keys)
+    secret = curve_keys.server_file(settings.native_keys)
     try:
-        read_pair(secret)
-    except KeyFileError as error:
+        curve_keys.read_pair(secret)
+    except curve_keys.KeyFileError as error:
         raise settings.error("native-keys", str(error)) from None
-    allowed = settings.native_allowed or secret.with_name(ALLOWED)
+    allowed = settings.native_allowed or secret.with_name(curve_keys.ALLOWED)
     try:
         with allowed.open("rb") as opened:
-            parse_allow_list(opened.read(LIST_BYTES_MAX).decode())
+            curve_keys.parse_allow_list(opened.read(curve_keys.LIST_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read: {describe_read_error(error)}; `yunishard keys allow` makes one"
         raise settings.error("native-allowed", f"{allowed}: {reason}") from None
-    except AllowListError as error:
+    except curve_keys.AllowListError as error:
         raise settings.error("native-allowed", f"{allowed}: {error}") from None
 
 

@@ -11,14 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common.config.model import (
-    Configuration,
-    LimitConfig,
-    PartitionConfig,
-    PlacementRuleConfig,
-    QueueConfig,
-    normalise,
-)
+from common.config import model
 from common.names import ROOT
 from common.resources import QuantityError, parse_quantity
 
@@ -49,10 +42,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{noun} {self.path} {verb}{f' ({more})' if more else ''}"
 
 
-def find_differences(before: Configuration, after: Configuration) -> list[Difference]:
+def find_differences(before: model.Configuration, after: model.Configuration) -> list[Difference]:
     """Return the removed partitions, the added ones, and what changes in the others."""
-    old = {partition.name: partition for partition in normalise(before).partitions}
-    new = {partition.name: partition for partition in normalise(after).partitions}
+    old = {partition.name: partition for partition in model.normalise(before).partitions}
+    new = {partition.name: partition for partition in model.normalise(after).partitions}
     removed = [Difference(kind="partition-removed", path=name) for name in old if name not in new]
     added = [Difference(kind="partition-added", path=name) for name in new if name not in old]
     changed: list[Difference] = []
@@ -64,7 +57,7 @@ def find_differences(before: Configuration, after: Configuration) -> list[Differ
     return [*removed, *added, *changed]
 
 
-def _compare_queues(old: QueueConfig, new: QueueConfig, path: str) -> Iterator[Difference]:
+def _compare_queues(old: model.QueueConfig, new: model.QueueConfig, path: str) -> Iterator[Difference]:
     """Yield the changes of the queue, its removed and its added children, and the changes of the others."""
     yield from _compare("queue-changed", path, _queue_settings(old), _queue_settings(new))
     before = {child.name.lower(): child for child in old.queues}
@@ -96,7 +89,7 @@ def _is_same_amount(name: str, before: str, after: str) -> bool:
         return False
 
 
-def _partition_settings(partition: PartitionConfig) -> _Settings:
+def _partition_settings(partition: model.PartitionConfig) -> _Settings:
     """Return the settings of the whole partition; its limits are those of its root."""
     preemption, nodes = partition.preemption, partition.node_sort_policy
     return {
@@ -109,7 +102,7 @@ def _partition_settings(partition: PartitionConfig) -> _Settings:
     }
 
 
-def _queue_settings(queue: QueueConfig) -> _Settings:
+def _queue_settings(queue: model.QueueConfig) -> _Settings:
     """Return the settings of the queue itself."""
     template = queue.child_template
     texts = {
@@ -131,12 +124,12 @@ def _queue_settings(queue: QueueConfig) -> _Settings:
     return texts
 
 
-def _describe_limit(entry: LimitConfig) -> str:
+def _describe_limit(entry: model.LimitConfig) -> str:
     applications = f"{entry.max_applications} applications" if entry.max_applications else ""
     return ", ".join(filter(None, (applications, _pairs(entry.max_resources))))
 
 
-def _describe_rule(rule: PlacementRuleConfig) -> str:
+def _describe_rule(rule: model.PlacementRuleConfig) -> str:
     """Return a rule in words: `fixed a, create, deny users bob, below (user, create)`."""
     only = rule.filter
     words = [
@@ -154,10 +147,10 @@ def _pairs(values: Mapping[str, str]) -> str:
     return " ".join(f"{key}={values[key]}" for key in sorted(values))
 
 
-def _describe_children(queue: QueueConfig) -> str:
+def _describe_children(queue: model.QueueConfig) -> str:
     number = _count(queue) - 1
     return f"with {number} queue{'s' if number > 1 else ''} below" if number else ""
 
 
-def _count(queue: QueueConfig) -> int:
+def _count(queue: model.QueueConfig) -> int:
     return 1 + sum(map(_count, queue.queues))

@@ -18,18 +18,7 @@ from typing import Final, NoReturn
 
 import msgspec
 import yaml
-from msgspec.inspect import (
-    BoolType,
-    DictType,
-    FloatType,
-    IntType,
-    NoneType,
-    StrType,
-    StructType,
-    Type,
-    UnionType,
-    VarTupleType,
-)
+from msgspec import inspect
 
 from common.config.model import Configuration
 from common.config.problems import UNKNOWN_LINE, ConfigError, Lines, Problem, Report, under
@@ -255,13 +244,13 @@ def explain_special(character: str) -> str:
 
 
 @cache
-def _keys_of(cls: type[msgspec.Struct]) -> dict[str, Type]:
+def _keys_of(cls: type[msgspec.Struct]) -> dict[str, inspect.Type]:
     """The keys of a mapping in the file, with their types; a null value is left out, so None is not among them."""
     info = msgspec.inspect.type_info(cls)
-    assert isinstance(info, StructType)
+    assert isinstance(info, inspect.StructType)
     return {
-        field.encode_name: next(kind for kind in field.type.types if not isinstance(kind, NoneType))
-        if isinstance(field.type, UnionType)
+        field.encode_name: next(kind for kind in field.type.types if not isinstance(kind, inspect.NoneType))
+        if isinstance(field.type, inspect.UnionType)
         else field.type
         for field in info.fields
     }
@@ -276,29 +265,33 @@ class _Parser:
         self._values = 0
         self._characters = 0
 
-    def read(self, node: Node, kind: Type, path: str) -> object:
+    def read(self, node: Node, kind: inspect.Type, path: str) -> object:
         """The plain value of a node that is not null, or None after a problem was reported."""
         value: object = None
         match node, kind:
-            case Mapping(), StructType():
+            case Mapping(), inspect.StructType():
                 return self._mapping(node, kind, path)
-            case Sequence(), VarTupleType():
+            case Sequence(), inspect.VarTupleType():
                 return self._list(node, kind.item_type, path)
-            case Mapping(), DictType():
+            case Mapping(), inspect.DictType():
                 return self._free_mapping(node, kind.value_type, path)
             case Scalar(), _ if type(kind) in _CONVERTERS:
                 value = _CONVERTERS[type(kind)](node)
         if value is None:
             is_quoted = isinstance(node, Scalar) and not node.plain and node.text.isdigit()
-            hint = "a number stands without quotes" if is_quoted and isinstance(kind, IntType | FloatType) else ""
+            hint = (
+                "a number stands without quotes"
+                if is_quoted and isinstance(kind, inspect.IntType | inspect.FloatType)
+                else ""
+            )
             type_name = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
-            expected = f"is not a {type_name}" if isinstance(kind, StrType) else _EXPECTED[type(kind)]
+            expected = f"is not a {type_name}" if isinstance(kind, inspect.StrType) else _EXPECTED[type(kind)]
             if not path and isinstance(node, Scalar) and node.text.endswith((".yaml", ".yml")):
                 hint = "this looks like a file name: pass the text of the file"
             self._wrong(node, path, expected, hint=hint)
         return value
 
-    def _mapping(self, node: Mapping, kind: StructType, path: str) -> dict[str, object]:
+    def _mapping(self, node: Mapping, kind: inspect.StructType, path: str) -> dict[str, object]:
         """A mapping with the keys of a struct; other keys are reported."""
         entries = self._entries(node, path)
         keys = _keys_of(kind.cls)
@@ -318,7 +311,7 @@ class _Parser:
                 self._note(key, under(path, _cut(name)), f"unknown key {_name(key)}", hint=hint)
         return found
 
-    def _list(self, node: Sequence, kind: Type, path: str) -> list[object]:
+    def _list(self, node: Sequence, kind: inspect.Type, path: str) -> list[object]:
         """The items of a list; null items are left out and do not count in the paths."""
         found: list[object] = []
         index = 0
@@ -333,13 +326,13 @@ class _Parser:
                     found.append(read)
         return found
 
-    def _free_mapping(self, node: Mapping, kind: Type, path: str) -> dict[str, object]:
+    def _free_mapping(self, node: Mapping, kind: inspect.Type, path: str) -> dict[str, object]:
         """A mapping with any keys. A null value is the empty text, or the number 0."""
         found: dict[str, object] = {}
         for name, (key, value) in self._entries(node, path).items():
             at = f"{path}.{name}"
             self.lines[at] = key.line
-            empty = 0.0 if isinstance(kind, FloatType) else ""
+            empty = 0.0 if isinstance(kind, inspect.FloatType) else ""
             read = empty if is_null(value) else self.read(value, kind, at)
             if read is not None:
                 found[name] = read
@@ -495,18 +488,18 @@ def _is_bare(scalar: Scalar, *kinds: str) -> bool:
     return scalar.plain or any(scalar.tag == _TAG + kind for kind in kinds)
 
 
-_CONVERTERS: Final[dict[type[Type], Callable[[Scalar], object]]] = {
-    StrType: as_text,
-    BoolType: as_bool,
-    IntType: as_unsigned,
-    FloatType: as_float,
+_CONVERTERS: Final[dict[type[inspect.Type], Callable[[Scalar], object]]] = {
+    inspect.StrType: as_text,
+    inspect.BoolType: as_bool,
+    inspect.IntType: as_unsigned,
+    inspect.FloatType: as_float,
 }
-_EXPECTED: Final[dict[type[Type], str]] = {
-    StructType: "is not a mapping",
-    DictType: "is not a mapping",
-    VarTupleType: "is not a list",
-    BoolType: "is neither true nor false",
-    IntType: f"is not a whole number from 0 to {UINT64_MAX}",
-    FloatType: "is not a number",
+_EXPECTED: Final[dict[type[inspect.Type], str]] = {
+    inspect.StructType: "is not a mapping",
+    inspect.DictType: "is not a mapping",
+    inspect.VarTupleType: "is not a list",
+    inspect.BoolType: "is neither true nor false",
+    inspect.IntType: f"is not a whole number from 0 to {UINT64_MAX}",
+    inspect.FloatType: "is not a number",
 }
 """The end of the message about a node that has no value of a type."""

@@ -9,36 +9,15 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from common import resources
 from common.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
-from common.config.model import (
-    Configuration,
-    LimitConfig,
-    PartitionConfig,
-    QueuePlace,
-    compute_checksum,
-    normalise,
-    partition_name,
-    root_place,
-)
+from common.config import model
 from common.config.parse import parse_with_lines
 from common.config.placement_rules import check_rule_paths, check_rules
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
 from common.messages import Resources
 from common.names import DEFAULT_PARTITION, GROUP, ILLEGAL_QUEUE, PARTITION, QUEUE, ROOT, USER
 from common.node_sort_policies import NODE_SORT_POLICIES
-from common.resources import (
-    NOTHING,
-    Limit,
-    QuantityError,
-    describe_amount,
-    is_zero,
-    parse_quantity,
-    permits,
-    saturate,
-    text,
-    tighten,
-    total_of,
-)
 
 DEFAULT_TEXT: Final = """\
 partitions:
@@ -54,18 +33,18 @@ partitions:
 """The configuration of an RM that registers or updates with an empty text; only validating keeps the text empty."""
 
 
-def load(text: str) -> Configuration:
+def load(text: str) -> model.Configuration:
     """Return the configuration in its normal form, with its checksum. Raises ConfigError with every problem."""
     configuration, _ = validate(text)
     return normalise_with_checksum(configuration, text)
 
 
-def normalise_with_checksum(configuration: Configuration, text: str) -> Configuration:
+def normalise_with_checksum(configuration: model.Configuration, text: str) -> model.Configuration:
     """Return the normal form of a configuration that `validate` returned for this text, with the text's checksum."""
-    return replace(normalise(configuration), checksum=compute_checksum(text))
+    return replace(model.normalise(configuration), checksum=model.compute_checksum(text))
 
 
-def validate(text: str) -> tuple[Configuration, Lines]:
+def validate(text: str) -> tuple[model.Configuration, Lines]:
     """Return a valid configuration as it was parsed, with the lines of its values. Raises ConfigError otherwise."""
     configuration, lines = parse_with_lines(text)
     problems = find_problems(configuration, lines)
@@ -74,13 +53,13 @@ def validate(text: str) -> tuple[Configuration, Lines]:
     return configuration, lines
 
 
-def find_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return the problems of a configuration as it was parsed, the deciding one first."""
     report = Report(lines)
     names: set[str] = set()
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
-        name = partition_name(partition)
+        name = model.partition_name(partition)
         if name.lower() in names:
             message = f"duplicate partition name found with name {name}"
             hint = f"a partition without a name is called {DEFAULT_PARTITION}" if name == DEFAULT_PARTITION else ""
@@ -93,14 +72,14 @@ def find_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list
     return report.problems
 
 
-def find_build_problems(partition: PartitionConfig, *, path: str = "", lines: Lines = NO_LINES) -> list[Problem]:
+def find_build_problems(partition: model.PartitionConfig, *, path: str = "", lines: Lines = NO_LINES) -> list[Problem]:
     """Return why a partition that passes validation cannot be built.
 
     `path` is the place of the partition in the text. A partition in its normal form has the same problems as the parsed
     one, but with the paths of that form and without lines.
     """
     report = Report(lines)
-    root = root_place(partition, path)
+    root = model.root_place(partition, path)
     if root.queue.name != ROOT:
         message = "partition cannot be created without root queue"
         report.add("load", f"{root.path}.name", message, hint=f"'{root.queue.name}' must be written {ROOT}")
@@ -117,19 +96,19 @@ def find_build_problems(partition: PartitionConfig, *, path: str = "", lines: Li
     return report.problems
 
 
-def find_name_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_name_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return the partitions of a parsed configuration that the core refuses because of their names."""
     report = Report(lines)
     for index, partition in enumerate(configuration.partitions):
-        name = partition_name(partition)
+        name = model.partition_name(partition)
         if not PARTITION.fullmatch(name):
             message = f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
             report.add("partition-name", f"partitions[{index}].name", message)
     return report.problems
 
 
-def _check_partition(partition: PartitionConfig, path: str, report: Report) -> None:
-    root = root_place(partition, path)
+def _check_partition(partition: model.PartitionConfig, path: str, report: Report) -> None:
+    root = model.root_place(partition, path)
     for key, written in (("guaranteed", root.queue.resources.guaranteed), ("max", root.queue.resources.max)):
         if written is not None:  # an empty map, too
             report.add("root-resources", f"{root.path}.resources.{key}", "root queue must not have resource limits set")
@@ -140,7 +119,7 @@ def _check_partition(partition: PartitionConfig, path: str, report: Report) -> N
         _check_acls(place, report)
         _check_limits(place, report)
         _check_child_names(place, report)
-    _check_resources(root, report, NOTHING)
+    _check_resources(root, report, resources.NOTHING)
     check_rules(partition.placement_rules, f"{path}.placementrules", report)
     check_rule_paths(partition.placement_rules, root.queue, f"{path}.placementrules", report)
     _check_node_sort(partition, f"{path}.nodesortpolicy", report)
@@ -149,7 +128,7 @@ def _check_partition(partition: PartitionConfig, path: str, report: Report) -> N
     _check_limit_hierarchy(root, report)
 
 
-def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> None:
+def _check_node_sort(partition: model.PartitionConfig, path: str, report: Report) -> None:
     """The policy exists and no weight is negative. A weight that is not a number passes, as in YuniKorn."""
     policy = partition.node_sort_policy
     if policy.policy not in NODE_SORT_POLICIES:
@@ -164,14 +143,14 @@ def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> N
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
-def _check_acls(place: QueuePlace, report: Report) -> None:
+def _check_acls(place: model.QueuePlace, report: Report) -> None:
     """An access control list has at most two words: users and groups."""
     for path, acl in place.acls:
         if has_too_many_fields(acl):
             report.add("acl", path, describe_multiple_spaces(acl), hint="users, one space, groups; commas within")
 
 
-def _check_child_names(place: QueuePlace, report: Report) -> None:
+def _check_child_names(place: model.QueuePlace, report: Report) -> None:
     """Child queues have valid names that differ in more than case."""
     seen: set[str] = set()
     for child in place.children:
@@ -184,7 +163,7 @@ def _check_child_names(place: QueuePlace, report: Report) -> None:
         seen.add(name.lower())
 
 
-def _check_max_applications(place: QueuePlace, report: Report) -> None:
+def _check_max_applications(place: model.QueuePlace, report: Report) -> None:
     """If a queue has a maximum of applications, each child has one that is not higher."""
     most = place.queue.max_applications
     for child in place.children if most else ():
@@ -201,7 +180,7 @@ def _check_max_applications(place: QueuePlace, report: Report) -> None:
             report.add("max-apps", f"{child.path}.maxapplications", message, hint=hint)
 
 
-def _check_resources(place: QueuePlace, report: Report, limit: Limit) -> Resources:
+def _check_resources(place: model.QueuePlace, report: Report, limit: resources.Limit) -> Resources:
     """A guarantee fits the maximum, a maximum fits the limits above; return what this queue guarantees.
 
     `limit` combines the maximums above. The guarantees of children add up; a queue without a guarantee of its own has
@@ -210,26 +189,23 @@ def _check_resources(place: QueuePlace, report: Report, limit: Limit) -> Resourc
     name, path = place.queue.name, f"{place.path}.resources"
     guaranteed = _read_amounts(place.queue.resources.guaranteed, f"{path}.guaranteed", report)
     maximum = _read_amounts(place.queue.resources.max, f"{path}.max", report)
-    if not permits(maximum, guaranteed):
-        message = (
-            f"guaranteed resource {text(guaranteed)} is larger than maximum resource {text(maximum)} for queue {name}"
-        )
+    own = f"maximum resource {resources.text(maximum)} for queue {name}"
+    if not resources.permits(maximum, guaranteed):
+        message = f"guaranteed resource {resources.text(guaranteed)} is larger than {own}"
         report.add("guaranteed-over-max", f"{path}.guaranteed", message)
-    if not permits(limit, maximum):
-        message = (
-            f"max resource of parent {text(limit)} is smaller than maximum resource {text(maximum)} for queue {name}"
-        )
+    if not resources.permits(limit, maximum):
+        message = f"max resource of parent {resources.text(limit)} is smaller than {own}"
         report.add("max-over-parent", f"{path}.max", message)
-    limit = tighten(limit, maximum) or {}
-    below = saturate(total_of([_check_resources(child, report, limit) for child in place.children]))
-    promised = f"sum of guaranteed resources {text(below)} of the children for queue {name}"
-    if not permits(guaranteed, below):
-        message = f"guaranteed resource of parent {text(guaranteed)} is smaller than {promised}"
+    limit = resources.tighten(limit, maximum) or {}
+    below = resources.saturate(resources.total_of([_check_resources(child, report, limit) for child in place.children]))
+    promised = f"sum of guaranteed resources {resources.text(below)} of the children for queue {name}"
+    if not resources.permits(guaranteed, below):
+        message = f"guaranteed resource of parent {resources.text(guaranteed)} is smaller than {promised}"
         report.add("children-guaranteed-over-guaranteed", place.path, message)
-    if not permits(limit, below):
-        message = f"max resource {text(limit)} is smaller than {promised}"
+    if not resources.permits(limit, below):
+        message = f"max resource {resources.text(limit)} is smaller than {promised}"
         report.add("children-guaranteed-over-max", place.path, message)
-    return below if is_zero(guaranteed) else guaranteed
+    return below if resources.is_zero(guaranteed) else guaranteed
 
 
 def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *, kind: str = "quantity") -> Resources:
@@ -237,8 +213,8 @@ def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *,
     read: Resources = {}
     for resource_type, quantity in (texts or {}).items():
         try:
-            read[resource_type] = parse_quantity(quantity, resource_type=resource_type)
-        except QuantityError as error:
+            read[resource_type] = resources.parse_quantity(quantity, resource_type=resource_type)
+        except resources.QuantityError as error:
             suffixes = "k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
             hint = f"'{quantity}' should be a whole number, perhaps with {suffixes}"
             report.add(kind, f"{path}.{resource_type}", str(error), hint=hint)
@@ -250,7 +226,7 @@ def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *,
 ANYONE: Final = "*"
 
 
-def _check_limits(place: QueuePlace, report: Report) -> None:
+def _check_limits(place: model.QueuePlace, report: Report) -> None:
     """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
     users: set[str] = set()
     groups: set[str] = set()
@@ -286,11 +262,11 @@ def _check_names(noun: str, names: Iterable[str], seen: set[str], path: str, rep
         seen.add(name)
 
 
-def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Report) -> None:
+def _check_values(entry: model.LimitConfig, place: model.QueuePlace, path: str, report: Report) -> None:
     """An entry limits something, and to no more than its queue has."""
     queue = place.queue
     most = _read_amounts(entry.max_resources, f"{path}.maxresources", report)
-    if len(most) == len(entry.max_resources) and most and is_zero(most):
+    if len(most) == len(entry.max_resources) and most and resources.is_zero(most):
         message = f"MaxResources should be greater than zero in '{entry.limit}' limit"
         report.add("limit-entry", f"{path}.maxresources", message)
     if not entry.max_resources and entry.max_applications == 0:
@@ -303,16 +279,16 @@ def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Repo
     if queue.name == ROOT:
         return
     maximum = _read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
-    if not permits(maximum, most):
+    if not resources.permits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
-        hint = f"{describe_amount(most)} is above {describe_amount(maximum)}"
+        hint = f"{resources.describe_amount(most)} is above {resources.describe_amount(maximum)}"
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 
 class _Maximum(NamedTuple):
     """The maximum of a user or group at a queue and below it."""
 
-    resources: Limit
+    amounts: resources.Limit
     applications: int  # 0 is unlimited
 
 
@@ -329,16 +305,16 @@ class _Pair(NamedTuple):
     above: _Maximum
 
 
-def _check_limit_hierarchy(root: QueuePlace, report: Report) -> None:
+def _check_limit_hierarchy(root: model.QueuePlace, report: Report) -> None:
     """No user or group may use more resources, or run more applications, at a queue than at the queues above."""
     pairs = list(_pair_limits(root, {}, report))
     for pair in pairs:
-        own, above = pair.own.resources, pair.above.resources
-        if not permits(above, own):
-            message = f"{pair.holder} max resource {text(own)} of queue {pair.queue} is greater than " + (
-                f"wildcard maximum resource {text(above)} of immediate or ancestor parent queue"
+        own, above = pair.own.amounts, pair.above.amounts
+        if not resources.permits(above, own):
+            message = f"{pair.holder} max resource {resources.text(own)} of queue {pair.queue} is greater than " + (
+                f"wildcard maximum resource {resources.text(above)} of immediate or ancestor parent queue"
                 if pair.by_wildcard
-                else f"immediate or ancestor parent maximum resource {text(above)}"
+                else f"immediate or ancestor parent maximum resource {resources.text(above)}"
             )
             report.add("limit-hierarchy-resources", f"{pair.path}.maxresources", message)
     for pair in pairs:
@@ -353,7 +329,7 @@ def _check_limit_hierarchy(root: QueuePlace, report: Report) -> None:
             report.add("limit-hierarchy-apps", f"{pair.path}.maxapplications", message, hint=hint)
 
 
-def _pair_limits(place: QueuePlace, inherited: Mapping[str, _Maximum], report: Report) -> Iterator[_Pair]:
+def _pair_limits(place: model.QueuePlace, inherited: Mapping[str, _Maximum], report: Report) -> Iterator[_Pair]:
     """Yield the entries to compare at this queue and below, parents first.
 
     If the same user or group has a limit above, the tighter resources of both apply to the queues below. Otherwise a
@@ -366,7 +342,7 @@ def _pair_limits(place: QueuePlace, inherited: Mapping[str, _Maximum], report: R
         for noun, names in (("user", entry.users), ("group", entry.groups)):
             for holder in (f"{noun} {name}" for name in names):
                 same = inherited.get(holder)
-                here[holder] = own._replace(resources=tighten(same.resources, own.resources) or {}) if same else own
+                here[holder] = own._replace(amounts=resources.tighten(same.amounts, own.amounts) or {}) if same else own
                 if above := same or inherited.get(f"{noun} {ANYONE}"):
                     yield _Pair(holder, place.queue.name, path, same is None, own, above)
     for child in place.children:
@@ -376,7 +352,7 @@ def _pair_limits(place: QueuePlace, inherited: Mapping[str, _Maximum], report: R
 # The same parent in every partition -----------------------------------------------------------------------------------
 
 
-def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_hierarchy_problems(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return each place where a partition has a queue below another parent than an earlier partition.
 
     Queues are compared by name, ignoring case. A name may occur at several places of a partition, so two partitions
@@ -394,7 +370,7 @@ def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINE
     known: dict[str, dict[frozenset[str], str]] = {}  # name to its paths, each with the first partition that has them
     for index, partition in enumerate(configuration.partitions):
         own: dict[str, dict[str, str]] = {}  # name to its paths, each with its place in the text
-        for place in root_place(partition, f"partitions[{index}]").walk():
+        for place in model.root_place(partition, f"partitions[{index}]").walk():
             if place.level:
                 own.setdefault(place.queue.name.lower(), {}).setdefault(place.full_path, place.path)
         moved = _find_moved(own, known)
@@ -406,7 +382,7 @@ def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINE
                 hint = "a queue has the same parent in every partition that has it"
                 report.add("hierarchy", f"{at}.name", message, hint=hint)
         for name, paths in own.items():
-            known.setdefault(name, {}).setdefault(frozenset(paths), partition_name(partition))
+            known.setdefault(name, {}).setdefault(frozenset(paths), model.partition_name(partition))
     return report.problems
 
 

@@ -12,16 +12,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from common.acl import NOBODY, AclError, find_ignored_entries, parse_acl
-from common.config.model import (
-    DENY,
-    Configuration,
-    FilterConfig,
-    PlacementRuleConfig,
-    QueuePlace,
-    ResolverConfig,
-    ResourcesConfig,
-    root_place,
-)
+from common.config import model
 from common.config.placement_rules import FIXED, looks_like_expression
 from common.config.problems import NO_LINES, PROBLEMS_MAX, Lines, Problem, Report
 from common.config.properties import PROPERTIES, find_similar_property
@@ -39,7 +30,7 @@ NAMES_MAX: Final = 5
 _ZERO: Final = re.compile(f"[{WHITE_SPACE}]*0+[^0-9]*")
 
 
-def find_warnings(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_warnings(configuration: model.Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return the warnings about a valid configuration as it was parsed, in the order of the text, at most PROBLEMS_MAX.
 
     Without lines it is unknown whether a flag was written, so fewer warnings are found.
@@ -47,7 +38,7 @@ def find_warnings(configuration: Configuration, lines: Lines = NO_LINES) -> list
     report = Report(lines)
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
-        root = root_place(partition, path)
+        root = model.root_place(partition, path)
         _check_resolver(partition.user_group_resolver, f"{path}.usergroupresolver.type", report)
         _check_rules(partition.placement_rules, root, f"{path}.placementrules", report)
         _check_access(root, report)
@@ -58,7 +49,7 @@ def find_warnings(configuration: Configuration, lines: Lines = NO_LINES) -> list
     return sorted(report.problems, key=lambda problem: problem.line)
 
 
-def _check_resolver(resolver: ResolverConfig, path: str, report: Report) -> None:
+def _check_resolver(resolver: model.ResolverConfig, path: str, report: Report) -> None:
     """An unknown type is the default: the groups of a user are the user's own name."""
     if resolver.type == LDAP:
         message = "groups are not looked up by LDAP: submissions that name no groups are rejected"
@@ -71,7 +62,7 @@ def _check_resolver(resolver: ResolverConfig, path: str, report: Report) -> None
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
-def _check_queue(place: QueuePlace, lines: Lines, report: Report) -> None:
+def _check_queue(place: model.QueuePlace, lines: Lines, report: Report) -> None:
     """Check a queue on its own."""
     queue = place.queue
     _check_properties(queue.properties, f"{place.path}.properties", report)
@@ -89,7 +80,7 @@ def _check_queue(place: QueuePlace, lines: Lines, report: Report) -> None:
         report.warn(f"{place.path}.name", message, hint=hint)
 
 
-def _check_access(root: QueuePlace, report: Report) -> None:
+def _check_access(root: model.QueuePlace, report: Report) -> None:
     """Each leaf can be submitted to; otherwise one warning, at the first closed leaf, names the closed ones."""
     closed = _find_closed(root)
     named = list(islice(closed, NAMES_MAX))
@@ -101,7 +92,7 @@ def _check_access(root: QueuePlace, report: Report) -> None:
     report.warn(named[0].path, message, hint=f"submitacl: '*' at {ROOT} would let all users submit everywhere")
 
 
-def _find_closed(place: QueuePlace) -> Iterator[QueuePlace]:
+def _find_closed(place: model.QueuePlace) -> Iterator[model.QueuePlace]:
     """Yield the leaves to which no access control list up to root grants access."""
     try:
         is_open = any(parse_acl(text) != NOBODY for _, text in place.acls)
@@ -126,7 +117,7 @@ def _check_properties(properties: Mapping[str, str], path: str, report: Report) 
             report.warn(f"{path}.{name}", f"{name} means nothing to a queue", hint=f"did you mean {other}?")
 
 
-def _check_maximum(resources: ResourcesConfig, path: str, report: Report) -> None:
+def _check_maximum(resources: model.ResourcesConfig, path: str, report: Report) -> None:
     """Zeros limit something only beside another amount."""
     if resources.max and all(map(_ZERO.fullmatch, resources.max.values())):
         message = "a maximum with only zeros means unlimited"
@@ -156,7 +147,7 @@ def _check_acl(text: str, path: str, report: Report) -> None:
         report.warn(path, f"{groups!r} is read as groups: the first space ends the list of users", hint=hint)
 
 
-def _check_template(place: QueuePlace, report: Report) -> None:
+def _check_template(place: model.QueuePlace, report: Report) -> None:
     """Queues can be created below a queue with a template, and the template's own settings have an effect."""
     template, path = place.queue.child_template, f"{place.path}.childtemplate"
     if template.is_empty:
@@ -175,7 +166,7 @@ _STARRED: Final = re.compile(r"([a-zA-Z0-9:#/_@-]*)[a-zA-Z0-9_]\*")
 """A name with a star at its end, as in a shell pattern. As an expression it matches all but the last letter."""
 
 
-def _check_rules(rules: Sequence[PlacementRuleConfig], root: QueuePlace, path: str, report: Report) -> None:
+def _check_rules(rules: Sequence[model.PlacementRuleConfig], root: model.QueuePlace, path: str, report: Report) -> None:
     """Check each rule together with the rules for its parent queue."""
     queues = {place.full_path for place in root.walk()} if rules else set()
     for index, rule in enumerate(rules):
@@ -189,18 +180,18 @@ def _check_rules(rules: Sequence[PlacementRuleConfig], root: QueuePlace, path: s
         _check_fixed(links, queues, report)
 
 
-def _links(rule: PlacementRuleConfig | None, path: str) -> Iterator[tuple[PlacementRuleConfig, str]]:
+def _links(rule: model.PlacementRuleConfig | None, path: str) -> Iterator[tuple[model.PlacementRuleConfig, str]]:
     """Yield a rule, the rule of its parent, and so on, each with its path in the text."""
     while rule is not None:
         yield rule, path
         rule, path = rule.parent, f"{path}.parent"
 
 
-def _check_filter(rule_filter: FilterConfig, path: str, report: Report) -> None:
+def _check_filter(rule_filter: model.FilterConfig, path: str, report: Report) -> None:
     """A filter that is meant to deny does, and each entry can match a name."""
-    if rule_filter.type.lower() == DENY != rule_filter.type:
+    if rule_filter.type.lower() == model.DENY != rule_filter.type:
         message = f"{rule_filter.type!r} does not deny: the filter allows whom it lists"
-        report.warn(f"{path}.type", message, hint=f"{DENY}, in lower case")
+        report.warn(f"{path}.type", message, hint=f"{model.DENY}, in lower case")
     for key, entries, name in (("users", rule_filter.users, USER), ("groups", rule_filter.groups, GROUP)):
         if len(entries) == 1:
             _check_expression(entries[0], name, f"{path}.{key}[0]", report)
@@ -223,7 +214,7 @@ def _check_expression(entry: str, name: re.Pattern[str], path: str, report: Repo
         report.warn(path, message, hint=f"names that begin with {entry[:-1]} are ^{entry[:-1]}")
 
 
-def _check_fixed(links: Sequence[tuple[PlacementRuleConfig, str]], queues: set[str], report: Report) -> None:
+def _check_fixed(links: Sequence[tuple[model.PlacementRuleConfig, str]], queues: set[str], report: Report) -> None:
     """Each fixed queue of a path is configured or may be created."""
     above = ROOT
     for rule, at in reversed(links):
