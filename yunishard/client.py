@@ -390,14 +390,10 @@ class ResourceManager:
             raise exceptions.UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
         self._is_consumed = True
         try:
-            while True:
-                if isinstance(self._session.end_reason, exceptions.Closed):
-                    raise StopAsyncIteration
-                self._driver.check()
-                if (result := self._driver.next_result()) is not None:
-                    break
-                self._driver.check()
+            while (result := self._driver.next_result()) is None:
                 await self._driver.changed.wait()
+        except exceptions.Closed:
+            raise StopAsyncIteration from None
         finally:
             self._is_consumed = False
         if isinstance(result.news, rm_messages.ReleasesIgnored):

@@ -142,12 +142,19 @@ class SessionDriver:
         self._follow_session(now)
 
     def next_result(self) -> Result | None:
-        """Return the next result of the session, if there is one, and read on if the buffer was full."""
+        """Return the next result of the session, if there is one, and read on if the buffer was full.
+
+        Raises:
+            Exception: the session has ended.
+        """
+        self.check()
         was_reading = self.is_reading
         result = self.session.next_result()
         self.flush()
         if not was_reading:
             self._read_soon()
+        if result is None:
+            self.check()
         return result
 
     def _read_soon(self) -> None:

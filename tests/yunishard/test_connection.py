@@ -315,9 +315,10 @@ def test_without_a_function_it_says_that_it_has_none_and_answers_nothing() -> No
 
 
 def test_beyond_so_many_questions_the_answer_is_that_it_is_busy_and_a_close_ends_all() -> None:
-    never = asyncio.Event()
+    begun, never = asyncio.Event(), asyncio.Event()
 
     async def hangs() -> str:
+        begun.set()
         await never.wait()
         return ""
 
@@ -330,6 +331,7 @@ def test_beyond_so_many_questions_the_answer_is_that_it_is_busy_and_a_close_ends
             question=STATE_DUMPS_WAITING_MAX,
             problem="state_dump of the resource manager is busy with earlier questions",
         )
+        await begun.wait()
         (answering,) = {task for task in asyncio.all_tasks() - before if not task.done()}
         await rm.close()
         await asyncio.wait([answering])

@@ -137,24 +137,33 @@ def _get_default(args: argparse.Namespace, rest: Rest) -> int:
     return _print_configuration(args, "", answer)
 
 
-def _put_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
-    text = read_configuration(args.file)
-    in_force = _request_config(rest, rm).tag
-    if_match = choose_precondition(option=args.if_match, text=text, in_force=in_force)
+def _change_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    """Replace the configuration by a file (`put`) or by an earlier version (`rollback`)."""
+    text = read_configuration(args.file) if args.action == "put" else ""
+    before = _request_config(rest, rm).tag
+    if_match = choose_precondition(option=args.if_match, text=text, in_force=before)
     query = {"rm": rm, "force": "true" if args.force else ""}
-    answer = rest.send("PUT", "config", body=text.encode(), if_match=if_match, query=query)
-    return _print_change(args, rm, answer, before=in_force)
-
-
-def _roll_back(args: argparse.Namespace, rest: Rest, rm: str) -> int:
-    in_force = _request_config(rest, rm).tag
-    if_match = choose_precondition(option=args.if_match, text="", in_force=in_force)
-    query = {"rm": rm, "force": "true" if args.force else "", "version": str(args.version)}
-    try:
-        answer = rest.send("POST", "config", "rollback", if_match=if_match, query=query)
-    except RequestFailed as failed:
-        raise _explain(failed, rest, rm, "rollback") from None
-    return _print_change(args, rm, answer, before=in_force)
+    if args.action == "put":
+        answer = rest.send("PUT", "config", body=text.encode(), if_match=if_match, query=query)
+    else:
+        query["version"] = str(args.version)
+        try:
+            answer = rest.send("POST", "config", "rollback", if_match=if_match, query=query)
+        except RequestFailed as failed:
+            raise _explain(failed, rest, rm, "rollback") from None
+    if args.json:
+        return answer.print()
+    change = answer.decode(ChangedView)
+    _print_problems(args, change.warnings, "warning: ")
+    is_new = change.checksum != before
+    outcome = f"{rm} runs version {change.version}" if is_new else f"already in force: version {change.version} of {rm}"
+    write(f"{outcome}, partitions: {', '.join(change.partitions)}")
+    if change.file:
+        verb = "follows" if len(change.followers) == 1 else "follow"
+        more = f"; {', '.join(change.followers)} {verb} it" if change.followers else ""
+        write(f"written back to the watched file{more}")
+    write(f"checksum {change.checksum}")
+    return 0
 
 
 def _request_config(rest: Rest, rm: str, *path: str) -> Answer:
@@ -174,22 +183,6 @@ def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestF
     ids = rest.rm_ids()
     more = "" if path else f"; its earlier versions: `yunishard config history --rm {rm}`"
     return failed if rm in ids else failed.with_hint(f" (registered: {', '.join(ids) or 'none'}){more}")
-
-
-def _print_change(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) -> int:
-    if args.json:
-        return answer.print()
-    change = answer.decode(ChangedView)
-    _print_problems(args, change.warnings, "warning: ")
-    is_new = change.checksum != before
-    outcome = f"{rm} runs version {change.version}" if is_new else f"already in force: version {change.version} of {rm}"
-    write(f"{outcome}, partitions: {', '.join(change.partitions)}")
-    if change.file:
-        verb = "follows" if len(change.followers) == 1 else "follow"
-        more = f"; {', '.join(change.followers)} {verb} it" if change.followers else ""
-        write(f"written back to the watched file{more}")
-    write(f"checksum {change.checksum}")
-    return 0
 
 
 def _print_problems(args: argparse.Namespace, problems: list[Problem], label: str = "") -> None:
@@ -269,10 +262,10 @@ def _parse_config(name: str, text: str) -> Configuration:
 
 _CONFIG_ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str], int], str]]] = {
     "get": (_get_config, "print the text in force, as it was written"),
-    "put": (_put_config, "replace the configuration"),
+    "put": (_change_config, "replace the configuration"),
     "history": (_show_history, "list the versions that are kept, the newest first"),
     "diff": (_show_diff, "compare two versions, or one with a file"),
-    "rollback": (_roll_back, "run an earlier version again, as a new one"),
+    "rollback": (_change_config, "run an earlier version again, as a new one"),
 }
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -74,14 +75,6 @@ def print_json(document: object) -> None:
     write(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-class UnreadableFile(CommandFailed):
-    """A configuration file cannot be read."""
-
-    def __init__(self, name: str, reason: str, *, status: int = UNUSABLE) -> None:
-        super().__init__(f"{name}: cannot be read: {reason}", status=status)
-        self.reason = reason
-
-
 def format_file_name(file: str) -> str:
     """Return a file name for messages."""
     return "<stdin>" if file == STDIN else file
@@ -91,22 +84,20 @@ def read_configuration(file: str) -> str:
     """Read the text of a configuration file.
 
     Raises:
-        UnreadableFile: it cannot be read, is no UTF-8 text, or is larger than any system accepts.
+        CommandFailed: it cannot be read, is no UTF-8 text, or is larger than any system accepts.
     """
+    status = UNUSABLE
     try:
-        if file == STDIN:
-            data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(TEXT_BYTES_MAX + 1)
-        if len(data) > TEXT_BYTES_MAX:
-            reason = f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have"
-            raise UnreadableFile(format_file_name(file), reason, status=NOT_DONE)
-        return data.decode()
+        with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as opened:
+            data = opened.read(TEXT_BYTES_MAX + 1)
+        if len(data) <= TEXT_BYTES_MAX:
+            return data.decode()
+        reason, status = f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have", NOT_DONE
     except OSError as error:
-        raise UnreadableFile(format_file_name(file), (error.strerror or str(error)).lower()) from None
+        reason = (error.strerror or str(error)).lower()
     except UnicodeDecodeError as error:
-        raise UnreadableFile(format_file_name(file), f"not UTF-8 text (byte {error.start})") from None
+        reason = f"not UTF-8 text (byte {error.start})"
+    raise CommandFailed(f"{format_file_name(file)}: cannot be read: {reason}", status=status)
 
 
 def format_problem(file: str, problem: Problem, label: str = "") -> str:

@@ -10,6 +10,7 @@ The docstring of `run_validate` is the help text. Not here: the rules themselves
 import argparse
 import sys
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -20,13 +21,10 @@ from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, find_name_problems, validate
 from common.config.warnings import find_warnings
 from common.text_formats import format_count
-from yunishard.cli import NOT_DONE, UNUSABLE
+from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 from yunishard.commands import console
 
 MODES: Final = ("off", "warn", "enforce")
-
-UNREADABLE: Final = "unreadable"
-"""Kind of the problem that a file cannot be read."""
 
 _PREFIXES: Final = {"load": "cannot be loaded: ", "rules": "placement rules cannot be built: "}
 """Prefix of the message of problems that validation alone does not detect, by kind."""
@@ -52,15 +50,10 @@ class Verdict:
     file: str
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    queues: int = 0
-    partitions: int = 0
-
-    @property
-    def status(self) -> int:
-        """Exit status for this file."""
-        if not self.problems:
-            return 0
-        return UNUSABLE if self.problems[0].kind == UNREADABLE else NOT_DONE
+    counts: str = ""
+    """Of partitions and queues, in words."""
+    unreadable: str = ""
+    """Why the file cannot be read."""
 
 
 def run_validate(args: argparse.Namespace) -> int:
@@ -93,7 +86,9 @@ def run_validate(args: argparse.Namespace) -> int:
     else:
         for verdict in verdicts:
             _print_verdict(verdict)
-    return max(verdict.status for verdict in verdicts)
+    if any(verdict.unreadable for verdict in verdicts):
+        return UNUSABLE
+    return NOT_DONE if any(verdict.problems for verdict in verdicts) else 0
 
 
 def validate_file(file: str, mode: str) -> Verdict:
@@ -101,8 +96,9 @@ def validate_file(file: str, mode: str) -> Verdict:
     name = console.format_file_name(file)
     try:
         configuration, lines = validate(console.read_configuration(file))
-    except console.UnreadableFile as error:
-        return Verdict(name, [Problem(message=f"cannot be read: {error.reason}", kind=UNREADABLE)])
+    except CommandFailed as failed:
+        problem = Problem(message=str(failed).removeprefix(f"{name}: "), kind="unreadable")
+        return Verdict(name, [problem], unreadable=str(failed))
     except ConfigError as error:
         return Verdict(name, list(error.problems))
     problems = find_name_problems(configuration, lines)
@@ -115,13 +111,9 @@ def validate_file(file: str, mode: str) -> Verdict:
     if not configuration.partitions:
         hint = "a resource manager that sends this gets the built-in queues"
         warnings = [Problem(message="there is no partition", kind="empty", hint=hint)]
-    return Verdict(
-        name,
-        problems + (moved if mode == "enforce" else []),
-        warnings,
-        partitions=len(configuration.partitions),
-        queues=sum(1 for partition in configuration.partitions for _ in root_place(partition, "").walk()),
-    )
+    queues = sum(1 for partition in configuration.partitions for _ in root_place(partition, "").walk())
+    counts = f"{format_count(len(configuration.partitions), 'partition')}, {format_count(queues, 'queue')}"
+    return Verdict(name, problems + (moved if mode == "enforce" else []), warnings, counts)
 
 
 def _build_entry(file: str, problem: Problem) -> dict[str, object]:
@@ -129,19 +121,14 @@ def _build_entry(file: str, problem: Problem) -> dict[str, object]:
     return {"file": file, **fields, "line": None if problem.line == UNKNOWN_LINE else problem.line}
 
 
-def _line(problem: Problem) -> int:
-    return problem.line
-
-
 def _print_verdict(verdict: Verdict) -> None:
-    if verdict.status == UNUSABLE:
-        sys.stderr.write(f"yunishard validate: {verdict.file}: {verdict.problems[0].message}\n")
+    if verdict.unreadable:
+        sys.stderr.write(f"yunishard validate: {verdict.unreadable}\n")
         return
-    for problem in sorted(verdict.problems, key=_line):
+    for problem in sorted(verdict.problems, key=attrgetter("line")):
         message = f"{_PREFIXES.get(problem.kind, '')}{problem.message}"
         console.write(console.format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
-    for problem in sorted(verdict.warnings, key=_line):
+    for problem in sorted(verdict.warnings, key=attrgetter("line")):
         console.write(console.format_problem(verdict.file, problem, "warning: "))
     if not verdict.problems:
-        counts = f"{format_count(verdict.partitions, 'partition')}, {format_count(verdict.queues, 'queue')}"
-        console.write(f"{verdict.file}: valid, {counts}")
+        console.write(f"{verdict.file}: valid, {verdict.counts}")
