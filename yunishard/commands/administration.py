@@ -28,7 +28,7 @@ from common.query_messages import STEPS_MAX
 from common.rest_records import ChangedView, KilledView, MovedView, StepsView, VersionView
 from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
 from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration, show, write
-from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest
+from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 
 # yunishard config -----------------------------------------------------------------------------------------------------
 
@@ -147,10 +147,8 @@ def _change_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
         answer = rest.send("PUT", "config", body=text.encode(), if_match=if_match, query=query)
     else:
         query["version"] = str(args.version)
-        try:
+        with hint_if_missing(lambda _: _find_hint(rest, rm, "rollback")):
             answer = rest.send("POST", "config", "rollback", if_match=if_match, query=query)
-        except RequestFailed as failed:
-            raise _explain(failed, rest, rm, "rollback") from None
     if args.json:
         return answer.print()
     change = answer.decode(ChangedView)
@@ -168,21 +166,17 @@ def _change_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
 
 def _request_config(rest: Rest, rm: str, *path: str) -> Answer:
     """Request a configuration of an RM, the one in force by default; a failure explains unknown RMs and versions."""
-    try:
+    with hint_if_missing(lambda _: _find_hint(rest, rm, *path)):
         return rest.get("config", *path, rm=rm)
-    except RequestFailed as failed:
-        raise _explain(failed, rest, rm, *path) from None
 
 
-def _explain(failed: RequestFailed, rest: Rest, rm: str, *path: str) -> RequestFailed:
-    """Add where to find the right names to a failure that may come from an unknown version or RM."""
-    if failed.code != NOT_FOUND:
-        return failed
+def _find_hint(rest: Rest, rm: str, *path: str) -> str:
+    """Return where to find the right name after a failure that may come from an unknown version or RM."""
     if path[:1] in (("version",), ("rollback",)):
-        return failed.with_hint(f": `yunishard config history --rm {rm}` lists those that are kept")
+        return f": `yunishard config history --rm {rm}` lists those that are kept"
     ids = rest.rm_ids()
     more = "" if path else f"; its earlier versions: `yunishard config history --rm {rm}`"
-    return failed if rm in ids else failed.with_hint(f" (registered: {', '.join(ids) or 'none'}){more}")
+    return "" if rm in ids else f" (registered: {', '.join(ids) or 'none'}){more}"
 
 
 def _print_problems(args: argparse.Namespace, problems: list[Problem], label: str = "") -> None:
@@ -353,7 +347,13 @@ def run_app(args: argparse.Namespace) -> int:
     rest = Rest.from_arguments(args)
     partition = args.partition or _find_partition(rest, args.application)
     query = {"queue": args.queue} if args.action == "move" else {}
-    answer = _change_application(rest, partition, ("application", args.application, args.action), query)
+
+    def find_hint(message: str) -> str:
+        kind = LIST_ROUTES.get(message.partition(" ")[0])
+        return f": see {rest.url}/ws/v1/partition/{quote(partition)}/{kind}" if kind else ""
+
+    with hint_if_missing(find_hint):
+        answer = rest.in_partition(partition, "application", args.application, args.action, query=query)
     if args.json:
         return answer.print()
     is_move = args.action == "move"
@@ -362,30 +362,18 @@ def run_app(args: argparse.Namespace) -> int:
     return 0
 
 
-def _change_application(rest: Rest, partition: str, path: tuple[str, ...], query: dict[str, str]) -> Answer:
-    """Send the change; a 404 is raised again with the URL that lists what exists."""
-    try:
-        return rest.in_partition(partition, *path, query=query)
-    except RequestFailed as failed:
-        kind = LIST_ROUTES.get(str(failed).partition(" ")[0])
-        if failed.code != NOT_FOUND or kind is None:
-            raise
-        raise failed.with_hint(f": see {rest.url}/ws/v1/partition/{quote(partition)}/{kind}") from None
-
-
 def _find_partition(rest: Rest, application: str) -> str:
     """Return the only partition that has the application."""
-    partitions = rest.partitions()
-    if len(partitions) == 1:
-        return partitions[0]
-    found = [partition for partition in partitions if _has_application(rest, partition, application)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    found = partitions = rest.partitions()
+    if len(partitions) != 1:
+        found = [partition for partition in partitions if _has_application(rest, partition, application)]
+    if not found:
+        names = ", ".join(partitions) or "none"
+        raise CommandFailed(f"no partition has an active application {application} (partitions: {names})")
+    if len(found) > 1:
         names = ", ".join(found)
         raise CommandFailed(f"several partitions have an application {application}: name one with --partition: {names}")
-    names = ", ".join(partitions) or "none"
-    raise CommandFailed(f"no partition has an active application {application} (partitions: {names})")
+    return found[0]
 
 
 def _has_application(rest: Rest, partition: str, application: str) -> bool:

@@ -12,8 +12,8 @@ import http.client
 import os
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,9 +79,16 @@ class RequestFailed(CommandFailed):
         self.problems = problems
         """Problems of a configuration."""
 
-    def with_hint(self, hint: str) -> "RequestFailed":
-        """Return the same failure with a next step."""
-        return RequestFailed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
+
+@contextmanager
+def hint_if_missing(find_hint: Callable[[str], str]) -> Iterator[None]:
+    """Add a next step to the message of a failure because something does not exist; `find_hint` gets the message."""
+    try:
+        yield
+    except RequestFailed as failed:
+        if failed.code != NOT_FOUND:
+            raise
+        raise RequestFailed(f"{failed}{find_hint(str(failed))}", code=failed.code) from None
 
 
 class _Cluster(msgspec.Struct, rename="camel"):
@@ -177,12 +184,13 @@ class Rest:
 
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
         """Change something in a partition; for an unknown partition the failure lists the known ones."""
-        try:
+
+        def find_hint(message: str) -> str:
+            is_unknown = message == NO_PARTITION
+            return f": {name} (partitions: {', '.join(self.partitions()) or 'none'})" if is_unknown else ""
+
+        with hint_if_missing(find_hint):
             return self.send("POST", "partition", name, *path, query=query)
-        except RequestFailed as failed:
-            if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
-                raise failed.with_hint(f": {name} (partitions: {', '.join(self.partitions()) or 'none'})") from None
-            raise
 
     def send(
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
