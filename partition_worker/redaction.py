@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
-from common.resources import Limit, saturate
+from common.resources import Limit, less, saturate, tighten
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
 from partition_worker import views
 from partition_worker.engine.application import Application
@@ -127,18 +127,18 @@ class Visibility:
 
 def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     """A visible queue; only its name and position if the viewer has no right in it but in a queue below."""
-    return _redact_queue(one, compute_headroom(one), visible, subtree=subtree, partition=partition)
+    above = None if one.parent is None else compute_headroom(one.parent)
+    return _redact_queue(one, above, visible, subtree=subtree, partition=partition)
 
 
-def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
+def _redact_queue(one: Queue, above: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
+    """A queue whose parent has the headroom `above`."""
+    room = above if one.maximum is None else tighten(less(one.maximum, one.allocated), above)
     right = visible.find_right(one)
     children = sorted(
         (child for child in one.children.values() if visible.shows_queue(child)), key=lambda one: one.path
     )
-    below = [
-        _redact_queue(child, views.child_headroom(child, room), visible, subtree=True, partition="")
-        for child in (children if subtree else ())
-    ]
+    below = [_redact_queue(child, room, visible, subtree=True, partition="") for child in (children if subtree else ())]
     if right is Right.NOTHING:
         return _name_only(one, children, below, partition)
     allocating = [

@@ -106,15 +106,7 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
     levels, host = LogLevels(), worker.host
     levels.apply(host.settings)  # a recovered partition has settings already
-
-    def write_notes() -> None:
-        if host.new_settings:
-            levels.apply(host.settings)
-            host.new_settings.clear()
-        _write_log(worker)
-        _write_poisons(worker, journal)
-        if worker.fatal_error:
-            life.stop()
+    write_notes = partial(_write_notes, worker, journal, levels, life)
 
     try:
         notes = (host.notes, host.announcements, host.warnings, host.new_settings, worker.poisons)
@@ -183,8 +175,21 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
     return [*metrics.build_single_families(partition, values), commits]
 
 
-def _write_poisons(worker: Worker, journal: Journal | None) -> None:
-    """Write quarantined messages to files for inspection."""
+def _write_notes(worker: Worker, journal: Journal | None, levels: "LogLevels", life: Life) -> None:
+    """Set log levels, write the machine's log lines, and store quarantined messages for inspection."""
+    host = worker.host
+    if host.new_settings:
+        levels.apply(host.settings)
+        host.new_settings.clear()
+    lines_by_level = (
+        (logging.DEBUG, host.notes),
+        (logging.INFO, host.announcements),
+        (logging.WARNING, host.warnings),
+    )
+    for level, lines in lines_by_level:
+        for line in lines:
+            _log.log(level, "%s: %s", worker.name, line)
+        lines.clear()
     while worker.poisons:
         poison = worker.poisons.pop()
         assert journal is not None, "without a journal no attempts are counted"
@@ -193,18 +198,8 @@ def _write_poisons(worker: Worker, journal: Journal | None) -> None:
             _log.error("%s: %s; it is kept in %s", worker.name, poison.reason, path)
         except OSError as error:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, poison.reason, error)
-
-
-def _write_log(worker: Worker) -> None:
-    levels = (
-        (logging.DEBUG, worker.host.notes),
-        (logging.INFO, worker.host.announcements),
-        (logging.WARNING, worker.host.warnings),
-    )
-    for level, lines in levels:
-        for line in lines:
-            _log.log(level, "%s: %s", worker.name, line)
-        lines.clear()
+    if worker.fatal_error:
+        life.stop()
 
 
 # Log levels -----------------------------------------------------------------------------------------------------------

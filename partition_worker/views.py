@@ -9,7 +9,7 @@ from typing import Final
 
 from common import rest_views
 from common.messages import Resources
-from common.resources import Limit, drop_zeros, less, saturate, tighten
+from common.resources import Limit, drop_zeros, saturate
 from partition_worker.engine.allocation import FOREIGN, Allocation
 from partition_worker.engine.application import Application, AppState, History, Use
 from partition_worker.engine.nodes.node_index import Node
@@ -52,12 +52,6 @@ def build_partition_view(partition: Partition, rm: str, name: str) -> rest_views
         state="Active",
         last_state_transition_time=partition.created_ns,
     )
-
-
-def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
-    """The headroom of a queue whose parent has the headroom `above`."""
-    maximum = child.maximum
-    return above if maximum is None else tighten(less(maximum, child.allocated), above)
 
 
 def build_queue_view(
@@ -126,6 +120,7 @@ def _template(template: Template | None) -> rest_views.TemplateView | None:
 def build_application_view(application: Application, partition: str) -> rest_views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
     asks, allocations = application.requests, application.allocations
+    history: History = {} if application.finished_ns else application.history  # YuniKorn has none for ended ones
     return rest_views.ApplicationView(
         application_id=application.application_id,
         used_resource=drop_zeros_saturated(application.allocated),
@@ -155,21 +150,14 @@ def build_application_view(application: Application, partition: str) -> rest_vie
         reservations=sorted(application.reservations) if application.reservations else [],
         max_request_priority=application.priority,
         start_time=application.started_ns // 1_000_000 if application.started_ns else rest_views.NEVER_MS,
-        resource_history=_history(application.history)
-        if application.history and not application.finished_ns
-        else rest_views.HistoryView(),
+        resource_history=rest_views.HistoryView(
+            resource_usage=used_resources(history, Use.REAL),
+            preempted_resource=used_resources(history, Use.PREEMPTED),
+            placeholder_resource=used_resources(history, Use.PLACEHOLDER),
+        ),
         backoff_deadline=rest_views.format_rfc3339(int(application.back_off_until * 1e9))
         if application.back_off_until
         else "",
-    )
-
-
-def _history(history: History) -> rest_views.HistoryView:
-    """The resource history of an application that has not ended; YuniKorn has none for ended ones."""
-    return rest_views.HistoryView(
-        resource_usage=used_resources(history, Use.REAL),
-        preempted_resource=used_resources(history, Use.PREEMPTED),
-        placeholder_resource=used_resources(history, Use.PLACEHOLDER),
     )
 
 

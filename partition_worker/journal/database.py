@@ -298,20 +298,16 @@ class Database:
             Fenced, sqlite3.Error: as `append`.
             OSError: a file cannot be removed.
         """
-        oldest = self._file.execute(
-            "SELECT number, length(step) FROM steps WHERE number < ? ORDER BY number LIMIT ?",
-            (self._meta.begins, SLICE_STEPS),
-        ).fetchall()
-        if not oldest:
+        sizes = "SELECT number, length(step) AS size FROM steps WHERE number < ? ORDER BY number LIMIT ?"
+        sums = f"SELECT number, size, sum(size) OVER (ORDER BY number) AS total FROM ({sizes})"  # noqa: S608
+        end = self._file.execute(
+            f"SELECT max(number) FROM ({sums}) WHERE total <= ? OR total = size",  # noqa: S608
+            (self._meta.begins, SLICE_STEPS, SLICE_BYTES),
+        ).fetchone()[0]
+        if end is None:
             self.files.delete_snapshots(before=self._meta.begins, keep=self._meta.snapshot)
             self.has_garbage = False
             return
-        end, size = oldest[0]
-        for number, length in oldest[1:]:
-            size += length
-            if size > SLICE_BYTES:
-                break
-            end = number
         done = self._file.execute(
             "DELETE FROM steps WHERE number <= ? AND (SELECT epoch FROM meta) = ?", (end, self._meta.epoch)
         )
