@@ -39,7 +39,7 @@ from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encod
 from partition_worker import admin_actions
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.state import DEFAULT, Effect, IgnoredRelease, LogLine, Part, Tuning
+from partition_worker.engine.state import DEFAULT, Changes, Effect, IgnoredRelease, LogLine, Part, Tuning
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.rm_channel import RMChannel, build_messages, select_parts
 
@@ -182,6 +182,7 @@ class PartitionHost:
             complaints = self.partition.nodes.predicates.complaints
             self.warnings += complaints
             complaints.clear()
+            self.partition.changes = Changes()  # not recorded yet: the journal holds the inputs
             if events := self.partition.drain_events():
                 self.events.append_events(events, self.partition.now)
         return effects

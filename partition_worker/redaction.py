@@ -25,7 +25,8 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, compute_headroom
-from partition_worker.engine.state import PartitionState, Rejection
+from partition_worker.engine.records import Rejection
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import QueueUsage, Tracker
 from partition_worker.engine.user_resolution import User
 

@@ -16,7 +16,7 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption
 from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.state import Rejection
+from partition_worker.engine.records import Rejection
 
 
 def drop_zeros_saturated(amounts: Resources) -> Resources:

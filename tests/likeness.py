@@ -34,7 +34,7 @@ FORGOTTEN: Final = frozenset(
         *("Usage._record", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        *("Twins.removed", "Twins.plan"),
+        *("Twins.removed", "Twins.plan", "Twins.changes"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name

@@ -169,9 +169,10 @@ RETIRED_CAUSE: Final = "PartitionRemoved"
 
 def retire(state: PartitionState) -> None:
     """Remove everything from the partition, and accept nothing more."""
-    state.retired = True
+    state.retired = state.changes.partition = True
     for queue in state.tree:
         queue.state = "Draining"
+        state.changes.queues[queue.path] = None
         queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
     application_updates.reject_waiting(state)
     released: list[Allocation] = []
@@ -186,6 +187,7 @@ def retire(state: PartitionState) -> None:
         state.emit(allocation.release(state.name, f"Partition {state.name} Removed"))
     for node in tuple(state.nodes):
         remove_node(state, node)
+    state.changes.foreign.update(dict.fromkeys(state.foreign))
     state.foreign.clear()
     state.readiness.update_cluster_size()
     state.schedule_cleanup()

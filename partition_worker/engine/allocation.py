@@ -392,6 +392,14 @@ class PendingAsks:
         if self.count == 1 or (self._last is not None and place_of(ask) > place_of(self._last)):
             self._last = ask
 
+    def restore(self, ask: Allocation) -> None:
+        """Add an ask that has its rank already."""
+        self._put(ask)
+        self._note_time(ask.created_ns)
+        self.count += 1
+        self._last = None
+        self.lowest_rank, self.highest_rank = min(self.lowest_rank, ask.rank), max(self.highest_rank, ask.rank)
+
     def restore_group(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
         """Restore a group of asks, with the results of its attempts, from a snapshot."""
         kind = _kind(asks[0])

@@ -77,6 +77,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     if application is None:
         if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
+        state.changes.submissions[message.application_id] = None
         if not state.pending_submissions.hold_update(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
@@ -147,6 +148,7 @@ def _find_objection(state: PartitionState, message: rm_messages.Allocation) -> s
 def _start_quota_timers(state: PartitionState, application: Application) -> None:
     """Start quota preemption where a reported allocation exceeds a maximum."""
     if state.config.preemption.is_quota_enabled and start_quota_timers(application.queue, state.now):
+        state.changes.queues.update((level.path, None) for level in application.queue.ancestry())
         state.schedule_quota_check()
 
 
@@ -171,6 +173,7 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
     if before is not node:
         state.record_node_event(node.node_id, event_codes.ADD, allocation)
     state.foreign[key] = node
+    state.changes.foreign[key] = None
     _note_foreign_change(state, node)
 
 
@@ -184,6 +187,7 @@ def _release(state: PartitionState, release: rm_messages.AllocationRelease) -> N
     application = state.applications.get(release.application_id)
     if application is None:
         if release.application_id in state.pending_submissions:
+            state.changes.submissions[release.application_id] = None
             if not state.pending_submissions.hold_update(release.application_id, release):
                 state.pending_submissions.drop_updates(release.application_id, release.allocation_key)
             return
@@ -258,6 +262,7 @@ def _release_foreign(state: PartitionState, release: rm_messages.AllocationRelea
 def _remove_foreign(state: PartitionState, node: Node, key: str) -> None:
     state.record_node_event(node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
+    state.changes.foreign[key] = None
     _note_foreign_change(state, node)
 
 

@@ -247,6 +247,14 @@ class Application:
         if ask.held:
             self.task_groups[ask.task_group].waiting += 1
 
+    def restore_ask(self, ask: Allocation) -> None:
+        """Add an ask that has its rank and its standing already."""
+        self.requests[ask.key] = ask
+        self.asks.restore(ask)
+        add_to(self.pending, ask.resources)
+        if ask.held:
+            self.task_groups[ask.task_group].waiting += 1
+
     def remove_ask(self, ask: Allocation) -> None:
         del self.requests[ask.key]
         self.asks.remove(ask)

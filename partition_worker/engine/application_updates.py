@@ -16,7 +16,8 @@ from partition_worker.engine.placement import PlacementRejected, PlacementWork, 
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
-from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
+from partition_worker.engine.records import Rejection
+from partition_worker.engine.state import PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
     WAITING_MAX,
@@ -70,6 +71,7 @@ def _enter_waiting(
     state: PartitionState, submissions: list[rm_messages.AddApplicationRequest], problem: str = ""
 ) -> None:
     work = PlacementWork()
+    state.changes.submissions.update((one.application_id, None) for one in submissions)
     for submission in submissions:
         _enter(state, submission, work, problem)
     said = [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]
@@ -89,6 +91,7 @@ def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Pl
         if new.ugi.user not in state.pending_submissions.by_user:
             state.emit(GroupsWanted(user=new.ugi.user))
         state.pending_submissions.insert(new)
+        state.changes.submissions[new.application_id] = None
 
 
 def _enter(
@@ -115,6 +118,8 @@ def _enter(
         placeholder_timeout_s=placeholder_timeout_s(new, state.now),
     )
     state.applications[new.application_id] = application
+    state.changes.submitted[application.rank] = None
+    state.changes.applications[application.rank] = application
     leaf.applications[new.application_id] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, new.application_id)
     lifecycle.count_entry(state, leaf, AppState.NEW)
@@ -186,6 +191,7 @@ def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplica
         state.log_debug(f"application {new.application_id}: {problem}")
     if (most, maximum, guaranteed) != (leaf.max_applications, leaf.maximum, leaf.guaranteed):
         events.record_quota(state, leaf, maximum, guaranteed)
+        state.changes.queues[leaf.path] = None
         refresh_fair_maximum(leaf)
         state.readiness.reset_leaf(leaf)
         state.readiness.touch(leaf)
@@ -202,6 +208,7 @@ def _create_queue(state: PartitionState, new: rm_messages.AddApplicationRequest,
         ) from error
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
         events.record_queue(state, level, event_codes.ADD)
+        state.changes.queues[level.path] = None
     state.schedule_cleanup()
     return queue
 
@@ -216,7 +223,16 @@ def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user:
     else:
         lifecycle.count_entry(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
-    state.keep_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
+    state.keep_rejection(
+        Rejection(
+            application_id=new.application_id,
+            queue_name=queue_name,
+            user=name,
+            groups=groups,
+            at_ns=state.stamp_ns(),
+            reason=reason,
+        )
+    )
     state.emit(rm_messages.RejectedApplication(application_id=new.application_id, reason=reason))
 
 
@@ -227,6 +243,7 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
     application = state.applications.get(gone.application_id)
     if application is None:
         state.pending_submissions.remove(gone.application_id)
+        state.changes.submissions[gone.application_id] = None
         state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = state.event_count, bool(application.requests)

@@ -41,6 +41,7 @@ def remove_ask(
     _withdraw_ask(state, application, ask)
     subtract_from_total(application.queue, "pending", ask.resources)
     del state.allocations[ask.key]
+    state.changes.allocations[ask.key] = None
     if ask.placeholder:
         count_placeholder_end(state, application, ask)
     state.record_application_event(event_codes.REMOVE, detail, ask)
@@ -69,6 +70,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     allocation.node_id = node.node_id
     allocation.bound_ns = state.stamp_ns()
     state.allocations[allocation.key] = allocation
+    state.changes.allocations[allocation.key] = None
     state.nodes.bind(application, allocation, node)
     if node.reservations:
         state.reservation_index.recheck_node(node)  # a reserved ask may have to preempt now
@@ -100,6 +102,7 @@ def remove_allocation(
     """
     assert allocation.partner is None, allocation.key
     del state.allocations[allocation.key]
+    state.changes.allocations[allocation.key] = None
     _discharge(state, application, allocation)
     if allocation.placeholder:
         count_placeholder_end(state, application, allocation)
@@ -137,6 +140,7 @@ def begin_swap(
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
+    state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
         state.record_node_event(node.node_id, event_codes.ADD, ask)
@@ -151,6 +155,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     assert node is not None, (ask.key, ask.node_id)
     begun = not is_zero(application.allocated)
     del state.allocations[placeholder.key]
+    state.changes.allocations[ask.key] = state.changes.allocations[placeholder.key] = None
     _discharge(state, application, placeholder)
     count_placeholder_end(state, application, placeholder, replaced=True)
     state.record_application_event(event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
@@ -181,7 +186,7 @@ def undo_swap(state: PartitionState, application: Application, ask: Allocation) 
         state.record_node_event(node.node_id, event_codes.REMOVE, ask)
         state.readiness.retry_parked()
     application.end_swap(ask)
-    _add_pending(state, application, ask)
+    _add_pending(state, application, ask)  # its placeholder stays as it is, as `released`
 
 
 # Changes ------------------------------------------------------------------------------------------------------------
@@ -192,6 +197,7 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     assert not allocation.preempted, allocation.key
     assert not allocation.released, allocation.key
     allocation.preempted = True
+    state.changes.allocations[allocation.key] = None
     application.withdraw_placeholder(allocation)
     add_to_total(application.queue, "preempting", allocation.resources)
 
@@ -200,6 +206,7 @@ def resize_ask(state: PartitionState, application: Application, ask: Allocation,
     """Resize a pending ask; it keeps its place in the order."""
     subtract_from_total(application.queue, "pending", ask.resources)
     application.resize_ask(ask, resources)
+    state.changes.allocations[ask.key] = None
     add_to_total(application.queue, "pending", ask.resources)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
@@ -224,6 +231,8 @@ def resize_allocation(
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
     allocation.resize(resources)
+    state.changes.allocations[allocation.key] = None
+    state.changes.applications[application.rank] = application
     if allocation.placeholder:
         offer_swap(state, application, allocation)
     state.readiness.touch_application(application)
@@ -259,6 +268,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     del before.applications[name]
     state.record_event(event_codes.QUEUE, before.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     application.queue = leaf
+    state.changes.applications[application.rank] = application
     leaf.applications[name] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, name)
     if running:
@@ -287,8 +297,12 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
     ask.node_id = ""
     ask.held = application.must_hold(ask)
     before = application.asks.priority
+    submitted_ns = application.submitted_ns
     application.add_ask(ask)
+    if application.submitted_ns != submitted_ns:
+        state.changes.applications[application.rank] = application
     state.allocations[ask.key] = ask
+    state.changes.allocations[ask.key] = None
     add_to_total(application.queue, "pending", ask.resources)
     _update_order(state, application, before)
     if ask.held:
@@ -298,6 +312,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
 def _count(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Count a running allocation everywhere but with its node and queues."""
     state.running_allocations += 1
+    state.changes.applications[application.rank] = application
     application.add_allocation(allocation)
     state.usage.increase(application, allocation.resources)
     state.readiness.touch_application(application)
@@ -306,6 +321,7 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
 def _discharge(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Remove an allocation from all sums."""
     state.running_allocations -= 1
+    state.changes.applications[application.rank] = application
     node = state.nodes.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
@@ -358,6 +374,7 @@ def count_placeholder(state: PartitionState, application: Application, placehold
     if group is None:
         group = application.task_groups[name] = TaskGroup(name, dict(placeholder.resources))
     group.count += 1
+    state.changes.applications[application.rank] = application
     if group.outstanding == 1:
         _hold_asks(state, application, group)
 
@@ -367,6 +384,7 @@ def count_placeholder_end(
 ) -> None:
     """Count the end of a placeholder; `replaced` if a real allocation replaces it."""
     group = application.task_groups[placeholder.task_group]
+    state.changes.applications[application.rank] = application
     if replaced:
         group.replaced += 1
     else:
@@ -404,6 +422,7 @@ def release_placeholders(
         assert not one.released, one.key
         assert not one.preempted, one.key
         one.released = True
+        state.changes.allocations[one.key] = None
         application.withdraw_placeholder(one)
     for one in chosen:
         state.emit(one.release(state.name, reason, rm_messages.TIMEOUT))

@@ -33,6 +33,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
         discount_running(queue)
         state.readiness.retry_parked()
     application.state = after
+    state.changes.applications[application.rank] = application
     count_entry(state, queue, after)
     at_ns = state.stamp_ns()
     application.state_log.append((at_ns, after))
@@ -85,6 +86,7 @@ def update_after_placeholder(state: PartitionState, application: Application) ->
     if not is_zero(application.allocated_placeholder):
         return
     state.timers.stop(application, "placeholders")
+    state.changes.applications[application.rank] = application
     if application.state is AppState.RESUMING:
         fire(state, application, AppEvent.RUN)
     elif application.state is not AppState.COMPLETING:
@@ -96,6 +98,7 @@ def update_after_placeholder(state: PartitionState, application: Application) ->
 def update_after_removal_of_all(state: PartitionState, application: Application) -> None:
     """After all allocations were removed at once: complete the application if nothing is pending."""
     state.timers.stop(application, "placeholders")
+    state.changes.applications[application.rank] = application
     if application.state is AppState.RESUMING:
         fire(state, application, AppEvent.RUN)
     if application.state is not AppState.COMPLETING:
@@ -141,6 +144,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     state.timers.stop(application, "placeholders")
     state.timers.stop(application, "look")
     state.swap_candidates.drop(application)
+    state.changes.applications[application.rank] = application
     del state.applications[name]
     del application.queue.applications[name]
     state.record_event(event_codes.QUEUE, application.queue.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
@@ -157,5 +161,6 @@ def drop_account(state: PartitionState, application: Application) -> None:
     """Stop counting an application that uses nothing for its user and group."""
     account = state.usage.accounts.get(application.rank)
     if account is not None:
+        state.changes.applications[application.rank] = application
         state.readiness.reopen_limits(account)
         state.usage.remove(application)

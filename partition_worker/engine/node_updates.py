@@ -48,6 +48,7 @@ def _create(state: PartitionState, info: rm_messages.NodeInfo) -> None:
         total = state.nodes.total
         attributes = {**info.attributes, NODE_PARTITION: state.name}
         capacity = state.nodes.add(info.node_id, capacity, attributes, schedulable=schedulable).capacity
+        state.changes.nodes[info.node_id] = None
         events.record_cluster_size(state, total)
         state.readiness.retry_parked()
     message = "Node added to the scheduler"  # also for a rejected node, as the reference does
@@ -82,6 +83,7 @@ def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> 
     """Set whether a node takes new allocations."""
     if node.schedulable != schedulable:
         state.nodes.set_schedulable(node, schedulable=schedulable)
+        state.changes.nodes[node.node_id] = None
         events.record_schedulable(state, node.node_id, schedulable=schedulable)
         state.readiness.retry_parked()
 
@@ -94,6 +96,7 @@ def _resize(state: PartitionState, node: Node, capacity: Resources | None) -> No
         return
     total = state.nodes.total
     state.nodes.resize(node, capacity)
+    state.changes.nodes[node.node_id] = None
     detail = event_codes.NODE_CAPACITY
     state.record_event(event_codes.NODE, node.node_id, event_codes.SET, detail, resource=node.capacity)
     events.record_cluster_size(state, total)
@@ -124,6 +127,7 @@ def _decommission(state: PartitionState, node: Node) -> None:
         state.emit(one.make_announcement())
     for key in node.foreign:
         del state.foreign[key]
+        state.changes.foreign[key] = None
     remove_node(state, node)
 
 
@@ -131,6 +135,7 @@ def remove_node(state: PartitionState, node: Node) -> None:
     """Remove an empty node."""
     total = state.nodes.total
     state.nodes.remove(node)
+    state.changes.nodes[node.node_id] = None
     events.record_cluster_size(state, total)
     message, detail = "Node removed from the scheduler", event_codes.NODE_DECOMISSION
     state.record_event(event_codes.NODE, node.node_id, event_codes.REMOVE, detail, message=message)

@@ -112,6 +112,7 @@ class _Report:
             reported = list(islice(unreported, REPORTED_MAX - self.count))
             for ask in reported:
                 application.asks.tell(ask)
+                self._state.changes.allocations[ask.key] = None
                 self._state.emit(
                     UpdateContainerSchedulingState(
                         application_id=application.application_id,

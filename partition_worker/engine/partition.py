@@ -146,6 +146,8 @@ class Partition(PartitionState):
 
     def _fire_timers(self, now: float) -> None:
         while (timer := self.timers.pop_due(now)) is not None:
+            if timer.alarm != "look":
+                self.changes.applications[timer.application.rank] = timer.application
             match timer.alarm:
                 case "state":
                     handle_state_timeout(self, timer.application)

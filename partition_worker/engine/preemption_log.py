@@ -118,22 +118,23 @@ class Preemptions:
         self.entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
         """The newest first."""
 
-    def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
-        """Record the victims of an ask. Call it before they are marked."""
+    def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> Preemption:
+        """Record the victims of an ask, and return the entry. Call it before they are marked."""
         application = self._applications[ask.application_id]
         leaf = application.queue
         kind: Kind = "required-node" if ask.shape.required_node else "guaranteed"
-        self._append(now, kind, leaf, victims, (application.application_id, ask.key, node.node_id))
+        entry = self._append(now, kind, leaf, victims, (application.application_id, ask.key, node.node_id))
         if kind == "guaranteed":
             is_quarrel = explains_ask(leaf, ask.resources)
             losses = [(self._queue(victim), victim.resources) for victim in victims]
             for loser in dict.fromkeys(queue.path for queue, _ in losses):
                 self.cooldowns.record_win(leaf.path, loser, now, is_quarrel=is_quarrel)
             add_deficits(losses)
+        return entry
 
-    def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
+    def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> Preemption:
         """Record the victims of a queue whose quota is enforced. Call it before they are marked."""
-        self._append(now, "quota", queue, victims, ("", "", ""))
+        return self._append(now, "quota", queue, victims, ("", "", ""))
 
     def pause(self, ask: Allocation, until: float) -> None:
         """Let no ask look for victims until this one is placed, or until this Unix time."""
@@ -158,7 +159,7 @@ class Preemptions:
 
     def _append(
         self, now: float, kind: Kind, queue: Queue, victims: Sequence[Allocation], ask: tuple[str, str, str]
-    ) -> None:
+    ) -> Preemption:
         """`ask` is the id of its application, its key, and its node."""
         self.made[kind] += 1
         self.victims += len(victims)
@@ -175,9 +176,9 @@ class Preemptions:
         ]
         resources = total_of(one.resources for one in listed)
         lost = total_of({kind: value * one.ran_s for kind, value in one.resources.items()} for one in listed)
-        self.entries.appendleft(
-            Preemption(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
-        )
+        entry = Preemption(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
+        self.entries.appendleft(entry)
+        return entry
 
     def _queue(self, allocation: Allocation) -> Queue:
         return self._applications[allocation.application_id].queue

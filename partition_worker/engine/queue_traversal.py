@@ -304,6 +304,7 @@ class Attempt:
         self._retry_by(max(victim_choice.next_attempt(self.state, self.leaf, group), pause_end))
 
     def _back_off(self) -> None:
+        self.state.changes.applications[self.application.rank] = self.application
         self.application.back_off_until = self.retry_at = self.state.now + self.leaf.policies.back_off_s
         self.waits = []
 
@@ -486,6 +487,7 @@ class FastPathBatch:
         asks.remove(ask)
         settle_pending(application.queue, amount)
         ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
+        state.changes.allocations[ask.key] = None
         state.nodes.bind(application, ask, node)
         state.running_allocations += 1
         application.allocations[ask.key] = ask
@@ -514,6 +516,7 @@ class FastPathBatch:
         self._used.clear()
 
     def _charge(self, application: Application, amount: Resources) -> None:
+        self._state.changes.applications[application.rank] = application
         take_from(application.pending, amount)
         application.grow_allocated(amount, placeholder=False)
         self._state.usage.charge(application, amount)

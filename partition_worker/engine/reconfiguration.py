@@ -44,11 +44,13 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
     """Apply a configuration without objections, with its plan."""
     assert plan.before is state.config.root, "a plan from another configuration"
     state.config = config
+    state.changes.partition = True
     state.placement = PlacementChain(config.placement_rules)
     state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
     _change_queues(state, plan)
     if plan.limits:
         state.usage.reconfigure(config)
+        state.changes.applications.update((one.rank, one) for one in state.applications.values())
     state.readiness.reset_all()
     state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
@@ -66,6 +68,7 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
         else:
             _set(state, queue, wants)
     for queue in state.tree:
+        state.changes.queues[queue.path] = None
         if queue.path in plan.wanted:
             continue
         if not queue.managed:
@@ -128,6 +131,7 @@ def remove_empty_queues(state: PartitionState) -> None:
     for queue in state.tree.remove_empty():
         events.record_queue(state, queue, event_codes.REMOVE)
         state.readiness.forget_queue(queue)
+        state.changes.queues[queue.path] = None
         state.counters.fold(queue.path, queue.path.rpartition(".")[0])
     now_ns = int(state.now * 1e9)
     for queue in state.tree:

@@ -28,6 +28,7 @@ def reserve(state: PartitionState, application: Application, ask: Allocation, no
     others = node.reservations.values()
     assert all(reservation.for_required_node and other.for_required_node for other in others), node.node_id
     ask.reserved = True
+    state.changes.reservations[ask.key] = None
     application.reservations[ask.key] = node.reservations[ask.key] = reservation
     application.asks.regroup(ask)
     state.nodes.reindex(node)
@@ -42,6 +43,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     ask, node = reservation.ask, reservation.node
     application = state.applications[ask.application_id]
     ask.reserved = False
+    state.changes.reservations[ask.key] = None
     del application.reservations[ask.key], node.reservations[ask.key]
     state.record_node_event(node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.remove(reservation)
@@ -98,3 +100,4 @@ def keep_room(state: PartitionState, reservation: Reservation) -> None:
     assert not reservation.keeps, reservation.ask.key
     state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
     add_kept(reservation.leaf, reservation.keeps)
+    state.changes.reservations[reservation.ask.key] = None

@@ -26,6 +26,7 @@ _CREATIONS = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
 def begin(state: PartitionState, message: rm_messages.SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
     state.report = Report()
+    state.changes.report = True
     state.log_info(f"the RM reports everything again: {message.reason or 'without a reason'}")
 
 
@@ -37,11 +38,14 @@ def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
         return
     came, sent = asdict(report.count), asdict(message)
     problem = "; ".join(f"{came[name]} of {sent[name]} {name} came" for name in sent if came[name] != sent[name])
+    if report.is_interrupted:
+        problem = "the worker of the partition was started again during the report"
     if problem:
         state.log_info(f"the RM's report is not complete, nothing is removed: {problem}")
         state.emit(rm_messages.SyncDone(problem=problem))
         return
     state.report = None
+    state.changes.report = True
     done = _sweep(state, report)
     state.log_info(
         f"the RM has reported everything; {len(done.nodes)} nodes, {len(done.applications)} applications and "

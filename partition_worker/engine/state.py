@@ -33,9 +33,10 @@ from partition_worker.engine.order import Order
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Preemptions
+from partition_worker.engine.preemption_log import Preemption, Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.ready_queues import Readiness, SwapCandidates
+from partition_worker.engine.records import Rejection
 from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
@@ -200,19 +201,6 @@ class Effect(NamedTuple):
 # State ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A refused application, kept for queries, with the reason that the RM received."""
-
-    application_id: str
-    queue_name: str
-    """The queue that was asked for; empty if placement chose none."""
-    user: str
-    groups: tuple[str, ...]
-    at_ns: int
-    reason: str
-
-
 @dataclass(slots=True)
 class Report:
     """The objects that the RM has reported since `SyncBegin`: ids in order of first mention, accepted or not, and the
@@ -225,6 +213,8 @@ class Report:
     applications: dict[str, None] = field(default_factory=dict)
     allocations: dict[str, None] = field(default_factory=dict)
     """Asks, allocations and foreign allocations."""
+    is_interrupted: bool = False
+    """Whether the worker restarted meanwhile: then this report cannot be completed."""
 
 
 class Timers:
@@ -319,6 +309,68 @@ class Counters:
         return sum(count for (_, reached), count in self.reached.items() if reached is state)
 
 
+class Changes:
+    """The objects of which this step changed a durable field; `recording.py` builds their records. Whatever changes
+    such a field marks its object here.
+    """
+
+    __slots__ = (
+        "allocations",
+        "applications",
+        "cooldowns",
+        "foreign",
+        "nodes",
+        "partition",
+        "preemptions",
+        "queues",
+        "rejections",
+        "report",
+        "reservations",
+        "submissions",
+        "submitted",
+    )
+
+    def __init__(self) -> None:
+        self.partition = False
+        """Whether the configuration changed, or the partition retired."""
+        self.report = False
+        """Whether a full report began or ended."""
+        self.allocations: dict[str, None] = {}
+        """By key."""
+        self.applications: dict[int, Application] = {}
+        """Changed, new, or gone, by rank."""
+        self.submitted: dict[int, None] = {}
+        """The ranks of new ones."""
+        self.queues: dict[str, None] = {}
+        """By path."""
+        self.nodes: dict[str, None] = {}
+        self.foreign: dict[str, None] = {}
+        self.reservations: dict[str, None] = {}
+        """By key of the ask."""
+        self.rejections: dict[str, None] = {}
+        self.submissions: dict[str, None] = {}
+        """By id of the application."""
+        self.preemptions: list[Preemption] = []
+        self.cooldowns: dict[tuple[str, str], None] = {}
+        """By paths of winner and loser."""
+
+    @property
+    def has_others(self) -> bool:
+        """Whether anything but asks, allocations and applications changed."""
+        return bool(
+            self.partition
+            or self.report
+            or self.queues
+            or self.nodes
+            or self.foreign
+            or self.reservations
+            or self.rejections
+            or self.submissions
+            or self.preemptions
+            or self.cooldowns
+        )
+
+
 class PartitionState:
     """All state of one partition. Queries read it; only modules of the engine change it."""
 
@@ -334,11 +386,14 @@ class PartitionState:
         self.name = name
         self.tuning = tuning
         self.config = config
+        self.changes = Changes()
+        self.changes.partition = True
         self.tracking = True
         """Whether events are recorded."""
         self._events: list[EventFields] = []
         self.tree = Tree(config)
         for queue in self.tree:
+            self.changes.queues[queue.path] = None
             self.record_event(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         self.placement = PlacementChain(config.placement_rules)
@@ -450,22 +505,34 @@ class PartitionState:
         if self.quota_check_at == NEVER and self.config.preemption.is_quota_enabled:
             self.quota_check_at = self.now + QUOTA_LOOK_EVERY_S
 
+    def has(self, application: Application) -> bool:
+        """Whether this application runs or is kept as ended."""
+        if self.applications.get(application.application_id) is application:
+            return True
+        return self.ended.get(f"{application.application_id}-{application.finished_ns}") is application
+
     def keep_ended(self, application: Application) -> None:
         """Keep an ended application for queries; its id is free again."""
         self.ended[f"{application.application_id}-{application.finished_ns}"] = application
         if len(self.ended) > ENDED_MAX:
-            del self.ended[next(iter(self.ended))]
+            self.drop_ended(next(iter(self.ended.values())))
 
     def drop_ended(self, application: Application) -> None:
         """Drop an ended application."""
         self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
+        self.changes.applications[application.rank] = application
 
     def keep_rejection(self, rejection: Rejection) -> None:
         """Keep a rejection for queries; it replaces an earlier one of this id."""
         self.rejections.pop(rejection.application_id, None)
         self.rejections[rejection.application_id] = rejection
+        self.changes.rejections[rejection.application_id] = None
         if len(self.rejections) > ENDED_MAX:
-            del self.rejections[next(iter(self.rejections))]
+            self._drop_rejection(next(iter(self.rejections)))
+
+    def _drop_rejection(self, application_id: str) -> None:
+        del self.rejections[application_id]
+        self.changes.rejections[application_id] = None
 
     @property
     def next_expiry(self) -> float:
@@ -478,7 +545,7 @@ class PartitionState:
         """Drop expired rejections; return the expired applications."""
         now = self.now
         for rejection in tuple(takewhile(lambda one: _expires_at(one.at_ns) <= now, self.rejections.values())):
-            del self.rejections[rejection.application_id]
+            self._drop_rejection(rejection.application_id)
         return list(takewhile(lambda one: _expires_at(one.finished_ns) <= now, self.ended.values()))
 
     def begin_step(self, now: float) -> None:

@@ -357,6 +357,19 @@ class Usage:
             account.update_limits()
         return account
 
+    def restore(self, application: Application, *, group: str | None, counted: bool) -> None:
+        """Charge an application with everything that it has, to this group, without events."""
+        account = self.accounts[application.rank] = UsageAccount(application, group_name=group, counted=counted)
+        path = application.queue.path
+        account.user = self.users.link_account(application.user.name, path, account)
+        if group is not None:
+            account.group = self.groups.link_account(group, path, account)
+        account.update_limits()
+        self.charge(application, application.charged)
+        if counted:
+            for level in account.charged:
+                level.count_running(application.application_id)
+
     def increase(self, application: Application, amount: Resources) -> None:
         """Count an allocation, or an amount by which one grew (negative: shrank)."""
         account = self.account(application)

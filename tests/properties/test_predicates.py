@@ -24,6 +24,7 @@ from common.rm_messages import Allocation as Message
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import has_room
 from tests.builders import apps, foreign, nodes, released
 from tests.trial import Trial
 
@@ -107,11 +108,7 @@ class Life:
                 continue
             for node in self.trial.partition.nodes:
                 free = node.schedulable and not node.reservations and node.has_room(ask.shape.amounts)
-                leaf = self.trial.app(ask.application_id).queue
-                room = leaf.maximum is None or all(
-                    leaf.allocated.get(kind, 0) + amount <= leaf.maximum.get(kind, amount)
-                    for kind, amount in ask.resources.items()
-                )
+                room = has_room(self.trial.app(ask.application_id).queue, ask.shape.amounts)
                 assert not (free and room and admits(ask, node, asks_manager=self.asks_manager)), (
                     ask.key,
                     node.node_id,

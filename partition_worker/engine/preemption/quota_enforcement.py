@@ -42,6 +42,7 @@ def enforce_quotas(state: PartitionState) -> None:
     for queue in state.tree:
         if not queue.quota_preemption_at:
             continue
+        state.changes.queues[queue.path] = None
         if not exceeds_maximum(queue):
             queue.quota_preemption_at = NO_QUOTA_PREEMPTION
         elif queue.quota_preemption_at > state.now or any(one.path in enforced for one in queue.ancestry()):
@@ -63,7 +64,7 @@ def _enforce(state: PartitionState, queue: Queue) -> None:
         found += len(candidates)
         victims += chosen
     if victims:
-        state.preemptions.record_quota(state.now, queue, victims)
+        state.changes.preemptions.append(state.preemptions.record_quota(state.now, queue, victims))
     if found:
         claimed = total_of(one.resources for one in victims)
         state.record_event(

@@ -110,7 +110,10 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
     application, ask = decision.application, decision.ask
     for reservation in decision.cancels:
         reservations.cancel(state, reservation)
-    state.preemptions.record(state.now, ask, decision.node, decision.victims)
+    leaves = [state.applications[victim.application_id].queue for victim in decision.victims]
+    state.changes.preemptions.append(state.preemptions.record(state.now, ask, decision.node, decision.victims))
+    state.changes.cooldowns.update(((application.queue.path, leaf.path), None) for leaf in leaves)
+    state.changes.queues.update((level.path, None) for leaf in leaves for level in leaf.ancestry())
     state.preemptions.pause(ask, state.now + WINDOW_S)
     for victim in decision.victims:
         ledger.mark_preempted(state, state.applications[victim.application_id], victim)
@@ -118,6 +121,7 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
         events.record_request(state, victim, told)
     reservation = reservations.reserve(state, application, ask, decision.node)
     ask.preemption_triggered = True
+    state.changes.allocations[ask.key] = None
     application.asks.regroup(ask)
     reservations.keep_room(state, reservation)
     what = "daemon set ask" if reservation.for_required_node else "ask"

@@ -310,6 +310,11 @@ class Tree:
         configure(queue, settings)
         return queue
 
+    def restore(self, path: str) -> Queue:
+        """Add a queue below an existing one; it has no settings yet."""
+        parent = self._by_path[path.rpartition(".")[0]]
+        return self._link(Queue(path=path, parent=parent, rank=self.next_rank, leaf=True, managed=False))
+
     def remove_empty(self) -> list[Queue]:
         """Remove and return empty dynamic and draining queues, children first."""
         removed = []

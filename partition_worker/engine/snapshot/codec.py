@@ -28,8 +28,9 @@ from common.rm_messages import AllocationRelease, SyncEnd
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Preemptions, Win
+from partition_worker.engine.records import Rejection
 from partition_worker.engine.snapshot import applications, queues_and_nodes, scheduling_state, schema
-from partition_worker.engine.state import Counters, Rejection, Report, Tuning
+from partition_worker.engine.state import Counters, Report, Tuning
 from partition_worker.engine.user_limits import Trackers, Usage, UsageAccount
 from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
 
@@ -149,7 +150,14 @@ def _restore_rest(partition: Partition, found: schema.PartitionSnapshot) -> None
         partition.users.learned[name] = None if names is None else User(name, tuple(names)), at
     restore_waiting(partition.pending_submissions, found.waiting)
     for application_id, queue_name, user, groups, at_ns, reason in found.rejections:
-        partition.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
+        partition.rejections[application_id] = Rejection(
+            application_id=application_id,
+            queue_name=queue_name,
+            user=user,
+            groups=tuple(groups),
+            at_ns=at_ns,
+            reason=reason,
+        )
     restore_preemptions(partition.preemptions, found.preemptions)
     partition.counters = Counters(*astuple(found.counters)[:-1])
     partition.counters.reached = Counter({(path, state): count for path, state, count in found.counters.reached})
@@ -251,7 +259,7 @@ def decode_report(memory: schema.ReportSnapshot | None) -> Report | None:
         return None
     (nodes, applications, allocations), *ids = memory
     count = SyncEnd(nodes=nodes, applications=applications, allocations=allocations)
-    return Report(count, *map(dict.fromkeys, ids))
+    return Report(count, dict.fromkeys(ids[0]), dict.fromkeys(ids[1]), dict.fromkeys(ids[2]))
 
 
 # Usage of users and groups ------------------------------------------------------------------------------------------

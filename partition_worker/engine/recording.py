@@ -1,0 +1,297 @@
+"""Record what a step changed: the records of the objects that are marked in `PartitionState.changes`.
+
+Whatever changes a durable field marks its object (`state.changes.allocations[key] = None`); at the end of the step
+`collect_changes` builds the records. For a snapshot everything is marked, so both take the same way. A missing mark
+would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from common.acl import Acl
+from common.rm_messages import AllocationRelease
+from partition_worker.engine import records
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.nodes.node_index import Reservation
+from partition_worker.engine.preemption_log import Preemption
+from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.records import Record, Removed, encode_sum, kind_of
+from partition_worker.engine.state import Changes, PartitionState
+from partition_worker.engine.user_resolution import HeldUpdate
+
+
+def mark_everything(state: PartitionState) -> None:
+    """Mark every object, for a snapshot."""
+    changes = state.changes
+    changes.partition = True
+    changes.report = state.report is not None
+    changes.queues.update((queue.path, None) for queue in state.tree)
+    changes.nodes.update((node.node_id, None) for node in state.nodes)
+    for application in (*state.applications.values(), *state.ended.values()):
+        changes.submitted[application.rank] = None
+        changes.applications[application.rank] = application
+    changes.allocations.update(dict.fromkeys(state.allocations))
+    changes.foreign.update(dict.fromkeys(state.foreign))
+    changes.reservations.update((reservation.ask.key, None) for reservation in state.reservation_index)
+    changes.rejections.update(dict.fromkeys(state.rejections))
+    changes.submissions.update(dict.fromkeys(state.pending_submissions.users))
+    changes.preemptions += reversed(state.preemptions.entries)
+    changes.cooldowns.update(dict.fromkeys(state.preemptions.cooldowns.wins))
+
+
+def collect_changes(state: PartitionState) -> list[Record]:
+    """Return the records of all marked objects, and remove the marks."""
+    changes, state.changes = state.changes, Changes()
+    found: list[Record] = []
+    if changes.allocations:  # mostly nothing else
+        found += _allocations(state, changes.allocations)
+    if changes.applications:
+        found += _applications(state, changes)
+    if changes.has_others:
+        found += _others(state, changes)
+    return found
+
+
+def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
+    if changes.partition:
+        yield records.PartitionRecord(
+            config=state.config,
+            resolver=state.resolver,
+            created_ns=state.created_ns,
+            retired=state.retired,
+        )
+    if changes.report:
+        yield _remove(records.ReportRecord, "") if state.report is None else records.ReportRecord()
+    for path in changes.queues:
+        queue = state.tree.find(path)
+        yield _remove(records.QueueRecord, path) if queue is None else _queue(queue)
+    for node_id in changes.nodes:
+        node = state.nodes.get(node_id)
+        yield (
+            _remove(records.NodeRecord, node_id)
+            if node is None
+            else records.NodeRecord(
+                node_id=node_id,
+                rank=node.rank,
+                capacity=node.capacity,
+                attributes=node.attributes,
+                schedulable=node.schedulable,
+            )
+        )
+    for key in changes.foreign:
+        node = state.foreign.get(key)
+        yield _remove(records.ForeignRecord, key) if node is None else _foreign(node.foreign[key])
+    for key in changes.reservations:
+        yield _reservation(state, key)
+    for application_id in changes.rejections:
+        yield state.rejections.get(application_id) or _remove(records.Rejection, application_id)
+    for application_id in changes.submissions:
+        yield _submission(state, application_id)
+    yield from map(_preemption, changes.preemptions)
+    for winner, loser in changes.cooldowns:
+        win = state.preemptions.cooldowns.wins.get((winner, loser))
+        if win is not None:  # one that was dropped has no effect any more
+            yield records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
+
+
+def _remove(kind: type[Record], key: str | int) -> Removed:
+    return Removed(kind=kind_of(kind), key=key)
+
+
+# Asks and allocations -------------------------------------------------------------------------------------------------
+
+
+def _allocations(state: PartitionState, keys: Iterable[str]) -> Iterator[Record]:
+    known = state.allocations
+    for key in keys:
+        one = known.get(key)
+        yield _remove(records.AllocationRecord, key) if one is None else _allocation(one)
+
+
+def _allocation(one: Allocation) -> Record:
+    partner = one.partner
+    return records.AllocationRecord(
+        key=one.key,
+        application_id=one.application_id,
+        resources=one.resources,
+        created_ns=one.created_ns,
+        priority=one.priority,
+        node_id=one.node_id,
+        tags=one.tags,
+        task_group=one.task_group,
+        placeholder=one.placeholder,
+        originator=one.originator,
+        preemption_policy=one.preemption_policy,
+        bound_ns=one.bound_ns,
+        rank=one.rank,
+        is_rm_asked=one.constraint is not None and bool(one.constraint.asked),
+        recovered=one.recovered,
+        released=one.released,
+        preempted=one.preempted,
+        replaces="" if partner is None or one.placeholder else partner.key,
+        placeholder_used=one.placeholder_used,
+        placeholder_created_ns=one.placeholder_created_ns,
+        preemption_triggered=one.preemption_triggered,
+        scale_up_told=one.scale_up_told,
+    )
+
+
+def _foreign(one: Allocation) -> Record:
+    return records.ForeignRecord(
+        key=one.key,
+        node_id=one.node_id,
+        resources=one.resources,
+        created_ns=one.created_ns,
+        priority=one.priority,
+        tags=one.tags,
+    )
+
+
+def _reservation(state: PartitionState, key: str) -> Record:
+    ask = state.allocations.get(key)
+    if ask is None or not ask.reserved:
+        return _remove(records.ReservationRecord, key)
+    reservation: Reservation = state.applications[ask.application_id].reservations[key]
+    return records.ReservationRecord(
+        ask_key=key,
+        node_id=reservation.node.node_id,
+        created=reservation.created,
+        rank=reservation.rank,
+        keeps_room=bool(reservation.keeps),
+    )
+
+
+# Applications ---------------------------------------------------------------------------------------------------------
+
+
+def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
+    for rank, one in changes.applications.items():
+        if not state.has(one):
+            yield _remove(records.ApplicationRecord, rank)
+            yield _remove(records.StatusRecord, rank)
+            continue
+        if rank in changes.submitted:
+            yield records.ApplicationRecord(
+                application_id=one.application_id,
+                rank=rank,
+                user=one.user.name,
+                groups=list(one.user.groups),
+                tags=one.tags,
+                placeholder_ask=one.placeholder_ask,
+                gang_style=one.gang_style,
+                placeholder_timeout_s=one.placeholder_timeout_s,
+            )
+        yield _status(state, one)
+
+
+def _status(state: PartitionState, one: Application) -> Record:
+    account = state.usage.accounts.get(one.rank)
+    if account is not None and not account.counted and not one.allocations:
+        account = None  # it uses nothing, and would get another account
+    return records.StatusRecord(
+        rank=one.rank,
+        queue=one.queue.path,
+        state=one.state,
+        submitted_ns=one.submitted_ns,
+        state_log=list(one.state_log),
+        started_ns=one.started_ns,
+        finished_ns=one.finished_ns,
+        max_allocated=encode_sum(one.max_allocated),
+        usage=[
+            records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
+            for (use, instance_type), amounts in one.history.items()
+        ],
+        task_groups=[
+            records.TaskGroupRecord(
+                name=group.name,
+                minimum=group.minimum,
+                count=group.count,
+                replaced=group.replaced,
+                timed_out=group.timed_out,
+            )
+            for group in one.task_groups.values()
+        ],
+        state_timeout_at=one.alarms["state"].at if "state" in one.alarms else None,
+        placeholder_timeout_at=one.alarms["placeholders"].at if "placeholders" in one.alarms else None,
+        back_off_until=one.back_off_until,
+        charged_group=None if account is None else account.group_name,
+        is_counted=account is not None and account.counted,
+    )
+
+
+def _submission(state: PartitionState, application_id: str) -> Record:
+    pending = state.pending_submissions
+    user = pending.users.get(application_id)
+    if user is None:
+        return _remove(records.SubmissionRecord, application_id)
+    return records.SubmissionRecord(
+        submission=pending.by_user[user][application_id],
+        updates=[_held_update(one) for one in pending.held.get(application_id, ())],
+    )
+
+
+def _held_update(one: HeldUpdate) -> records.HeldUpdateRecord:
+    if isinstance(one, AllocationRelease):
+        return records.HeldUpdateRecord(release=one)
+    return records.HeldUpdateRecord(ask=one)
+
+
+def _preemption(one: Preemption) -> Record:
+    return records.PreemptionRecord(
+        at=one.at,
+        reason=one.kind,
+        queue=one.queue,
+        application_id=one.application_id,
+        ask_key=one.ask_key,
+        node_id=one.node_id,
+        victims=[records.VictimRecord(*victim) for victim in one.victims],
+        victim_count=one.victim_count,
+        resources=encode_sum(one.resources),
+        lost=encode_sum(one.lost),
+    )
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+
+def _queue(queue: Queue) -> Record:
+    is_configured = queue.managed and not queue.draining
+    return records.QueueRecord(
+        path=queue.path,
+        rank=queue.rank,
+        state=queue.state,
+        draining_since_ns=queue.draining_since_ns,
+        quota_preemption_at=queue.quota_preemption_at,
+        lacking=encode_sum(queue.lacking),
+        settings=None if is_configured else _queue_settings(queue),
+    )
+
+
+def _queue_settings(queue: Queue) -> records.QueueSettings:
+    return records.QueueSettings(
+        leaf=queue.leaf,
+        managed=queue.managed,
+        max_applications=queue.max_applications,
+        maximum=None if queue.maximum is None else encode_sum(queue.maximum),
+        guaranteed=None if queue.guaranteed is None else encode_sum(queue.guaranteed),
+        properties=queue.properties,
+        template=None if queue.template is None else _template(queue.template),
+        submit_acl=_acl(queue.submit_acl),
+        admin_acl=_acl(queue.admin_acl),
+        admin_text=queue.admin_text,
+    )
+
+
+def _template(template: Template) -> records.TemplateSettings:
+    return records.TemplateSettings(
+        max_applications=template.max_applications,
+        properties=template.properties,
+        maximum=template.maximum,
+        guaranteed=template.guaranteed,
+    )
+
+
+def _acl(acl: Acl) -> records.AclRecord | None:
+    if acl == Acl():
+        return None
+    return records.AclRecord(everybody=acl.everybody, users=sorted(acl.users), groups=sorted(acl.groups))

@@ -1,0 +1,389 @@
+"""The durable records of a partition: what its journal and its snapshots hold, and the image that they add up to.
+
+A record is the value of one object after a change (an after-image), or its removal. A snapshot has the records of all
+objects; a step of the journal has those of the objects that it changed. To recover, records are put into an image,
+later ones in place of earlier ones, and the partition is built from that (`restoring.py`). No decision is made again,
+so a journal does not depend on the release, the settings or the plug-ins that wrote it. Sums, orders, indexes, caches
+and failed attempts are derived, never stored.
+
+Records are MessagePack maps with the names of the fields, and `record` names the kind. Fields with their default are
+left out, unknown fields are ignored. So a release may add a field with a default and read all earlier records; change
+nothing else without a new FORMAT (`common/journal_messages.py`).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from common.config.model import PartitionConfig
+from common.messages import INT64_MAX, INT64_MIN, Resources
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, PreemptionPolicy
+
+Sum = dict[str, int | str]
+"""Summed amounts by type. A sum beyond 64 bits is text, as MessagePack has no larger integers."""
+
+
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="record"):
+    """Base of all records."""
+
+    @property
+    def identity(self) -> str | int:
+        """Identifies the object among those of its kind."""
+        return ""
+
+
+class PartitionRecord(Record, frozen=True, tag="Partition"):
+    """The partition itself."""
+
+    config: PartitionConfig
+    resolver: str
+    """The type of its group resolver: that of its first configuration."""
+    created_ns: int
+    retired: bool = False
+
+
+class ReportRecord(Record, frozen=True, tag="FullReport"):
+    """A full report of the RM is not complete yet."""
+
+
+class QueueRecord(Record, frozen=True, tag="Queue"):
+    """A queue. The settings of a queue that is configured follow from the configuration, and are left out."""
+
+    path: str
+    rank: int
+    state: Literal["Active", "Draining", "Stopped"] = "Active"
+    draining_since_ns: int = 0
+    quota_preemption_at: float = 0.0
+    lacking: Sum = {}
+    settings: "QueueSettings | None" = None
+
+    @property
+    def identity(self) -> str:
+        return self.path
+
+
+class QueueSettings(Struct, frozen=True, omit_defaults=True):
+    """The settings of a queue that is dynamic, or no longer configured."""
+
+    leaf: bool
+    managed: bool = False
+    max_applications: int = 0
+    maximum: Sum | None = None
+    guaranteed: Sum | None = None
+    properties: dict[str, str] = {}
+    template: "TemplateSettings | None" = None
+    submit_acl: "AclRecord | None" = None
+    admin_acl: "AclRecord | None" = None
+    admin_text: str = ""
+
+
+class AclRecord(Struct, frozen=True, omit_defaults=True):
+    """An access control list."""
+
+    everybody: bool = False
+    users: list[str] = []
+    groups: list[str] = []
+
+
+class TemplateSettings(Struct, frozen=True, omit_defaults=True):
+    """The template that a dynamic parent passes on."""
+
+    max_applications: int = 0
+    properties: dict[str, str] = {}
+    maximum: Resources | None = None
+    guaranteed: Resources | None = None
+
+
+class NodeRecord(Record, frozen=True, tag="Node"):
+    """A node."""
+
+    node_id: str
+    rank: int
+    capacity: Resources
+    attributes: dict[str, str] = {}
+    schedulable: bool = True
+
+    @property
+    def identity(self) -> str:
+        return self.node_id
+
+
+class ApplicationRecord(Record, frozen=True, tag="Application"):
+    """An application, running or ended, as it was submitted."""
+
+    application_id: str
+    rank: int
+    user: str
+    groups: list[str] = []
+    tags: dict[str, str] = {}
+    placeholder_ask: Resources = {}
+    gang_style: str = "Soft"
+    placeholder_timeout_s: float = 0.0
+
+    @property
+    def identity(self) -> int:
+        return self.rank
+
+
+class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
+    """The fields of an application that change."""
+
+    rank: int
+    """Of the application."""
+    queue: str
+    state: str
+    submitted_ns: int
+    state_log: list[tuple[int, str]] = []
+    started_ns: int = 0
+    finished_ns: int = 0
+    max_allocated: Sum = {}
+    usage: "list[UsageRecord]" = []
+    task_groups: "list[TaskGroupRecord]" = []
+    state_timeout_at: float | None = None
+    """When its state timer ends, in Unix seconds; None if there is none."""
+    placeholder_timeout_at: float | None = None
+    back_off_until: float = 0.0
+    charged_group: str | None = None
+    """The group that it is charged to."""
+    is_counted: bool = False
+    """Whether it counts as running for its user and group."""
+
+    @property
+    def identity(self) -> int:
+        return self.rank
+
+
+class UsageRecord(Struct, frozen=True):
+    """Amounts times seconds of ended allocations."""
+
+    use: str
+    instance_type: str
+    amounts: Sum
+
+
+class TaskGroupRecord(Struct, frozen=True, omit_defaults=True):
+    """The counters of a task group with placeholders."""
+
+    name: str
+    minimum: Resources
+    count: int = 0
+    replaced: int = 0
+    timed_out: int = 0
+
+
+class AllocationRecord(Record, frozen=True, tag="Allocation"):
+    """An ask or allocation of an application."""
+
+    key: str
+    application_id: str
+    resources: Resources
+    created_ns: int
+    priority: int = 0
+    node_id: str = ""
+    tags: dict[str, str] = {}
+    task_group: str = ""
+    placeholder: bool = False
+    originator: bool = False
+    preemption_policy: PreemptionPolicy | None = None
+    bound_ns: int = 0
+    rank: int = 0
+    is_rm_asked: bool = False
+    """Whether the RM evaluates predicates for it."""
+    recovered: bool = False
+    released: bool = False
+    preempted: bool = False
+    replaces: str = ""
+    """The key of the placeholder that it replaces once that is released."""
+    placeholder_used: bool = False
+    placeholder_created_ns: int = 0
+    preemption_triggered: bool = False
+    scale_up_told: bool = False
+
+    @property
+    def identity(self) -> str:
+        return self.key
+
+
+class ForeignRecord(Record, frozen=True, tag="Foreign"):
+    """A foreign allocation."""
+
+    key: str
+    node_id: str
+    resources: Resources
+    created_ns: int
+    priority: int = 0
+    tags: dict[str, str] = {}
+
+    @property
+    def identity(self) -> str:
+        return self.key
+
+
+class ReservationRecord(Record, frozen=True, tag="Reservation"):
+    """A node that is reserved for an ask."""
+
+    ask_key: str
+    node_id: str
+    created: float
+    rank: int
+    keeps_room: bool = False
+    """Whether the queues of the ask keep room for it, as victims were preempted for it."""
+
+    @property
+    def identity(self) -> str:
+        return self.ask_key
+
+
+class Rejection(Record, frozen=True, tag="Rejection"):
+    """A refused application, kept for queries, with the reason that the RM received."""
+
+    application_id: str
+    queue_name: str
+    """The queue that was asked for; empty if placement chose none."""
+    user: str
+    groups: tuple[str, ...]
+    at_ns: int
+    reason: str
+
+    @property
+    def identity(self) -> str:
+        return self.application_id
+
+
+class SubmissionRecord(Record, frozen=True, tag="Submission"):
+    """A submission that waits for a group lookup, and the updates for its application that wait with it."""
+
+    submission: AddApplicationRequest
+    updates: "list[HeldUpdateRecord]" = []
+
+    @property
+    def identity(self) -> str:
+        return self.submission.application_id
+
+
+class HeldUpdateRecord(Struct, frozen=True, omit_defaults=True):
+    """One of them, an ask or a release."""
+
+    ask: Allocation | None = None
+    release: AllocationRelease | None = None
+
+
+class PreemptionRecord(Record, frozen=True, tag="Preemption"):
+    """An entry of the preemption log."""
+
+    at: float
+    reason: str
+    queue: str
+    application_id: str
+    ask_key: str
+    node_id: str
+    victims: "list[VictimRecord]"
+    victim_count: int
+    resources: Sum
+    lost: Sum
+
+    @property
+    def identity(self) -> str:
+        return f"{self.at} {self.queue} {self.ask_key}"
+
+
+class VictimRecord(Struct, frozen=True):
+    """A victim in it."""
+
+    key: str
+    application_id: str
+    queue: str
+    node_id: str
+    resources: Resources
+    ran_s: int
+
+
+class CooldownRecord(Record, frozen=True, tag="PreemptionCooldown"):
+    """The last time that one queue preempted from another; both by path."""
+
+    winner: str
+    loser: str
+    at: float
+    cool_down_s: float
+
+    @property
+    def identity(self) -> str:
+        return f"{self.winner} {self.loser}"
+
+
+class Removed(Record, frozen=True, tag="Removed"):
+    """An object is gone."""
+
+    kind: str
+    key: str | int
+
+
+AnyRecord = (
+    PartitionRecord
+    | ReportRecord
+    | QueueRecord
+    | NodeRecord
+    | ApplicationRecord
+    | StatusRecord
+    | AllocationRecord
+    | ForeignRecord
+    | ReservationRecord
+    | Rejection
+    | SubmissionRecord
+    | PreemptionRecord
+    | CooldownRecord
+    | Removed
+)
+
+_R = TypeVar("_R", bound=Record)
+
+decode_records: Final = msgspec.msgpack.Decoder(list[AnyRecord]).decode
+"""Decode the records of a step or of a part of a snapshot. Raises msgspec.MsgspecError."""
+
+
+def kind_of(kind: type[Record]) -> str:
+    """The name of a kind of records in the format."""
+    return str(kind.__struct_config__.tag)
+
+
+def encode_sum(amounts: Resources) -> Sum:
+    """Encode summed amounts; the result must not be changed."""
+    for n in amounts.values():
+        if not INT64_MIN <= n <= INT64_MAX:
+            return {kind: n if INT64_MIN <= n <= INT64_MAX else str(n) for kind, n in amounts.items()}
+    return amounts  # type: ignore[return-value]  # an invariant type, of which nothing is written
+
+
+def decode_sum(encoded: Sum) -> Resources:
+    """Decode summed amounts."""
+    return {kind: int(n) for kind, n in encoded.items()}
+
+
+class Image:
+    """The latest record of each object, in order of first mention."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, dict[str | int, Record]] = {}
+
+    def apply(self, records: Iterable[Record]) -> None:
+        """Apply the records of a step, in order."""
+        for record in records:
+            if isinstance(record, Removed):
+                self._by_kind.get(record.kind, {}).pop(record.key, None)
+            else:
+                self._by_kind.setdefault(kind_of(type(record)), {})[record.identity] = record
+
+    def of(self, kind: type[_R]) -> Iterator[_R]:
+        """The records of a kind."""
+        return (record for record in self._by_kind.get(kind_of(kind), {}).values() if isinstance(record, kind))
+
+    def find(self, kind: type[_R], identity: str | int = "") -> _R | None:
+        """The record of an object."""
+        record = self._by_kind.get(kind_of(kind), {}).get(identity)
+        return record if isinstance(record, kind) else None
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(records.values() for records in self._by_kind.values())

@@ -1,0 +1,340 @@
+"""Build a partition from the image of its records. Nothing is decided, sent or recorded as an event.
+
+Sums, orders and indexes are derived here, through the same methods that keep them up to date later. All waiting asks
+count as not tried yet. The next decisions are valid, but not necessarily those of a partition that was not restored.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from common import gc_tuning
+from common.acl import Acl
+from partition_worker.engine import records
+from partition_worker.engine.allocation import Allocation, Constraint
+from partition_worker.engine.application import (
+    ACTIVE,
+    ENDED,
+    STATE_LOG_MAX,
+    Application,
+    AppState,
+    TaskGroup,
+    Use,
+)
+from partition_worker.engine.ledger import may_swap
+from partition_worker.engine.nodes.node_index import Node, Reservation
+from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.preemption_log import Preemption, Victim, Win
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.queue import (
+    Queue,
+    Template,
+    add_kept,
+    add_to_total,
+    count_allocating,
+    count_running,
+    exchange_priority,
+    parse_policies,
+)
+from partition_worker.engine.records import Image, decode_sum
+from partition_worker.engine.state import Changes, Report, Tuning
+from partition_worker.engine.user_resolution import User, Users, resolver_of
+
+
+class RecordsInvalid(ValueError):
+    """Records that do not fit together: the journal is damaged, or a defect wrote it."""
+
+
+def restore_partition(
+    image: Image, *, name: str, now: float, plugins: Sequence[Predicate] = (), tuning: Tuning
+) -> Partition:
+    """Build the partition; `now` is the Unix time of the latest step.
+
+    Raises:
+        RecordsInvalid: a record is missing that another one refers to.
+    """
+    head = image.find(records.PartitionRecord)
+    if head is None:
+        raise RecordsInvalid("there is no record of the partition itself")
+    with gc_tuning.pause_collector():
+        partition = Partition(head.config, name=name, now=now, plugins=plugins, tuning=tuning)
+        partition.tracking = False
+        partition.created_ns, partition.retired = head.created_ns, head.retired
+        partition.resolver, partition.users = head.resolver, Users(resolver_of(head.resolver))
+        partition.report = Report(is_interrupted=True) if image.find(records.ReportRecord) else None
+        try:
+            _Restoration(partition, image).run()
+        except (LookupError, AssertionError) as error:
+            raise RecordsInvalid(f"its records do not fit together: {type(error).__name__}: {error}") from error
+        partition.drain_events()
+        partition.changes = Changes()
+    return partition
+
+
+class _Restoration:
+    """One partition while it is built; each object after those that it refers to."""
+
+    def __init__(self, partition: Partition, image: Image) -> None:
+        self.partition = partition
+        self.image = image
+        self.applications: dict[str, Application] = {}
+        """Those that have not ended, by id."""
+
+    def run(self) -> None:
+        partition, image = self.partition, self.image
+        self._restore_queues()
+        self._restore_nodes()
+        for record in image.of(records.ApplicationRecord):
+            self._restore_application(record)
+        self._restore_allocations()
+        self._restore_reservations()
+        for status in image.of(records.StatusRecord):
+            self._restore_status(status)
+        self._restore_others()
+        partition.readiness.update_cluster_size()
+        for node in partition.nodes:
+            partition.nodes.reopen(node)
+        for application in self.applications.values():
+            partition.readiness.touch_application(application)
+            if may_swap(application):
+                partition.swap_candidates.offer(application)
+        if any(queue.quota_preemption_at for queue in partition.tree):
+            partition.schedule_quota_check()
+        if partition.tree.has_temporary():
+            partition.schedule_cleanup()
+        partition.outstanding.deadline = partition.now + REPORT_EVERY_S
+        partition.idle = False
+
+    # Queues and nodes -------------------------------------------------------------------------------------------------
+
+    def _restore_queues(self) -> None:
+        tree = self.partition.tree
+        for record in sorted(self.image.of(records.QueueRecord), key=lambda one: one.rank):
+            queue = tree.find(record.path)
+            if queue is None:
+                queue = tree.restore(record.path)
+            if record.settings is not None:
+                _apply_settings(queue, record.settings)
+            queue.rank = record.rank
+            queue.state = record.state
+            queue.draining_since_ns = queue.draining_told_ns = record.draining_since_ns
+            queue.quota_preemption_at, queue.lacking = record.quota_preemption_at, decode_sum(record.lacking)
+            tree.next_rank = max(tree.next_rank, record.rank + 1)
+        refresh_fair_maximum(tree.root)
+
+    def _restore_nodes(self) -> None:
+        nodes = self.partition.nodes
+        for record in sorted(self.image.of(records.NodeRecord), key=lambda one: one.rank):
+            nodes.ranks = record.rank
+            nodes.add(record.node_id, record.capacity, record.attributes, schedulable=record.schedulable)
+        for one in self.image.of(records.ForeignRecord):
+            node = self._node(one.node_id)
+            node.put_foreign(
+                Allocation(one.key, "", one.resources, one.created_ns, one.priority, one.node_id, one.tags)
+            )
+            self.partition.foreign[one.key] = node
+
+    def _node(self, node_id: str) -> Node:
+        node = self.partition.nodes.get(node_id)
+        assert node is not None, f"node {node_id}"
+        return node
+
+    # Applications -----------------------------------------------------------------------------------------------------
+
+    def _restore_application(self, record: records.ApplicationRecord) -> None:
+        partition = self.partition
+        status = self.image.find(records.StatusRecord, record.rank)
+        assert status is not None, f"application {record.application_id} without a status"
+        state = AppState(status.state)
+        application = Application(
+            application_id=record.application_id,
+            rank=record.rank,
+            user=User(record.user, tuple(record.groups)),
+            queue=self._queue_of(status.queue, must_exist=state not in ENDED),
+            submitted_ns=status.submitted_ns,
+            tags=record.tags,
+            placeholder_ask=record.placeholder_ask,
+            state=state,
+            state_log=deque(((at, AppState(entered)) for at, entered in status.state_log), maxlen=STATE_LOG_MAX),
+            max_allocated=decode_sum(status.max_allocated),
+            gang_style="Hard" if record.gang_style == "Hard" else "Soft",
+            placeholder_timeout_s=record.placeholder_timeout_s,
+            task_groups={
+                one.name: TaskGroup(one.name, one.minimum, one.count, one.replaced, one.timed_out)
+                for one in status.task_groups
+            },
+            history={(Use(one.use), one.instance_type): decode_sum(one.amounts) for one in status.usage},
+            started_ns=status.started_ns,
+            finished_ns=status.finished_ns,
+            back_off_until=status.back_off_until,
+        )
+        partition.application_ranks = max(partition.application_ranks, record.rank)
+        partition.latest_stamp_ns = max(partition.latest_stamp_ns, status.submitted_ns, status.finished_ns)
+        if state in ENDED:
+            partition.keep_ended(application)
+        else:
+            self.applications[record.application_id] = partition.applications[record.application_id] = application
+            application.queue.applications[record.application_id] = None
+
+    def _queue_of(self, path: str, *, must_exist: bool) -> Queue:
+        """The queue of an application; one that was removed is found again as a part of no tree."""
+        queue = self.partition.tree.find(path)
+        if queue is None:
+            assert not must_exist, f"queue {path}"
+            above = path.rpartition(".")[0]
+            queue = Queue(path, self._queue_of(above, must_exist=False), rank=-1, leaf=True, managed=False)
+        return queue
+
+    def _restore_status(self, status: records.StatusRecord) -> None:
+        """Restore the fields that depend on the allocations of an application."""
+        partition, record = self.partition, self.image.find(records.ApplicationRecord, status.rank)
+        assert record is not None, f"status of application {status.rank}"
+        application = self.applications.get(record.application_id)
+        if application is None or application.rank != status.rank:
+            return
+        queue = application.queue
+        application.submitted_ns, application.max_allocated = status.submitted_ns, decode_sum(status.max_allocated)
+        add_to_total(queue, "pending", application.pending)
+        add_to_total(queue, "allocated", application.charged)
+        exchange_priority(queue, None, application.asks.priority)
+        if application.state in ACTIVE:
+            count_running(queue)
+        elif application.state is AppState.ACCEPTED and (application.reservations or application.allocations):
+            count_allocating(queue, application.application_id)
+        if status.is_counted or application.allocations:
+            partition.usage.restore(application, group=status.charged_group, counted=status.is_counted)
+        if status.state_timeout_at is not None:
+            partition.timers.start(application, "state", status.state_timeout_at)
+        if status.placeholder_timeout_at is not None:
+            partition.timers.start(application, "placeholders", status.placeholder_timeout_at)
+
+    # Asks and allocations -------------------------------------------------------------------------------------------
+
+    def _restore_allocations(self) -> None:
+        swaps: list[tuple[Allocation, str]] = []
+        for record in self.image.of(records.AllocationRecord):
+            one, application = self._build(record), self.applications[record.application_id]
+            self.partition.allocations[one.key] = one
+            self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns, one.created_ns)
+            if record.replaces:
+                swaps.append((one, record.replaces))
+            elif one.node_id:
+                self._node(one.node_id).add(one)
+                self.partition.running_allocations += 1
+                application.add_allocation(one)
+                if one.released or one.preempted:
+                    application.withdraw_placeholder(one)
+                if one.preempted:
+                    add_to_total(application.queue, "preempting", one.resources)
+            else:
+                self._restore_ask(application, one)
+        for ask, key in swaps:
+            application = self.applications[ask.application_id]
+            placeholder = application.allocations[key]
+            application.begin_swap(ask, placeholder)
+            if ask.node_id != placeholder.node_id:
+                self._node(ask.node_id).add(ask)
+
+    def _build(self, record: records.AllocationRecord) -> Allocation:
+        predicates, constraint = self.partition.nodes.predicates, None
+        if record.tags or record.is_rm_asked:
+            demands = predicates.read_demands(record.tags)
+            if record.is_rm_asked or demands != predicates.no_demands:
+                constraint = Constraint(demands, record.key if record.is_rm_asked else "")
+        return Allocation(
+            key=record.key,
+            application_id=record.application_id,
+            resources=record.resources,
+            created_ns=record.created_ns,
+            priority=record.priority,
+            node_id=record.node_id,
+            tags=record.tags,
+            task_group=record.task_group,
+            placeholder=record.placeholder,
+            originator=record.originator,
+            preemption_policy=record.preemption_policy,
+            bound_ns=record.bound_ns,
+            rank=record.rank,
+            constraint=constraint,
+            recovered=record.recovered,
+            released=record.released,
+            preempted=record.preempted,
+            placeholder_used=record.placeholder_used,
+            placeholder_created_ns=record.placeholder_created_ns,
+            preemption_triggered=record.preemption_triggered,
+            scale_up_told=record.scale_up_told,
+        )
+
+    def _restore_ask(self, application: Application, ask: Allocation) -> None:
+        record = self.image.find(records.ReservationRecord, ask.key)
+        ask.held, ask.reserved = application.must_hold(ask), record is not None
+        application.restore_ask(ask)
+
+    def _restore_reservations(self) -> None:
+        index = self.partition.reservation_index
+        for record in sorted(self.image.of(records.ReservationRecord), key=lambda one: one.rank):
+            ask, node = self.partition.allocations[record.ask_key], self._node(record.node_id)
+            application = self.applications[ask.application_id]
+            reservation = Reservation(ask, node, application.queue, created=record.created, rank=record.rank)
+            application.reservations[ask.key] = node.reservations[ask.key] = reservation
+            if record.keeps_room:
+                reservation.keeps = ask.resources
+                add_kept(application.queue, ask.resources)
+            index.ranks = record.rank
+            index.insert(reservation)
+
+    # Others -----------------------------------------------------------------------------------------------------------
+
+    def _restore_others(self) -> None:
+        partition, image = self.partition, self.image
+        for rejection in image.of(records.Rejection):
+            partition.keep_rejection(rejection)
+        for submission in image.of(records.SubmissionRecord):
+            partition.pending_submissions.insert(submission.submission)
+            for update in submission.updates:
+                held = update.ask or update.release
+                assert held is not None, submission.identity
+                partition.pending_submissions.hold_update(submission.identity, held)
+        for one in image.of(records.CooldownRecord):
+            partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
+        partition.preemptions.entries.extendleft(map(_build_preemption, image.of(records.PreemptionRecord)))
+
+
+def _build_preemption(one: records.PreemptionRecord) -> Preemption:
+    victims = (Victim(v.key, v.application_id, v.queue, v.node_id, v.resources, v.ran_s) for v in one.victims)
+    return Preemption(
+        one.at,
+        one.reason,  # type: ignore[arg-type]  # a literal
+        one.queue,
+        one.application_id,
+        one.ask_key,
+        one.node_id,
+        tuple(victims),
+        one.victim_count,
+        decode_sum(one.resources),
+        decode_sum(one.lost),
+    )
+
+
+def _apply_settings(queue: Queue, found: records.QueueSettings) -> None:
+    queue.leaf, queue.managed, queue.max_applications = found.leaf, found.managed, found.max_applications
+    queue.entitle(
+        maximum=None if found.maximum is None else decode_sum(found.maximum),
+        guaranteed=None if found.guaranteed is None else decode_sum(found.guaranteed),
+    )
+    queue.properties, queue.policies = found.properties, parse_policies(found.properties, leaf=found.leaf)
+    template = found.template
+    queue.template = (
+        None
+        if template is None
+        else Template(template.max_applications, template.properties, template.maximum, template.guaranteed)
+    )
+    queue.submit_acl, queue.admin_acl = _acl(found.submit_acl), _acl(found.admin_acl)
+    queue.admin_text = found.admin_text
+
+
+def _acl(found: records.AclRecord | None) -> Acl:
+    if found is None:
+        return Acl()
+    return Acl(everybody=found.everybody, users=frozenset(found.users), groups=frozenset(found.groups))

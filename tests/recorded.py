@@ -1,0 +1,71 @@
+"""A partition whose records are put together after each step, as its journal would.
+
+one = Trial("root.a", made=Recorded)
+one.does(...)                     after each step the image of all records equals a snapshot
+one.partition.restored()          what would be recovered now; verified and compared
+"""
+
+import msgspec
+
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.records import Image, Record, Removed, decode_records, kind_of
+from partition_worker.engine.restoring import restore_partition
+from partition_worker.engine.state import Effect
+from tests.invariants import check
+
+Content = dict[tuple[str, str | int], Record]
+
+
+def encoded(records: list[Record]) -> list[Record]:
+    """The records as they are read again."""
+    found: list[Record] = list(decode_records(msgspec.msgpack.encode(records)))
+    return found
+
+
+def content(image: Image) -> Content:
+    return {(kind_of(type(record)), record.identity): record for record in image}
+
+
+def snapshot(partition: Partition) -> Content:
+    """The records of everything; the marks of a step in progress are gone afterwards."""
+    mark_everything(partition)
+    image = Image()
+    image.apply(encoded(collect_changes(partition)))
+    return content(image)
+
+
+class Recorded(Partition):
+    """A partition that is recorded."""
+
+    image: Image | None = None
+    restorations = 0
+
+    def drain_effects(self) -> list[Effect]:
+        effects = super().drain_effects()
+        changes = encoded(collect_changes(self))
+        if self.image is None:
+            self.image = Image()
+        for record in changes:
+            assert not isinstance(record, Removed) or record.kind, record
+        self.image.apply(changes)
+        found, expected = content(self.image), snapshot(self)
+        _compare(found, expected)
+        return effects
+
+    def restored(self) -> Partition:
+        """What would be recovered now."""
+        assert self.image is not None
+        plugins = self.nodes.predicates.plugins
+        partition = restore_partition(self.image, name=self.name, now=self.now, plugins=plugins, tuning=self.tuning)
+        partition.nodes.predicates.asks_manager = self.nodes.predicates.asks_manager
+        check(partition)
+        found, expected = snapshot(partition), snapshot(self)
+        _compare(found, expected)
+        self.restorations += 1
+        return partition
+
+
+def _compare(found: Content, expected: Content) -> None:
+    unlike = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
+    assert not unlike, "\n".join(f"{key}: found {found.get(key)}, expected {expected.get(key)}" for key in unlike)
