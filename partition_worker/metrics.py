@@ -323,8 +323,14 @@ _HELP: Final[Mapping[str, str]] = {
     "poison_messages_total": "Messages that were quarantined because they ended the worker twice. Investigate any: the "
     "log names the file of each.",
     "preemption_victims_total": "Allocations that were preempted.",
+    "predicate_questions_total": "Predicate requests to the resource manager: sent, answered, and without an answer "
+    "within 0.2 s. Investigate if the last one grows: such asks wait.",
     "preemptions_held_back_total": "Preemption attempts that failed while a cooldown protected a queue. A rate that "
     "stays up shows queues that compete for the same resources.",
+    "preemptions_total": "Preemptions: for a guarantee, for a required node, for a quota that was lowered. Investigate "
+    "a rate that stays up without new applications.",
+    "queue_draining_seconds": "Seconds since the queue left the configuration; it waits for its applications to end. "
+    "Investigate a queue that stays: an application in it hangs.",
     "recovery_seconds": "Seconds that the recovery took when this process started; nothing was scheduled meanwhile.",
     "recovery_steps": "Journal steps that were replayed when this process started.",
     "releases_ignored_total": "Releases by the resource manager without an effect, as the partition has no such "
@@ -333,14 +339,20 @@ _HELP: Final[Mapping[str, str]] = {
     "syncing": "Whether scheduling waits for a state sync of the resource manager. Investigate if it takes minutes.",
     "truces": "Pairs of queues with a preemption cooldown: one of them does not preempt the other at present.",
 }
-"""Help texts of the metrics with one sample, by name without `yunishard_`."""
+"""Help texts by name without `yunishard_`."""
 
 
-def build_single_families(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
+def build_single_families(partition: str, values: Mapping[str, float]) -> list[Family]:
     """Build families with one sample from values by name without `yunishard_`."""
-    for name, value in values.items():
-        kind: _Kind = "counter" if name.endswith("_total") else "gauge"
-        yield Family(f"yunishard_{name}", kind, _HELP[name], ("partition",), [((partition,), value)])
+    return [_build_family(partition, name, {"": value}) for name, value in values.items()]
+
+
+def _build_family(partition: str, name: str, values: Mapping[str, float], label: str = "") -> Family:
+    """Build a family from values by label; without a label there is one value."""
+    kind: _Kind = "counter" if name.endswith("_total") else "gauge"
+    labels = ("partition", label) if label else ("partition",)
+    samples: list[Sample] = [((partition, key) if label else (partition,), one) for key, one in values.items()]
+    return Family(f"yunishard_{name}", kind, _HELP[name], labels, samples)
 
 
 def collect_worker_families(
@@ -366,32 +378,13 @@ def collect_worker_families(
             "syncing": int(partition.report is not None),
         },
     )
-    yield Family(
-        "yunishard_preemptions_total",
-        "counter",
-        "Preemptions: for a guarantee, for a required node, for a quota that was lowered. Investigate a rate that "
-        "stays up without new applications.",
-        ("partition", "kind"),
-        [((host.name, kind), preemptions.made[kind]) for kind in ("guaranteed", "quota", "required-node")],
-    )
+    made = {kind: preemptions.made[kind] for kind in ("guaranteed", "quota", "required-node")}
+    yield _build_family(host.name, "preemptions_total", made, "kind")
     outcomes = {"asked": verdicts.questions, "answered": verdicts.answers, "unanswered": verdicts.unanswered}
-    yield Family(
-        "yunishard_predicate_questions_total",
-        "counter",
-        "Predicate requests to the resource manager: sent, answered, and without an answer within 0.2 s. Investigate "
-        "if the last one grows: such asks wait.",
-        ("partition", "outcome"),
-        [((host.name, outcome), count) for outcome, count in outcomes.items()],
-    )
-    draining = [queue for queue in partition.tree if queue.draining]
-    yield Family(
-        "yunishard_queue_draining_seconds",
-        "gauge",
-        "Seconds since the queue left the configuration; it waits for its applications to end. Investigate a queue "
-        "that stays: an application in it hangs.",
-        ("partition", "queue"),
-        [((host.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
-    )
+    yield _build_family(host.name, "predicate_questions_total", outcomes, "outcome")
+    draining = (queue for queue in partition.tree if queue.draining)
+    waited = {queue.path: max(0.0, now - queue.draining_since_ns / 1e9) for queue in draining}
+    yield _build_family(host.name, "queue_draining_seconds", waited, "queue")
     yield report_journal_stuck(host.name, is_stuck=bool(barrier.problem))
     if barrier.journalled:
         steps = {

@@ -370,24 +370,23 @@ class StateDumpRequests:
         """The number of the latest request."""
         self._waiting: dict[int, tuple[float, str]] = {}
         """By number of the request: its deadline and the `ref` of the query, oldest first."""
-
-    @property
-    def deadline(self) -> float:
+        self.deadline = NEVER
         """The time at which the oldest query fails."""
-        return min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
 
     def request(self, host: PartitionHost, ref: str, now: float, *, obstacle: str) -> Outgoing:
         """Return the request to the RM; or the answer at once, if the RM has no such capability, there is an
         `obstacle`, or too many queries wait.
         """
         if rm_messages.STATE_DUMP not in host.capabilities:  # YuniKorn's text
-            return _answer_dump(host, ref, encode({"empty": "Resource Manager did not register callback"}))
+            text = encode({"empty": "Resource Manager did not register callback"})
+            return host.make_reply(Answer(status=OK, body=text), ref=ref)
         if not obstacle and len(self._waiting) >= STATE_DUMPS_MAX:
             obstacle = f"{STATE_DUMPS_MAX} others wait for the resource manager's answer already"
         if obstacle:
-            return _answer_dump(host, ref, encode({"Error": obstacle}))
+            return host.make_reply(Answer(status=OK, body=encode({"Error": obstacle})), ref=ref)
         self._last += 1
         self._waiting[self._last] = (now + STATE_DUMP_MAX_S, ref)
+        self.deadline = min(self.deadline, now + STATE_DUMP_MAX_S)
         milli_seconds = int(STATE_DUMP_MAX_S * 1000)
         return host.channel.send_unnumbered(
             rm_messages.StateDumpAsked(question=self._last, deadline_milli_seconds=milli_seconds)
@@ -402,8 +401,7 @@ class StateDumpRequests:
             answered = decode_body(rm_messages.StateDumpAnswered, incoming.body)
         except WireError as error:
             return [channel.refuse(header, "malformed", str(error))]
-        waiting = self._waiting.pop(answered.question, None)
-        if waiting is None:
+        if answered.question not in self._waiting:
             return []
         text, problem = answered.text.encode(), answered.problem
         if not problem and len(text) > rm_messages.STATE_DUMP_BYTES_MAX:
@@ -414,14 +412,15 @@ class StateDumpRequests:
                 decode(text, type=dict[str, Raw])
             except (DecodeError, RecursionError) as error:
                 problem = f"the resource manager's answer is no JSON object: {error}"
-        return [_answer_dump(host, waiting[1], encode({"Error": problem}) if problem else text)]
+        return [self._answer(host, answered.question, encode({"Error": problem}) if problem else text)]
 
     def expire(self, host: PartitionHost, now: float) -> list[Outgoing]:
         """Answer the queries that have waited too long."""
         late = [number for number, (deadline, _) in self._waiting.items() if deadline <= now]
         error = encode({"Error": f"the resource manager did not answer within {STATE_DUMP_MAX_S:g} s"})
-        return [_answer_dump(host, self._waiting.pop(number)[1], error) for number in late]
+        return [self._answer(host, number, error) for number in late]
 
-
-def _answer_dump(host: PartitionHost, ref: str, document: bytes) -> Outgoing:
-    return host.make_reply(Answer(status=OK, body=document), ref=ref)
+    def _answer(self, host: PartitionHost, number: int, document: bytes) -> Outgoing:
+        _, ref = self._waiting.pop(number)
+        self.deadline = min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
+        return host.make_reply(Answer(status=OK, body=document), ref=ref)

@@ -165,7 +165,7 @@ class Worker:
         if self.fatal_error:
             return []
         began_s = self.timer()
-        free = self._state_dumps.expire(self.host, now)
+        free = self._state_dumps.expire(self.host, now) if self._state_dumps.deadline <= now else []
         if self._heartbeat_at <= now:
             self._heartbeat_at = now + self._heartbeat_s
             free.append(self.host.channel.send_unnumbered(Heartbeat()))
