@@ -24,7 +24,7 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
-from partition_worker.engine.queues.queue import Queue, compute_headroom
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.records import Rejection
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import QueueUsage, Tracker
@@ -128,7 +128,7 @@ class Visibility:
 
 def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     """A visible queue; only its name and position if the viewer has no right in it but in a queue below."""
-    above = None if one.parent is None else compute_headroom(one.parent)
+    above = None if one.parent is None else one.parent.compute_headroom()
     return _redact_queue(one, above, visible, subtree=subtree, partition=partition)
 
 

@@ -16,7 +16,7 @@ from common.messages import Resources
 from common.resources import Limit, text
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.queues.queue import Queue, compute_headroom
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import UsageAccount
 
@@ -155,7 +155,7 @@ def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, fo
     """Record a change of whether the queues of an ask have room for it."""
     if ask.lacks_queue_room is found:
         ask.lacks_queue_room = not found
-        problem = f"does not fit in queue '{leaf.path}' {_format_lack(ask, compute_headroom(leaf))}"
+        problem = f"does not fit in queue '{leaf.path}' {_format_lack(ask, leaf.compute_headroom())}"
         outcome = f"has become schedulable in queue '{leaf.path}'" if found else problem
         record_request(state, ask, f"Request '{ask.key}' {outcome}")
 

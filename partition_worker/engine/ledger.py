@@ -12,17 +12,7 @@ from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.queues.queue import (
-    Queue,
-    add_to_total,
-    count_allocating,
-    count_running,
-    discount_allocating,
-    discount_running,
-    exchange_priority,
-    settle_pending,
-    subtract_from_total,
-)
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
 
@@ -39,7 +29,7 @@ def remove_ask(
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
     _withdraw_ask(state, application, ask)
-    subtract_from_total(application.queue, "pending", ask.resources)
+    application.queue.subtract_from_total("pending", ask.resources)
     del state.allocations[ask.key]
     state.changes.allocations[ask.key] = None
     if ask.placeholder:
@@ -51,7 +41,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
     told, kept = state.event_count, ask.reserved
     _withdraw_ask(state, application, ask)
-    settle_pending(application.queue, ask.resources)
+    application.queue.settle_pending(ask.resources)
     _bind(state, application, ask, node)
     if kept:
         state.sort_events(told, events.OF_KEPT)
@@ -61,7 +51,7 @@ def recover(state: PartitionState, application: Application, allocation: Allocat
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
         count_placeholder(state, application, allocation)
-    add_to_total(application.queue, "allocated", allocation.resources)
+    application.queue.add_to_total("allocated", allocation.resources)
     _bind(state, application, allocation, node)
 
 
@@ -136,7 +126,7 @@ def begin_swap(
     then, but on a different node the ask already takes room.
     """
     _withdraw_ask(state, application, ask)
-    subtract_from_total(application.queue, "pending", ask.resources)
+    application.queue.subtract_from_total("pending", ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
@@ -170,7 +160,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
         state.nodes.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
-    add_to_total(application.queue, "allocated", ask.resources)
+    application.queue.add_to_total("allocated", ask.resources)
     _count(state, application, ask)
     state.record_application_event(event_codes.ADD, event_codes.APP_ALLOC, ask)
     state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
@@ -199,15 +189,15 @@ def mark_preempted(state: PartitionState, application: Application, allocation: 
     allocation.preempted = True
     state.changes.allocations[allocation.key] = None
     application.withdraw_placeholder(allocation)
-    add_to_total(application.queue, "preempting", allocation.resources)
+    application.queue.add_to_total("preempting", allocation.resources)
 
 
 def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
-    subtract_from_total(application.queue, "pending", ask.resources)
+    application.queue.subtract_from_total("pending", ask.resources)
     application.resize_ask(ask, resources)
     state.changes.allocations[ask.key] = None
-    add_to_total(application.queue, "pending", ask.resources)
+    application.queue.add_to_total("pending", ask.resources)
     if ask.reserved:
         reservations.update_for_resized_ask(state, application.reservations[ask.key])
     if ask.held:
@@ -225,9 +215,9 @@ def resize_allocation(
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
     if allocation.key in application.allocations:
-        add_to_total(application.queue, "allocated", delta)
+        application.queue.add_to_total("allocated", delta)
         if allocation.preempted:
-            add_to_total(application.queue, "preempting", delta)
+            application.queue.add_to_total("preempting", delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
         state.usage.increase(application, delta)
     allocation.resize(resources)
@@ -254,17 +244,17 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     for reservation in tuple(application.reservations.values()):
         reservations.cancel(state, reservation)
     state.swap_candidates.drop(application)
-    allocating = discount_allocating(before, name)
+    allocating = before.discount_allocating(name)
     state.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
-    subtract_from_total(before, "preempting", preempting)
-    subtract_from_total(before, "allocated", application.charged)
-    subtract_from_total(before, "pending", application.pending)
-    exchange_priority(before, priority, None)
+    before.subtract_from_total("preempting", preempting)
+    before.subtract_from_total("allocated", application.charged)
+    before.subtract_from_total("pending", application.pending)
+    before.exchange_priority(priority, None)
     state.usage.decrease(application, dict(application.charged))
     lifecycle.drop_account(state, application)
     if running:
-        discount_running(before)
+        before.add_running(-1)
     del before.applications[name]
     state.record_event(event_codes.QUEUE, before.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     application.queue = leaf
@@ -272,17 +262,17 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     leaf.applications[name] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, name)
     if running:
-        count_running(leaf)
+        leaf.add_running(1)
     if application.allocations or counted:
         state.usage.increase(application, dict(application.charged))
         if not counted:
             state.usage.discount(application)
-    exchange_priority(leaf, None, priority)
-    add_to_total(leaf, "pending", application.pending)
-    add_to_total(leaf, "allocated", application.charged)
-    add_to_total(leaf, "preempting", preempting)
+    leaf.exchange_priority(None, priority)
+    leaf.add_to_total("pending", application.pending)
+    leaf.add_to_total("allocated", application.charged)
+    leaf.add_to_total("preempting", preempting)
     if allocating:
-        count_allocating(leaf, name)
+        leaf.count_allocating(name)
     state.readiness.touch(before)
     state.readiness.touch_application(application)
     if may_swap(application):
@@ -303,7 +293,7 @@ def _add_pending(state: PartitionState, application: Application, ask: Allocatio
         state.changes.applications[application.rank] = application
     state.allocations[ask.key] = ask
     state.changes.allocations[ask.key] = None
-    add_to_total(application.queue, "pending", ask.resources)
+    application.queue.add_to_total("pending", ask.resources)
     _update_order(state, application, before)
     if ask.held:
         offer_swap(state, application, ask)
@@ -326,9 +316,9 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
         _unbind(state, application, node, allocation)
-    subtract_from_total(application.queue, "allocated", allocation.resources)
+    application.queue.subtract_from_total("allocated", allocation.resources)
     if allocation.preempted:
-        subtract_from_total(application.queue, "preempting", allocation.resources)
+        application.queue.subtract_from_total("preempting", allocation.resources)
     application.remove_allocation(allocation)
     application.record_usage(allocation, instance_type, int(state.now * 1e9))
     state.usage.decrease(application, allocation.resources)
@@ -360,7 +350,7 @@ def _withdraw_ask(state: PartitionState, application: Application, ask: Allocati
 
 
 def _update_order(state: PartitionState, application: Application, priority_before: int | None) -> None:
-    exchange_priority(application.queue, priority_before, application.asks.priority)
+    application.queue.exchange_priority(priority_before, application.asks.priority)
     state.readiness.touch_application(application)
 
 

@@ -11,7 +11,7 @@ from common.resources import is_zero
 from common.rm_messages import UpdatedApplication
 from partition_worker.engine import events
 from partition_worker.engine.application import ACTIVE, ENDED, LINGER_S, AppEvent, Application, AppState, next_state
-from partition_worker.engine.queues.queue import Queue, count_running, discount_allocating, discount_running
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
 STATE_AWARE_OFF: Final = "application.stateaware.disable"
@@ -30,7 +30,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
         return
     state.timers.stop(application, "state")
     if before in ACTIVE and after not in ACTIVE:
-        discount_running(queue)
+        queue.add_running(-1)
         state.readiness.retry_parked()
     application.state = after
     state.changes.applications[application.rank] = application
@@ -123,8 +123,8 @@ def _apply_entry(state: PartitionState, application: Application, before: AppSta
         state.timers.start(application, "state", state.now + LINGER_S[after][0])
     if after in ACTIVE and before not in ACTIVE:
         application.started_ns = at_ns
-        count_running(application.queue)
-        discount_allocating(application.queue, application.application_id)
+        application.queue.add_running(1)
+        application.queue.discount_allocating(application.application_id)
     elif after is AppState.EXPIRED:
         state.drop_ended(application)
     elif after in ENDED:
@@ -149,7 +149,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     del application.queue.applications[name]
     state.record_event(event_codes.QUEUE, application.queue.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     state.record_event(event_codes.APP, name, event_codes.REMOVE, event_codes.DETAILS_NONE)
-    if discount_allocating(application.queue, name):
+    if application.queue.discount_allocating(name):
         state.readiness.retry_parked()
     state.readiness.forget_application(application)
     drop_account(state, application)

@@ -55,15 +55,7 @@ from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.queues.queue import (
-    ALLOCATION_BATCH,
-    Queue,
-    count_allocating,
-    exchange_priority,
-    has_room,
-    may_start,
-    settle_pending,
-)
+from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
 from partition_worker.engine.unschedulable_asks import Wait
 from partition_worker.engine.user_limits import UsageAccount
@@ -131,7 +123,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
         else:
             reservations.reserve(state, application, ask, decision.node)
     if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:
-        count_allocating(application.queue, application.application_id)
+        application.queue.count_allocating(application.application_id)
 
 
 # Reserved asks --------------------------------------------------------------------------------------------------------
@@ -201,13 +193,13 @@ def _within_limits(state: PartitionState, group: Order[Reservation]) -> Iterator
     """Yield the reservations of a group for which queue, user and user group have room."""
     first = group.first()
     assert first is not None, "no group is empty"
-    if not has_room(first.leaf, first.shape.amounts, first.keeps):
+    if not first.leaf.has_room(first.shape.amounts, first.keeps):
         return
     for reservation in group:
         application = state.applications[reservation.ask.application_id]
         account = state.usage.account(application)
         starts = application.state is not AppState.ACCEPTED or (
-            may_start(application.queue, application.application_id) and account.may_start()
+            application.queue.may_start(application.application_id) and account.may_start()
         )
         if starts and account.has_room(reservation.shape.amounts):
             yield reservation
@@ -258,7 +250,7 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
 
 
 def _may_run(state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> bool:
-    in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
+    in_queue, by_quota = leaf.may_start(application.application_id), account.may_start()
     events.record_may_run(state, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
 
@@ -316,7 +308,7 @@ class Attempt:
             self.wait_for_limits(group)
             return None
         events.record_quota_room(state, ask, self.account, found=True)
-        if not has_room(self.leaf, amounts):
+        if not self.leaf.has_room(amounts):
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, state.now)
@@ -443,7 +435,7 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         ask, shape = group.head, group.shape
         if not (simple[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
             break
-        if not has_room(application.queue, shape.amounts):
+        if not application.queue.has_room(shape.amounts):
             break
         node = state.nodes.first_fit(shape, application)
         if node is None:
@@ -485,7 +477,7 @@ class FastPathBatch:
         priority = asks.priority
         del application.requests[ask.key]
         asks.remove(ask)
-        settle_pending(application.queue, amount)
+        application.queue.settle_pending(amount)
         ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
         state.changes.allocations[ask.key] = None
         state.nodes.bind(application, ask, node)
@@ -505,7 +497,7 @@ class FastPathBatch:
         if asks.priority == priority:
             state.readiness.update_served(application)
         else:
-            exchange_priority(application.queue, priority, asks.priority)
+            application.queue.exchange_priority(priority, asks.priority)
             state.readiness.touch_application(application)
             state.readiness.refresh()
 
@@ -528,7 +520,7 @@ def plan_batch(state: PartitionState, application: Application, group: AskGroup,
     if group.kind.standing is not Standing.OPEN or shape.required_node:
         return
     for _ in range(most):
-        fits = account.has_room(shape.amounts) and has_room(application.queue, shape.amounts)
+        fits = account.has_room(shape.amounts) and application.queue.has_room(shape.amounts)
         node = state.nodes.node_for(shape, application) if len(group.asks) and fits else None
         if node is None:
             return

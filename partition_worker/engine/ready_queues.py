@@ -23,7 +23,7 @@ from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
-from partition_worker.engine.queues.queue import Queue, has_opening, has_room
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.unschedulable_asks import ClosedBuckets, ParkedQueues, UnschedulableAsks, Wait, WaitBucket
 from partition_worker.engine.user_limits import UsageAccount
@@ -221,7 +221,7 @@ class Readiness:
         """Whether something that waits in or below a queue may be placed."""
         if queue.children:
             waits = self.parked_queues.waits.get(queue.rank, ())
-            return any(has_room(queue, shape.amounts) and self._has_node(shape, may) for shape, may in waits)
+            return any(queue.has_room(shape.amounts) and self._has_node(shape, may) for shape, may in waits)
         parked = self.unschedulable.get(queue.rank)
         buckets = () if parked is None else parked.buckets.values()
         return any(self._may_place_from(queue, bucket) for bucket in buckets)
@@ -233,7 +233,7 @@ class Readiness:
         if bucket.failed_round == self.retry_round or bucket.place is None:
             return False
         shape, may_reserve, starts, _ = bucket.key
-        if has_room(leaf, shape.amounts) and (not starts or has_opening(leaf)) and self._has_node(shape, may_reserve):
+        if leaf.has_room(shape.amounts) and (not starts or leaf.has_opening()) and self._has_node(shape, may_reserve):
             return True
         bucket.failed_round = self.retry_round
         return False

@@ -24,7 +24,7 @@ from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
-from partition_worker.engine.queues.queue import ApplicationSort, Queue, update_priority
+from partition_worker.engine.queues.queue import ApplicationSort, Queue
 from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure, settings_of
 from partition_worker.engine.state import PartitionState
 
@@ -91,7 +91,7 @@ def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
     if leaf != queue.leaf:
         message = f"leaf queue: {str(queue.leaf).lower()}"
         state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, event_codes.QUEUE_TYPE, message=message)
-    update_priority(queue, priority)
+    queue.update_priority(priority)
     if _application_order(queue) != order:
         state.readiness.reset_leaf(queue)
         for application_id in tuple(queue.applications):

@@ -10,7 +10,6 @@ from common.resources import fits
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.queues.queue import add_kept, subtract_kept
 from partition_worker.engine.state import PartitionState
 
 
@@ -48,7 +47,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     state.record_node_event(node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.remove(reservation)
     if reservation.keeps:
-        subtract_kept(reservation.leaf, reservation.keeps)
+        reservation.leaf.subtract_kept(reservation.keeps)
         reservation.keeps = {}
         for application_id in state.preemptions.end_pause(ask):
             if application_id in state.applications:
@@ -81,8 +80,8 @@ def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> N
         cancel(state, reservation)
         return
     if reservation.keeps:
-        subtract_kept(reservation.leaf, reservation.keeps)
-        add_kept(reservation.leaf, ask.resources)
+        reservation.leaf.subtract_kept(reservation.keeps)
+        reservation.leaf.add_kept(ask.resources)
     state.reservation_index.update(reservation, ask.shape, ask.resources if reservation.keeps else {})
     state.readiness.retry_parked()  # other nodes may have room for it now
 
@@ -99,5 +98,5 @@ def keep_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
     state.reservation_index.update(reservation, reservation.shape, reservation.ask.resources)
-    add_kept(reservation.leaf, reservation.keeps)
+    reservation.leaf.add_kept(reservation.keeps)
     state.changes.reservations[reservation.ask.key] = None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.order import Key, Order, Ranks
-from partition_worker.engine.queues.queue import Queue, is_limited, is_within_maximum
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool]
@@ -60,7 +60,7 @@ class ParkedQueues:
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
         self.checked_rounds[child.rank] = retry_round
-        if any(is_within_maximum(child, shape.amounts) for shape, _ in self.waits.get(child.rank, ())):
+        if any(child.is_within_maximum(shape.amounts) for shape, _ in self.waits.get(child.rank, ())):
             ready.hand_over(child, self.children[child.parent.rank])
         else:
             ready.drop(child)
@@ -227,7 +227,7 @@ class UnschedulableAsks:
         assert application.rank not in self.buckets_of, application.application_id
         self.is_trying = False
         accepted = application.state is AppState.ACCEPTED
-        starts = accepted and is_limited(self.leaf) and application.application_id not in self.leaf.allocating
+        starts = accepted and self.leaf.is_limited() and application.application_id not in self.leaf.allocating
         limited = any(level.allowance and level.allowance.applications for level in account.limits)
         counts = accepted and not account.counted and limited
         buckets = self.buckets_of[application.rank] = []

@@ -15,7 +15,6 @@ from common.resources import drop_zeros, fits
 from common.wire import decode_body
 from partition_worker.engine.application import ACTIVE, Application, AppState
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import has_room
 from partition_worker.worker import Worker
 from tests.invariants import find_violations
 from tests.sim.auditor import Violation
@@ -173,7 +172,7 @@ def _placed(rm: ResourceManager, site: Site, partition: Partition) -> Iterator[s
 
 def _waiting(application: Application, partition: Partition) -> Iterator[str]:
     for key, ask in application.requests.items():
-        if (ask.task_group and not ask.placeholder) or not has_room(application.queue, ask.shape.amounts):
+        if (ask.task_group and not ask.placeholder) or not application.queue.has_room(ask.shape.amounts):
             continue
         for node in partition.nodes:
             if node.schedulable and not node.reservations and fits(node.available, ask.resources):

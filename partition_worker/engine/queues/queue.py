@@ -1,9 +1,9 @@
 """A queue: its settings, exported priority, count of running applications, sums, and headroom.
 
-One class serves parents and leaves, because a configuration may turn one into the other. The functions below it charge
-or check a leaf and every queue above it; they cost the depth of the tree. Limits of users and room on nodes are
-separate. Configuration, edges and lookup are in `tree.py`. A property that cannot be parsed means the default;
-`common/config` reports it.
+One class serves parents and leaves, because a configuration may turn one into the other. Most methods charge or check a
+leaf and every queue above it; they cost the depth of the tree. Limits of users and room on nodes are separate.
+Configuration, edges and lookup are in `tree.py`. A property that cannot be parsed means the default; `common/config`
+reports it.
 """
 
 from collections import Counter
@@ -124,6 +124,9 @@ class Tally:
 
 
 QueueState = Literal["Active", "Draining", "Stopped"]
+
+Total = Literal["allocated", "pending", "preempting"]
+"""The sum of native allocations, of asks without a node, or of preempted allocations."""
 
 NOTHING_PENDING: Final = -(2**31)
 """The priority of a queue or application without pending asks."""
@@ -290,22 +293,144 @@ class Queue:
         """Whether the user may administer: by an admin ACL of this queue or of one above it."""
         return any(level.admin_acl.allows(user.name, user.groups) for level in self.ancestry())
 
+    # Priorities -----------------------------------------------------------------------------------------------------
 
-# Priorities -----------------------------------------------------------------------------------------------------------
+    def update_priority(self, before: int) -> None:
+        """Pass on that the policies or type of a queue changed; it exported the priority `before`."""
+        _pass_up(self.parent, before, self.priority)
 
+    def exchange_priority(self, old: int | None, new: int | None) -> None:
+        """Replace the highest ask priority of an application; None is no asks."""
+        if old == new:
+            return
+        before = self.priority
+        self.priorities.exchange(old, new)
+        _pass_up(self.parent, before, self.priority)
 
-def update_priority(queue: Queue, before: int) -> None:
-    """Pass on that the policies or type of a queue changed; it exported the priority `before`."""
-    _pass_up(queue.parent, before, queue.priority)
+    # Running applications -------------------------------------------------------------------------------------------
 
+    def may_start(self, application_id: str) -> bool:
+        """Whether the application may start: no queue on the path is at its limit, or the application counts already.
 
-def exchange_priority(queue: Queue, old: int | None, new: int | None) -> None:
-    """Replace the highest ask priority of an application; None is no asks."""
-    if old == new:
-        return
-    before = queue.priority
-    queue.priorities.exchange(old, new)
-    _pass_up(queue.parent, before, queue.priority)
+        An accepted application counts as running once it has a reservation or placeholder; otherwise any number could
+        start at once.
+        """
+        return application_id in self.allocating or self.has_opening()
+
+    def has_opening(self) -> bool:
+        """Whether one more application may start."""
+        return all(
+            level.max_applications == 0 or level.running + len(level.allocating) < level.max_applications
+            for level in self.ancestry()
+        )
+
+    def is_limited(self) -> bool:
+        """Whether any queue on the path limits running applications."""
+        return any(level.max_applications for level in self.ancestry())
+
+    def count_allocating(self, application_id: str) -> None:
+        """Count an accepted application with a reservation or placeholder."""
+        for level in self.ancestry():
+            level.allocating[application_id] = None
+
+    def discount_allocating(self, application_id: str) -> bool:
+        """Stop counting it as accepted; returns whether it was counted."""
+        if application_id not in self.allocating:
+            return False
+        for level in self.ancestry():
+            del level.allocating[application_id]
+        return True
+
+    def add_running(self, change: int) -> None:
+        """Count applications that entered Starting or Running (1), or left them (-1)."""
+        for level in self.ancestry():
+            level.running += change
+            assert level.running >= 0, level.path
+
+    # Resources ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, amounts: Amounts, kept: Resources = NOTHING) -> bool:
+        """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
+
+        A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
+        available; `kept` is the room kept for this ask.
+        """
+        queue: Queue | None = self
+        while queue is not None:
+            maximum = queue.maximum
+            if maximum is not None:
+                allocated = queue.allocated
+                for kind, value in amounts:
+                    if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
+                        return False
+                if queue.kept and not queue._leaves_kept(amounts, kept):
+                    return False
+            queue = queue.parent
+        return True
+
+    def is_within_maximum(self, amounts: Amounts) -> bool:
+        """Whether this very queue would stay within its maximum, ignoring kept room."""
+        maximum, allocated = self.maximum or {}, self.allocated
+        return not any(
+            value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in amounts
+        )
+
+    def _leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
+        """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room
+        of victims that are still leaving counts as free, or each such ask would wait for the victims of all.
+        """
+        maximum, allocated, leaving = self.maximum, self.allocated, self.preempting if own else NOTHING
+        assert maximum is not None, self.path
+        for kind, value in amounts:
+            others = self.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
+            if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
+                return False
+        return True
+
+    def add_kept(self, amount: Resources) -> None:
+        """Keep room for one ask, below all queues of the path. The root keeps none: there the node is reserved."""
+        for level in self.ancestry():
+            if level.parent is not None:
+                add_to(level.kept, amount)
+
+    def subtract_kept(self, amount: Resources) -> None:
+        """Undo `add_kept`."""
+        for level in self.ancestry():
+            if level.parent is not None:
+                take_from(level.kept, amount)
+                level.kept = drop_zeros(level.kept)
+                assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
+
+    def compute_headroom(self) -> Limit | None:
+        """The headroom of the queue, per type; None is unlimited."""
+        room: Limit | None = None
+        for level in self.ancestry():
+            if level.maximum is not None:
+                room = tighten(room, less(level.maximum, level.allocated))
+        return room
+
+    def add_to_total(self, total: Total, amount: Resources) -> None:
+        """Add an amount to a sum of every queue of the path, whether or not there is room."""
+        for level in self.ancestry():
+            add_to(getattr(level, total), amount)
+
+    def subtract_from_total(self, total: Total, amount: Resources) -> None:
+        """Subtract an amount from a sum of every queue of the path; no sum may become negative."""
+        for level in self.ancestry():
+            amounts = getattr(level, total)
+            for kind, value in amount.items():
+                left = amounts[kind] = amounts.get(kind, 0) - value
+                assert left >= 0, (level.path, total, amounts, amount)
+
+    def settle_pending(self, amount: Resources) -> None:
+        """Turn a pending amount into an allocated one: in one walk."""
+        amounts = tuple(amount.items())
+        for level in self.ancestry():
+            pending, allocated = level.pending, level.allocated
+            for kind, value in amounts:
+                left = pending[kind] = pending.get(kind, 0) - value
+                assert left >= 0, (level.path, pending, amount)
+                allocated[kind] = allocated.get(kind, 0) + value
 
 
 def _pass_up(queue: Queue | None, old: int, new: int) -> None:
@@ -316,154 +441,3 @@ def _pass_up(queue: Queue | None, old: int, new: int) -> None:
             None if old == NOTHING_PENDING else old, None if new == NOTHING_PENDING else new
         )
         old, new, queue = before, queue.priority, queue.parent
-
-
-# Running applications -------------------------------------------------------------------------------------------------
-
-
-def may_start(leaf: Queue, application_id: str) -> bool:
-    """Whether the application may start: no queue on the path is at its limit, or the application counts already.
-
-    An accepted application counts as running once it has a reservation or placeholder; otherwise any number could start
-    at once.
-    """
-    return application_id in leaf.allocating or has_opening(leaf)
-
-
-def has_opening(leaf: Queue) -> bool:
-    """Whether one more application may start."""
-    return all(
-        level.max_applications == 0 or level.running + len(level.allocating) < level.max_applications
-        for level in leaf.ancestry()
-    )
-
-
-def is_limited(leaf: Queue) -> bool:
-    """Whether any queue on the path limits running applications."""
-    return any(level.max_applications for level in leaf.ancestry())
-
-
-def count_allocating(leaf: Queue, application_id: str) -> None:
-    """Count an accepted application with a reservation or placeholder."""
-    for level in leaf.ancestry():
-        level.allocating[application_id] = None
-
-
-def discount_allocating(leaf: Queue, application_id: str) -> bool:
-    """Stop counting it as accepted; returns whether it was counted."""
-    if application_id not in leaf.allocating:
-        return False
-    for level in leaf.ancestry():
-        del level.allocating[application_id]
-    return True
-
-
-def count_running(leaf: Queue) -> None:
-    """Count an application that entered Starting or Running."""
-    for level in leaf.ancestry():
-        level.running += 1
-
-
-def discount_running(leaf: Queue) -> None:
-    """Stop counting an application that left them."""
-    for level in leaf.ancestry():
-        level.running -= 1
-        assert level.running >= 0, level.path
-
-
-# Resources ------------------------------------------------------------------------------------------------------------
-
-Total = Literal["allocated", "pending", "preempting"]
-"""The sum of native allocations, of asks without a node, or of preempted allocations."""
-
-
-def has_room(leaf: Queue, amounts: Amounts, kept: Resources = NOTHING) -> bool:
-    """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
-
-    A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
-    available; `kept` is the room kept for this ask.
-    """
-    queue: Queue | None = leaf
-    while queue is not None:
-        maximum = queue.maximum
-        if maximum is not None:
-            allocated = queue.allocated
-            for kind, value in amounts:
-                if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
-                    return False
-            if queue.kept and not _leaves_kept(queue, amounts, kept):
-                return False
-        queue = queue.parent
-    return True
-
-
-def is_within_maximum(queue: Queue, amounts: Amounts) -> bool:
-    """Whether this very queue would stay within its maximum, ignoring kept room."""
-    maximum, allocated = queue.maximum or {}, queue.allocated
-    return not any(
-        value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in amounts
-    )
-
-
-def _leaves_kept(queue: Queue, amounts: Amounts, own: Resources) -> bool:
-    """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room of
-    victims that are still leaving counts as free, or each such ask would wait for the victims of all.
-    """
-    maximum, allocated, leaving = queue.maximum, queue.allocated, queue.preempting if own else NOTHING
-    assert maximum is not None, queue.path
-    for kind, value in amounts:
-        others = queue.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
-        if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
-            return False
-    return True
-
-
-def add_kept(leaf: Queue, amount: Resources) -> None:
-    """Keep room for one ask, below all queues of the path. The root keeps none: there the node is reserved."""
-    for level in leaf.ancestry():
-        if level.parent is not None:
-            add_to(level.kept, amount)
-
-
-def subtract_kept(leaf: Queue, amount: Resources) -> None:
-    """Undo `add_kept`."""
-    for level in leaf.ancestry():
-        if level.parent is not None:
-            take_from(level.kept, amount)
-            level.kept = drop_zeros(level.kept)
-            assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
-
-
-def compute_headroom(queue: Queue) -> Limit | None:
-    """The headroom of the queue, per type; None is unlimited."""
-    room: Limit | None = None
-    for level in queue.ancestry():
-        if level.maximum is not None:
-            room = tighten(room, less(level.maximum, level.allocated))
-    return room
-
-
-def add_to_total(leaf: Queue, total: Total, amount: Resources) -> None:
-    """Add an amount to a sum of every queue of the path, whether or not there is room."""
-    for level in leaf.ancestry():
-        add_to(getattr(level, total), amount)
-
-
-def subtract_from_total(leaf: Queue, total: Total, amount: Resources) -> None:
-    """Subtract an amount from a sum of every queue of the path; no sum may become negative."""
-    for level in leaf.ancestry():
-        amounts = getattr(level, total)
-        for kind, value in amount.items():
-            left = amounts[kind] = amounts.get(kind, 0) - value
-            assert left >= 0, (level.path, total, amounts, amount)
-
-
-def settle_pending(leaf: Queue, amount: Resources) -> None:
-    """Turn a pending amount into an allocated one: in one walk."""
-    amounts = tuple(amount.items())
-    for level in leaf.ancestry():
-        pending, allocated = level.pending, level.allocated
-        for kind, value in amounts:
-            left = pending[kind] = pending.get(kind, 0) - value
-            assert left >= 0, (level.path, pending, amount)
-            allocated[kind] = allocated.get(kind, 0) + value

@@ -10,8 +10,7 @@ from common.rm_messages import (
     NODE_UPDATE,
     AllocationRequest,
 )
-from partition_worker.engine import queue_traversal
-from partition_worker.engine.queues.queue import has_room
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.reservation_index import RESERVATION_MAX_S
 from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
@@ -257,7 +256,13 @@ def crowd(count: int, queues: str = "root.a; root.b", others: str = "") -> Trial
 def looks(one: Trial, monkeypatch: pytest.MonkeyPatch, *commands: AllocationRequest) -> int:
     """How often it is asked whether a queue has room for an ask with a reservation."""
     counted = []
-    monkeypatch.setattr(queue_traversal, "has_room", lambda *of: counted.append(of) or has_room(*of))
+    plain = Queue.has_room
+
+    def has_room(*of: object) -> bool:
+        counted.extend([of] if len(of) == 3 else [])  # with the room that is kept for the ask
+        return plain(*of)
+
+    monkeypatch.setattr(Queue, "has_room", has_room)
     one.takes(*commands)
     while not one.partition.idle:
         one.partition.step(one.now, 100)

@@ -16,7 +16,6 @@ from partition_worker.engine.preemption.quota_enforcement import (
     split_among_leaves,
     start_quota_timers,
 )
-from partition_worker.engine.queues.queue import add_to_total
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -171,7 +170,7 @@ def using(queues: str, **used: Resources) -> Trial:
     """Queues and what is charged to their leaves, named without `root.` and with `_` for dots."""
     trial = Trial(queues)
     for name, amount in used.items():
-        add_to_total(trial.queue("root." + name.replace("_", ".")), "allocated", amount)
+        trial.queue("root." + name.replace("_", ".")).add_to_total("allocated", amount)
     return trial
 
 
@@ -204,9 +203,9 @@ def test_of_several_guarantees_the_one_that_is_exceeded_most_counts() -> None:
 
 def test_what_was_asked_back_already_counts_as_gone() -> None:
     trial = using("root.a max=memory:10", a={"memory": 16})
-    add_to_total(trial.queue("root.a"), "preempting", {"memory": 4})
+    trial.queue("root.a").add_to_total("preempting", {"memory": 4})
     assert excess_to_claim(trial.queue("root.a")) == {"memory": 2}
-    add_to_total(trial.queue("root.a"), "preempting", {"memory": 2})
+    trial.queue("root.a").add_to_total("preempting", {"memory": 2})
     assert excess_to_claim(trial.queue("root.a")) == {}
 
 
@@ -392,16 +391,16 @@ def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maxim
     queues = "root.p max=memory:9 quota.preemption.delay=5s; root.p.a max=memory:3; root.p.b max=memory:3"
     trial = Trial(queues).takes(nodes("n1 memory=100"))
     parent, a, root = trial.queue("root.p"), trial.queue("root.p.a"), trial.queue("root")
-    add_to_total(a, "allocated", {"memory": 3})
+    a.add_to_total("allocated", {"memory": 3})
     assert not start_quota_timers(a, NOW)
-    add_to_total(a, "allocated", {"memory": 3})
+    a.add_to_total("allocated", {"memory": 3})
     assert start_quota_timers(a, NOW)
     assert (a.quota_preemption_at, parent.quota_preemption_at, root.quota_preemption_at) == (
         NOW + 5,
         NO_QUOTA_PREEMPTION,
         NO_QUOTA_PREEMPTION,
     )
-    add_to_total(a, "allocated", {"memory": 4})
+    a.add_to_total("allocated", {"memory": 4})
     assert start_quota_timers(a, NOW + 1)
     assert (a.quota_preemption_at, parent.quota_preemption_at) == (NOW + 5, NOW + 6)
     assert not start_quota_timers(a, NOW + 2)
@@ -412,5 +411,5 @@ def test_what_grows_sets_no_time_without_a_delay_a_maximum_or_a_configured_queue
     trial = Trial(f"root.a max=memory:1; root.b {delay}; root.c max=memory:1 {delay}")
     trial.queue("root.c").managed = False
     for path in ("root.a", "root.b", "root.c"):
-        add_to_total(trial.queue(path), "allocated", {"memory": 2})
+        trial.queue(path).add_to_total("allocated", {"memory": 2})
         assert not start_quota_timers(trial.queue(path), NOW)

@@ -3,24 +3,7 @@
 import pytest
 
 from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.queues.queue import (
-    NOTHING_PENDING,
-    Policies,
-    Tally,
-    add_to_total,
-    compute_headroom,
-    count_allocating,
-    count_running,
-    discount_allocating,
-    discount_running,
-    has_opening,
-    has_room,
-    inherit_properties,
-    may_start,
-    parse_policies,
-    subtract_from_total,
-    update_priority,
-)
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Policies, Tally, inherit_properties, parse_policies
 from partition_worker.engine.user_resolution import User
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
@@ -157,14 +140,14 @@ def test_what_a_queue_shows_may_change_with_its_policies() -> None:
     one = Trial("root.p.a").takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=1 priority=3"))
     leaf = one.queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    update_priority(leaf, before)
+    leaf.update_priority(before)
     assert (one.queue("root.p").priority, one.queue("root").priority) == (7, 7)
 
 
 def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None:
     leaf = Trial("root.p.a").queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    update_priority(leaf, before)
+    leaf.update_priority(before)
     assert leaf.parent is not None
     assert leaf.parent.child_priorities.highest is None
 
@@ -189,38 +172,38 @@ def test_a_parent_shows_what_is_in_its_children_not_what_it_has_from_when_it_was
 def test_no_limit_means_any_number() -> None:
     leaf = Trial("root.a").queue("root.a")
     for _ in range(1000):
-        count_running(leaf)
-    assert has_opening(leaf)
+        leaf.add_running(1)
+    assert leaf.has_opening()
 
 
 def test_every_level_of_the_path_must_have_a_place() -> None:
     trial = Trial("root.p maxapps=2; root.p.a maxapps=1; root.p.b")
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")
-    count_running(a)
-    assert not has_opening(a)
-    assert has_opening(b)
-    count_running(b)
-    assert not has_opening(b)
-    discount_running(a)
-    assert has_opening(a)
-    assert has_opening(b)
+    a.add_running(1)
+    assert not a.has_opening()
+    assert b.has_opening()
+    b.add_running(1)
+    assert not b.has_opening()
+    a.add_running(-1)
+    assert a.has_opening()
+    assert b.has_opening()
     assert [trial.queue(path).running for path in ("root.p.a", "root.p.b", "root.p", "root")] == [0, 1, 1, 1]
 
 
 def test_one_that_got_something_while_accepted_counts_and_may_go_on() -> None:
     trial = Trial("root.p maxapps=1; root.p.a; root.p.b").takes(apps("app-1 root.p.a", "app-2 root.p.b"))
     one, other = trial.app("app-1"), trial.app("app-2")
-    count_allocating(one.queue, "app-1")
-    assert may_start(one.queue, one.application_id)
-    assert not may_start(other.queue, other.application_id)
-    assert discount_allocating(one.queue, "app-1")
-    assert not discount_allocating(one.queue, "app-1")
-    assert may_start(other.queue, other.application_id)
+    one.queue.count_allocating("app-1")
+    assert one.queue.may_start(one.application_id)
+    assert not other.queue.may_start(other.application_id)
+    assert one.queue.discount_allocating("app-1")
+    assert not one.queue.discount_allocating("app-1")
+    assert other.queue.may_start(other.application_id)
 
 
 def test_more_cannot_stop_than_have_started() -> None:
     with pytest.raises(AssertionError, match=r"root\.a"):
-        discount_running(Trial("root.a").queue("root.a"))
+        Trial("root.a").queue("root.a").add_running(-1)
 
 
 # Policies -------------------------------------------------------------------------------------------------------------
@@ -332,57 +315,57 @@ def test_each_order_of_applications_has_its_word() -> None:
 
 def test_without_any_maximum_there_is_no_limit() -> None:
     leaf = Trial("root.p.a").queue("root.p.a")
-    assert compute_headroom(leaf) is None
-    assert has_room(leaf, amounts_of({"memory": 10**18}))
+    assert leaf.compute_headroom() is None
+    assert leaf.has_room(amounts_of({"memory": 10**18}))
 
 
 def test_every_level_counts_and_the_tightest_decides() -> None:
     trial = Trial("root.p max=memory:10,gpu:1; root.p.a max=memory:8; root.p.b").takes(nodes("n1 memory=100 gpu=4"))
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")
-    add_to_total(b, "allocated", {"memory": 5})
-    assert compute_headroom(a) == {"memory": 5, "gpu": 1}
-    assert has_room(a, amounts_of({"memory": 5, "gpu": 1}))
-    assert not has_room(a, amounts_of({"memory": 6}))
-    assert not has_room(a, amounts_of({"gpu": 2}))
+    b.add_to_total("allocated", {"memory": 5})
+    assert a.compute_headroom() == {"memory": 5, "gpu": 1}
+    assert a.has_room(amounts_of({"memory": 5, "gpu": 1}))
+    assert not a.has_room(amounts_of({"memory": 6}))
+    assert not a.has_room(amounts_of({"gpu": 2}))
 
 
 def test_a_type_that_no_maximum_names_is_unlimited() -> None:
     leaf = Trial("root.a max=memory:8").queue("root.a")
-    assert has_room(leaf, amounts_of({"vcore": 10**9}))
+    assert leaf.has_room(amounts_of({"vcore": 10**9}))
 
 
 def test_a_type_that_the_cluster_lacks_has_no_room_in_the_root() -> None:
     """Spec 1.3: at the root a type unknown to the cluster is refused."""
     trial = Trial("root.a").does(nodes("n1 memory=10"))
-    assert compute_headroom(trial.queue("root.a")) == {"memory": 10}
+    assert trial.queue("root.a").compute_headroom() == {"memory": 10}
 
 
 def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
     leaf = Trial("root.a max=memory:8,gpu:1").queue("root.a")
-    add_to_total(leaf, "allocated", {"memory": 20})
-    assert compute_headroom(leaf) == {"memory": -12, "gpu": 1}
-    assert not has_room(leaf, amounts_of({"memory": 1}))
-    assert has_room(leaf, amounts_of({"memory": 0, "gpu": 1}))
+    leaf.add_to_total("allocated", {"memory": 20})
+    assert leaf.compute_headroom() == {"memory": -12, "gpu": 1}
+    assert not leaf.has_room(amounts_of({"memory": 1}))
+    assert leaf.has_room(amounts_of({"memory": 0, "gpu": 1}))
 
 
 def test_charges_and_expectations_go_up_to_the_root_and_come_back() -> None:
     trial = Trial("root.p.a; root.b")
     leaf, parent, root, other = (trial.queue(path) for path in ("root.p.a", "root.p", "root", "root.b"))
-    add_to_total(leaf, "allocated", {"memory": 3})
-    add_to_total(leaf, "pending", {"memory": 2})
+    leaf.add_to_total("allocated", {"memory": 3})
+    leaf.add_to_total("pending", {"memory": 2})
     assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 3}] * 3
     assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 2}] * 3
     assert (other.allocated, other.pending) == ({}, {})
-    subtract_from_total(leaf, "allocated", {"memory": 3})
-    subtract_from_total(leaf, "pending", {"memory": 2})
+    leaf.subtract_from_total("allocated", {"memory": 3})
+    leaf.subtract_from_total("pending", {"memory": 2})
     assert [queue.allocated for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
     assert [queue.pending for queue in (leaf, parent, root)] == [{"memory": 0}] * 3
 
 
 def test_taking_back_more_than_was_charged_is_a_defect() -> None:
     leaf = Trial("root.a").queue("root.a")
-    add_to_total(leaf, "allocated", {"memory": 3})
+    leaf.add_to_total("allocated", {"memory": 3})
     with pytest.raises(AssertionError, match=r"root\.a"):
-        subtract_from_total(leaf, "allocated", {"memory": 4})
+        leaf.subtract_from_total("allocated", {"memory": 4})
     with pytest.raises(AssertionError, match=r"root\.a"):
-        subtract_from_total(leaf, "pending", {"memory": 1})
+        leaf.subtract_from_total("pending", {"memory": 1})
