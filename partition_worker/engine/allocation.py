@@ -8,12 +8,11 @@ one of them would happen to each, so an attempt only looks at the first of each 
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain
 from typing import Final, NamedTuple
 
 from common import rm_messages
@@ -196,8 +195,8 @@ def from_message(
 
 # Pending asks ---------------------------------------------------------------------------------------------------------
 
-BLOCK_MAX: Final = 512
-"""Asks in a block; a larger one is split in half."""
+REMOVED_MAX: Final = 512
+"""Removed asks that stay at the front of a list, so that most removals move nothing."""
 
 Place = tuple[int, int, int]
 
@@ -208,71 +207,56 @@ def place_of(ask: Allocation) -> Place:
 
 
 class SortedAsks:
-    """Asks in ascending order of their sort keys, in blocks. A key is unique, and must not change while its ask is in.
+    """Asks in ascending order of their sort keys. A key is unique, and must not change while its ask is in.
 
-    Most asks are added at the end and taken from the front, without a search; others cost O(log n) and a shift within
-    one block.
+    Most asks are added at the end and taken from the front, without a search; for others, a search is followed by a
+    shift of the asks behind them.
     """
 
-    __slots__ = ("_blocks", "_count")
+    __slots__ = ("_asks", "_first")
 
     def __init__(self) -> None:
-        self._blocks: list[list[Allocation]] = [[]]
-        """Only an empty line has an empty block."""
-        self._count = 0
+        self._asks: list[Allocation] = []
+        self._first = 0
+        """The index of the first ask; those before it were removed."""
 
     @property
     def head(self) -> Allocation:
-        """The first ask; the line is not empty."""
-        return self._blocks[0][0]
+        """The first ask; there must be one."""
+        return self._asks[self._first]
 
     @property
     def last(self) -> Allocation:
-        """The last ask; the line is not empty."""
-        return self._blocks[-1][-1]
+        """The last ask; there must be one."""
+        return self._asks[-1]
 
     def add(self, ask: Allocation) -> None:
         """Add an ask."""
-        self._count += 1
-        blocks, place = self._blocks, place_of(ask)
-        block = blocks[-1]
-        if not block or place_of(block[-1]) < place:
-            if len(block) < BLOCK_MAX:
-                block.append(ask)
-            else:
-                blocks.append([ask])
-            return
-        at = self._at(place)
-        block = blocks[at]
-        block.insert(bisect_left(block, place, key=place_of), ask)
-        if len(block) > BLOCK_MAX:
-            blocks.insert(at + 1, block[BLOCK_MAX // 2 :])
-            del block[BLOCK_MAX // 2 :]
+        asks = self._asks
+        if not asks or place_of(asks[-1]) < place_of(ask):
+            asks.append(ask)
+        else:
+            insort(asks, ask, self._first, key=place_of)
 
     def remove(self, ask: Allocation) -> None:
         """Remove an ask."""
-        self._count -= 1
-        at, index, blocks = 0, 0, self._blocks
-        if blocks[0][0] is not ask:
-            place = place_of(ask)
-            at = self._at(place)
-            index = bisect_left(blocks[at], place, key=place_of)
-            assert blocks[at][index] is ask, ask.key
-        block = blocks[at]
-        del block[index]
-        if not block and len(blocks) > 1:
-            del blocks[at]
+        asks, first = self._asks, self._first
+        if asks[first] is not ask:
+            index = bisect_left(asks, place_of(ask), first, key=place_of)
+            assert asks[index] is ask, ask.key
+            del asks[index]
+        elif first + 1 < min(REMOVED_MAX, len(asks)):
+            self._first += 1
+        else:
+            del asks[: first + 1]
+            self._first = 0
 
     def __iter__(self) -> Iterator[Allocation]:
-        """Asks in order; the line must not change during iteration."""
-        return chain.from_iterable(self._blocks)
+        """Asks in order; they must not change during iteration."""
+        return map(self._asks.__getitem__, range(self._first, len(self._asks)))
 
     def __len__(self) -> int:
-        return self._count
-
-    def _at(self, place: Place) -> int:
-        """The index of the block for this key."""
-        return max(0, bisect_right(self._blocks, place, key=lambda block: place_of(block[0])) - 1)
+        return len(self._asks) - self._first
 
 
 class Standing(StrEnum):
@@ -311,7 +295,8 @@ class AskGroup:
     """Equal asks in order, and the results of the attempts to place them."""
 
     kind: GroupKey
-    rank: int
+    rank: int = 0
+    """The same for all groups: no two have a first ask with the same sort key."""
     asks: SortedAsks = field(default_factory=SortedAsks)
     shape: AskShape = field(init=False)
     plain: bool = field(init=False)
@@ -349,7 +334,6 @@ class PendingAsks:
         self.groups_by_kind: dict[GroupKey, AskGroup] = {}
         """In order of creation."""
         self._heads: Order[AskGroup] = Order()
-        self._group_ranks = 0
         self._created: dict[int, int] = {}
         """Number of asks by creation time in Unix nanoseconds; only times that several may share."""
         self.lowest_rank = self.highest_rank = 0
@@ -362,9 +346,6 @@ class PendingAsks:
         """Number of asks with `scale_up_told`."""
         self._last: Allocation | None = None
         """The last ask; None if it has to be searched."""
-
-    def __len__(self) -> int:
-        return self.count
 
     def __iter__(self) -> Iterator[Allocation]:
         """All asks, group by group."""
@@ -402,17 +383,12 @@ class PendingAsks:
 
     def restore_group(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
         """Restore a group of asks, with the results of its attempts, from a snapshot."""
-        kind = _kind(asks[0])
-        group = self.groups_by_kind[kind] = AskGroup(kind, self._group_ranks, attempted=attempted, failures=failures)
-        self._group_ranks += 1
         for ask in asks:
-            ask.group = group
-            group.asks.add(ask)
-            group.told += ask.scale_up_told
+            self._put(ask)
             self._note_time(ask.created_ns)
-        self.told += group.told
         self.count += len(asks)
-        self._head_changed(group)
+        group = self.groups_by_kind[_kind(asks[0])]
+        group.attempted, group.failures = attempted, failures
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Resize a pending ask at its place."""
@@ -460,8 +436,7 @@ class PendingAsks:
         kind = _kind(ask)
         group = self.groups_by_kind.get(kind)
         if group is None:
-            group = self.groups_by_kind[kind] = AskGroup(kind, self._group_ranks)
-            self._group_ranks += 1
+            group = self.groups_by_kind[kind] = AskGroup(kind)
         else:
             head = group.head
             ask.resources, ask.shape = head.resources, head.shape  # stored once for thousands of asks

@@ -3,7 +3,6 @@
 `queue_traversal.py` allocates nodes, `ledger.py` does the accounting.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from common import event_codes, rm_messages
@@ -16,7 +15,7 @@ from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
-from partition_worker.engine.user_resolution import HELD_MAX, HeldUpdate
+from partition_worker.engine.user_resolution import HELD_MAX
 
 _CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
 """Termination types by which an RM confirms a release that the core requested; they are not answered."""
@@ -49,16 +48,7 @@ def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> Non
     for rejection in rejected:
         state.emit(rejection)
     for release in request.releases.allocations_to_release:
-        _release(state, release)
-
-
-def apply_waiting(state: PartitionState, said: Iterable[HeldUpdate]) -> None:
-    """Process asks and releases that waited for a group lookup."""
-    for one in said:
-        if isinstance(one, rm_messages.AllocationRelease):
-            _release(state, one)
-        else:
-            handle(state, rm_messages.AllocationRequest(allocations=[one]))
+        release_allocation(state, release)
 
 
 # Asks and allocations -----------------------------------------------------------------------------------------------
@@ -180,7 +170,8 @@ def _apply_foreign(state: PartitionState, message: rm_messages.Allocation) -> No
 # Releases -----------------------------------------------------------------------------------------------------------
 
 
-def _release(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
+def release_allocation(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
+    """Process a release of one allocation, of everything an application has, or of a foreign allocation."""
     if not release.application_id:
         _release_foreign(state, release)
         return

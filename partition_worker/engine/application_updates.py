@@ -20,6 +20,7 @@ from partition_worker.engine.records import Rejection
 from partition_worker.engine.state import PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
+    OPERATING_SYSTEM,
     WAITING_MAX,
     GroupsUnknown,
     User,
@@ -53,7 +54,7 @@ def handle(state: PartitionState, request: rm_messages.ApplicationRequest) -> No
 
 def apply_groups(state: PartitionState, found: GroupsFound) -> None:
     """Continue or reject all submissions that waited for this group lookup, then their asks and releases."""
-    if not state.users.looks_up_outside:
+    if state.users.resolver != OPERATING_SYSTEM:
         state.log_debug(f"groups of user {found.user}: no lookup was requested")
         return
     user = None if found.problem else User(found.user, tuple(found.groups))
@@ -74,8 +75,11 @@ def _enter_waiting(
     state.changes.submissions.update((one.application_id, None) for one in submissions)
     for submission in submissions:
         _enter(state, submission, work, problem)
-    said = [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]
-    allocation_updates.apply_waiting(state, said)
+    for one in [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]:
+        if isinstance(one, rm_messages.AllocationRelease):
+            allocation_updates.release_allocation(state, one)
+        else:
+            allocation_updates.handle(state, rm_messages.AllocationRequest(allocations=[one]))
 
 
 def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: PlacementWork) -> None:

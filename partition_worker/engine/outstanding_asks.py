@@ -64,7 +64,7 @@ def _with_unreported_asks(state: PartitionState) -> Iterator[Application]:
     for leaf in state.tree:
         if leaf.leaf and is_positive(leaf.pending):
             for application in [state.applications[name] for name in leaf.applications]:
-                if application.asks.told < len(application.asks):
+                if application.asks.told < application.asks.count:
                     yield application
 
 

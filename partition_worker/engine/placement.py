@@ -48,16 +48,12 @@ class PlacementWork:
 
     def __init__(self, most: int = UPDATE_WORK_MAX) -> None:
         self._left = most
-        self._left_for_one = APPLICATION_WORK_MAX
+        self.left_for_one = APPLICATION_WORK_MAX
         self._found: dict[placement_rules.Expression, dict[str, bool]] = {}
-
-    def begin_application(self) -> None:
-        """Start the share of the next application."""
-        self._left_for_one = APPLICATION_WORK_MAX
 
     def spend(self, units: int) -> None:
         """Count work before it is done. Raises TooMuchWorkError."""
-        if units > self._left_for_one:
+        if units > self.left_for_one:
             raise TooMuchWorkError(
                 f"its groups take the placement rules more than {APPLICATION_WORK_MAX} units of work: "
                 "submit it with fewer or shorter groups"
@@ -69,7 +65,7 @@ class PlacementWork:
                 "submit fewer applications in one update, or with fewer groups"
             )
         self._left -= units
-        self._left_for_one -= units
+        self.left_for_one -= units
 
     def any_matches(self, expression: placement_rules.Expression, names: Iterable[str]) -> bool:
         """Whether the expression matches any of the names. Raises TooMuchWorkError, NameTooLongError."""
@@ -448,7 +444,7 @@ class PlacementChain:
 
         Raises PlacementRejected with the whole text that the RM receives.
         """
-        submission.work.begin_application()
+        submission.work.left_for_one = APPLICATION_WORK_MAX
         try:
             for rule in self._rules:
                 path = rule.find_path(submission, tree)

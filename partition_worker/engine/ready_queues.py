@@ -99,7 +99,7 @@ class Readiness:
 
     def forget_application(self, application: Application) -> None:
         """Remove an application that has left its queue."""
-        self._drop_ready(application)
+        self.ready[application.queue.rank].drop(application)
         self.touched_applications.pop(application.rank, None)
         for other in self.turns.remove(application):
             self.touch_application(other)
@@ -147,13 +147,12 @@ class Readiness:
         parked = self.unschedulable.get(leaf.rank)
         if parked is not None and parked.checked_round != self.retry_round and not parked.is_trying:
             self._bring_back(parked)
-        ready = self.ready.get(leaf.rank)
-        return None if ready is None else ready.first()
+        return self.ready[leaf.rank].first()
 
     def park_application(self, application: Application, account: UsageAccount, waits: Iterable[Wait]) -> None:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue
-        self._drop_ready(application)
+        self.ready[leaf.rank].drop(application)
         parked = self.unschedulable.get(leaf.rank)
         if parked is None:
             parked = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
@@ -191,12 +190,7 @@ class Readiness:
         if not is_zero(application.pending) and (not leaf.state_aware or self.turns.is_turn_of(application)):
             self.ready[leaf.rank].put(application, application_key(application))
         else:
-            self._drop_ready(application)
-
-    def _drop_ready(self, application: Application) -> None:
-        ready = self.ready.get(application.queue.rank)
-        if ready is not None:
-            ready.drop(application)
+            self.ready[leaf.rank].drop(application)
 
     def _unpark(self, application: Application) -> None:
         parked = self.unschedulable.get(application.queue.rank)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from common import event_codes, rm_messages
 from common.config.model import PartitionConfig
-from common.control_messages import GroupsWanted
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
@@ -39,7 +40,7 @@ from partition_worker.engine.ready_queues import Readiness, SwapCandidates
 from partition_worker.engine.records import Rejection
 from partition_worker.engine.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
-from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
+from partition_worker.engine.user_resolution import PendingSubmissions, Users
 
 # Options and bounds ---------------------------------------------------------------------------------------------------
 
@@ -172,23 +173,8 @@ EventFields = tuple[int, str, str, int, int, str, Resources]
 """The fields of an event as a plain tuple: each decision records several, and few are ever read."""
 
 
-Part = (
-    rm_messages.AcceptedNode
-    | rm_messages.RejectedNode
-    | rm_messages.AcceptedApplication
-    | rm_messages.RejectedApplication
-    | rm_messages.UpdatedApplication
-    | rm_messages.Allocation
-    | rm_messages.AllocationRelease
-    | rm_messages.RejectedAllocation
-    | rm_messages.EventRecord
-    | rm_messages.UpdateContainerSchedulingState
-    | GroupsWanted
-    | rm_messages.PredicatesAsked
-    | rm_messages.SyncDone
-    | IgnoredRelease
-    | LogLine
-)
+Part = Struct | IgnoredRelease | LogLine
+"""A part of a message (`rm_channel.py` has the kinds), or something to log."""
 
 
 class Effect(NamedTuple):
@@ -397,8 +383,7 @@ class PartitionState:
             self.record_event(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         self.placement = PlacementChain(config.placement_rules)
-        self.resolver = config.user_group_resolver.type  # fixed for the lifetime of the partition
-        self.users = Users(resolver_of(self.resolver))
+        self.users = Users(config.user_group_resolver.type)
         self.pending_submissions = PendingSubmissions()
         self.usage = Usage(config, self.record_event)
         self.applications: dict[str, Application] = {}

@@ -1,10 +1,10 @@
 """User resolution: the user and groups of a submission, as it names them or as they are looked up.
 
-A `Resolver`, a plain function, returns the groups of a user. If the operating system has to be asked, which takes time,
-the submission is held until the result arrives (`partition_worker/group_lookup.py` does the look-up).
+The resolver of the configuration returns the groups of a user. If the operating system has to be asked, which takes
+time, the submission is held until the result arrives (`partition_worker/group_lookup.py` does the look-up).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -38,9 +38,6 @@ OPERATING_SYSTEM: Final = "os"
 LDAP: Final = "ldap"
 """A type of resolver that YuniKorn has as a preview, and this engine does not have."""
 
-Resolver = Callable[[str], tuple[str, ...]]
-"""From the name of a user to the groups, the primary one first. Raises UserError if there is no such user."""
-
 
 class UserError(ValueError):
     """A submission without a valid user; the text is the reason that the RM receives."""
@@ -65,11 +62,6 @@ def is_forced(tags: Mapping[str, str]) -> bool:
     return tag_value(tags, FORCED_TAG) in TRUE
 
 
-def own_name(user: str) -> tuple[str, ...]:
-    """Resolve to one group with the name of the user: the default."""
-    return (user,)
-
-
 _TEST_USERS: Final[Mapping[str, tuple[str, ...]]] = {
     "testuser1": ("group1000", "group1001"),
     "testuser2": ("100", "group1001", "group1002"),
@@ -78,44 +70,36 @@ _TEST_USERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def trial_users(user: str) -> tuple[str, ...]:
-    """Resolve four fixed users, for test configurations: the type `test`."""
+class GroupsUnknown(Exception):
+    """The groups of this user have to be looked up outside of the engine."""
+
+
+def find_groups(resolver: str, user: str) -> tuple[str, ...]:
+    """Return the groups of a user, the primary one first, by the type of resolver in a configuration. An unknown type
+    is the default, one group with the name of the user; `test` has four fixed users, for test configurations.
+
+    Raises UserError if there is no such user, and for LDAP: wrong groups would open the wrong queues. Raises
+    GroupsUnknown if the groups are looked up outside of the engine.
+    """
+    if resolver == OPERATING_SYSTEM:
+        raise GroupsUnknown(user)
+    if resolver == LDAP:
+        raise UserError(f"groups are not looked up by LDAP: the submission must name the groups of user {user}")
+    if resolver != "test":
+        return (user,)
     if user not in _TEST_USERS:
         raise UserError(f"lookup failed for user: {user}")
     return _TEST_USERS[user]
 
 
-def unsupported(user: str) -> tuple[str, ...]:
-    """Raise UserError, for a type that only YuniKorn has. Wrong groups would open the wrong queues."""
-    raise UserError(f"groups are not looked up by LDAP: the submission must name the groups of user {user}")
-
-
-_RESOLVERS: Final[Mapping[str, Resolver]] = {"test": trial_users, LDAP: unsupported}
-
-
-class GroupsUnknown(Exception):
-    """The groups of this user have to be looked up outside of the engine."""
-
-
-def resolver_of(kind: str) -> Resolver | None:
-    """Return the resolver for a type in a configuration, the default for an unknown one; None if groups are looked up
-    outside of the engine.
-    """
-    return None if kind == OPERATING_SYSTEM else _RESOLVERS.get(kind, own_name)
-
-
 class Users:
     """Resolves the users of submissions, and caches their groups."""
 
-    def __init__(self, resolver: Resolver | None = own_name) -> None:
-        self._resolver = resolver
+    def __init__(self, resolver: str = "") -> None:
+        self.resolver = resolver
+        """The type of resolver, fixed for the lifetime of the partition."""
         self.learned: dict[str, tuple[User | None, float]] = {}
         """By name, with the Unix time of the look-up, oldest first. None: it failed."""
-
-    @property
-    def looks_up_outside(self) -> bool:
-        """Whether groups have to be looked up outside of the engine, which passes the results to `learn`."""
-        return self._resolver is None
 
     def resolve(self, name: str, groups: Sequence[str], *, forced: bool, now: float) -> User:
         """Return the user of a submission. Raises UserError, and GroupsUnknown if they are looked up outside.
@@ -157,10 +141,8 @@ class Users:
         if user is None and now < learned_at + FAILURE_REMEMBERED_S:
             moment = datetime.fromtimestamp(int(learned_at), UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
             raise UserError(f"user resolution failed, cached data returned: {moment}")
-        if self._resolver is None:
-            raise GroupsUnknown(name)
         try:
-            user = User(name, self._resolver(name))
+            user = User(name, find_groups(self.resolver, name))
         except UserError:
             self.learn(name, None, now)
             raise

@@ -106,20 +106,18 @@ class Tally:
     __slots__ = ("_counts", "highest")
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
+        self._counts: Counter[int] = Counter()
         self.highest: int | None = None
         """The largest number, or None if the bag is empty."""
 
     def exchange(self, old: int | None, new: int | None) -> None:
         """Remove one `old` and add one `new`; None is no number."""
         if old is not None:
-            left = self._counts[old] - 1
-            if left:
-                self._counts[old] = left
-            else:
+            self._counts[old] -= 1
+            if not self._counts[old]:
                 del self._counts[old]
         if new is not None:
-            self._counts[new] = self._counts.get(new, 0) + 1
+            self._counts[new] += 1
         self.highest = max(self._counts) if self._counts else None
 
 

@@ -32,7 +32,7 @@ from partition_worker.engine.records import Rejection
 from partition_worker.engine.snapshot import applications, queues_and_nodes, scheduling_state, schema
 from partition_worker.engine.state import Counters, Report, Tuning
 from partition_worker.engine.user_limits import Trackers, Usage, UsageAccount
-from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
+from partition_worker.engine.user_resolution import PendingSubmissions, User, Users
 
 
 class SnapshotDamaged(ValueError):
@@ -85,7 +85,7 @@ def _encode(partition: Partition) -> schema.PartitionSnapshot:
     fleet = queues_and_nodes.encode_nodes(partition.nodes, numbering)
     return schema.PartitionSnapshot(
         config=partition.config,
-        resolver=partition.resolver,
+        resolver=partition.users.resolver,
         created_ns=partition.created_ns,
         step=partition.step_number,
         now=partition.now,
@@ -145,7 +145,7 @@ def _restore(partition: Partition, found: schema.PartitionSnapshot) -> None:
 
 
 def _restore_rest(partition: Partition, found: schema.PartitionSnapshot) -> None:
-    partition.resolver, partition.users = found.resolver, Users(resolver_of(found.resolver))
+    partition.users = Users(found.resolver)
     for name, names, at in found.learned:
         partition.users.learned[name] = None if names is None else User(name, tuple(names)), at
     restore_waiting(partition.pending_submissions, found.waiting)

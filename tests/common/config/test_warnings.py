@@ -10,7 +10,7 @@ import yaml
 from common.config.problems import PROBLEMS_MAX, WARNING, Problem
 from common.config.validation import DEFAULT_TEXT, validate
 from common.config.warnings import LDAP, RESOLVERS, find_warnings
-from partition_worker.engine.user_resolution import own_name, resolver_of
+from partition_worker.engine.user_resolution import GroupsUnknown, find_groups
 
 TRACES = Path(__file__).parents[2] / "conformance" / "traces"
 OPEN = {"submitacl": "*"}
@@ -281,7 +281,11 @@ def test_ldap_and_unknown_resolvers_are_told() -> None:
 @pytest.mark.parametrize("kind", RESOLVERS)
 def test_resolvers_that_there_are_leave_no_doubt(kind: str) -> None:
     assert in_partition(usergroupresolver={"type": kind}) == []
-    assert (resolver_of(kind) is own_name) == (kind == "")
+    try:
+        groups = find_groups(kind, "testuser1")
+    except GroupsUnknown:
+        groups = ()
+    assert (groups == ("testuser1",)) == (kind == "")
 
 
 # Altogether ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from common import rm_messages
 from common.messages import INT64_MAX
 from partition_worker.engine.allocation import (
-    BLOCK_MAX,
+    REMOVED_MAX,
     Allocation,
     AskShape,
     PendingAsks,
@@ -92,7 +92,7 @@ def pending(key: str, words: str = "memory=1") -> Allocation:
 def drained(asks: PendingAsks) -> list[str]:
     """The keys in the order in which asks would be tried, if each attempt succeeded."""
     keys = []
-    while len(asks):
+    while asks.count:
         head = next(asks.groups).head
         keys.append(head.key)
         asks.remove(head)
@@ -205,7 +205,7 @@ def test_the_priority_is_that_of_the_first_ask() -> None:
     asks.remove(high)
     assert asks.priority == -3
     asks.remove(low)
-    assert (asks.priority, len(asks), list(asks.groups)) == (None, 0, [])
+    assert (asks.priority, asks.count, list(asks.groups)) == (None, 0, [])
 
 
 def test_a_list_that_is_searched_for_every_insertion_gives_the_same_order() -> None:
@@ -251,7 +251,7 @@ def test_they_stand_by_priority_then_age_then_rank() -> None:
 @pytest.mark.parametrize("come", ["in order", "backwards", "by chance"])
 @pytest.mark.parametrize("go", ["in order", "backwards", "by chance"])
 def test_many_come_and_go_in_any_order(come: str, go: str) -> None:
-    asks = [one(number) for number in range(3 * BLOCK_MAX)]
+    asks = [one(number) for number in range(3 * REMOVED_MAX)]
     line = SortedAsks()
     for each in _shuffled(asks, come):
         line.add(each)

@@ -3,6 +3,7 @@
 import pytest
 
 from common.rm_messages import AddApplicationRequest
+from partition_worker.engine import user_resolution
 from partition_worker.engine.user_resolution import (
     FAILURE_REMEMBERED_S,
     GROUPS_MAX,
@@ -14,7 +15,6 @@ from partition_worker.engine.user_resolution import (
     UserError,
     Users,
     is_forced,
-    resolver_of,
     tag_value,
 )
 from tests.builders import apps
@@ -67,7 +67,7 @@ def test_the_name_of_a_user_who_is_looked_up_is_not_checked() -> None:
 
 
 def test_a_user_who_cannot_be_looked_up_is_rejected_but_by_force_has_no_group() -> None:
-    users = Users(resolver_of("test"))
+    users = Users("test")
     with pytest.raises(UserError, match=r"^lookup failed for user: stranger$"):
         users.resolve("stranger", [], forced=False, now=NOW)
     assert users.resolve("stranger", [], forced=True, now=NOW) == User("stranger", ("nogroup",))
@@ -97,14 +97,15 @@ def test_of_too_many_users_the_one_learned_first_is_forgotten() -> None:
     assert users.resolve("user0", [], forced=False, now=NOW).groups == ("user0",)
 
 
-def test_a_resolver_is_asked_once_per_user_and_while() -> None:
+def test_a_resolver_is_asked_once_per_user_and_while(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def resolver(name: str) -> tuple[str, ...]:
+    def find_groups(_: str, name: str) -> tuple[str, ...]:
         asked.append(name)
         return ("dev",)
 
-    users = Users(resolver)
+    monkeypatch.setattr(user_resolution, "find_groups", find_groups)
+    users = Users()
     for now in (NOW, NOW + 1, NOW + REMEMBERED_S):
         assert users.resolve("bob", [], forced=False, now=now).groups == ("dev",)
     assert asked == ["bob", "bob"]
@@ -115,7 +116,7 @@ def resolved(users: Users, name: str = "bob", now: float = NOW, *, forced: bool 
 
 
 def test_a_failure_is_remembered_for_a_shorter_while() -> None:
-    users = Users(resolver_of("test"))
+    users = Users("test")
     with pytest.raises(UserError, match=r"^lookup failed for user: bob$"):
         resolved(users)
     again = r"^user resolution failed, cached data returned: 1970-01-01 00:16:40 \+0000 UTC$"
@@ -126,7 +127,7 @@ def test_a_failure_is_remembered_for_a_shorter_while() -> None:
 
 
 def test_groups_that_a_submission_names_end_a_failure() -> None:
-    users = Users(resolver_of("test"))
+    users = Users("test")
     with pytest.raises(UserError):
         resolved(users)
     users.resolve("bob", ["ops"], forced=False, now=NOW)
@@ -134,8 +135,7 @@ def test_groups_that_a_submission_names_end_a_failure() -> None:
 
 
 def test_who_is_looked_up_outside_is_unknown_until_found() -> None:
-    users = Users(resolver_of("os"))
-    assert users.looks_up_outside
+    users = Users("os")
     for forced in (False, True):
         with pytest.raises(GroupsUnknown):
             resolved(users, forced=forced)
@@ -146,7 +146,7 @@ def test_who_is_looked_up_outside_is_unknown_until_found() -> None:
 
 
 def test_who_was_not_found_outside_has_failed_for_a_while() -> None:
-    users = Users(resolver_of("os"))
+    users = Users("os")
     users.learn("bob", None, NOW)
     with pytest.raises(UserError, match=r"^user resolution failed, cached data returned: "):
         resolved(users)
@@ -156,25 +156,25 @@ def test_who_was_not_found_outside_has_failed_for_a_while() -> None:
 
 
 def test_a_submission_that_names_groups_or_nobody_needs_no_look_up() -> None:
-    users = Users(resolver_of("os"))
+    users = Users("os")
     assert users.resolve("bob", ["dev"], forced=False, now=NOW).groups == ("dev",)
     assert users.resolve("", [], forced=True, now=NOW) == User("nobody", ("nogroup",))
 
 
 @pytest.mark.parametrize("kind", ["", "kerberos", "TEST", "OS", "LDAP"])
 def test_an_unknown_type_of_resolver_is_the_default(kind: str) -> None:
-    assert resolved(Users(resolver_of(kind)), "testuser1") == ("testuser1",)
+    assert resolved(Users(kind), "testuser1") == ("testuser1",)
 
 
 def test_groups_by_ldap_are_refused_rather_than_made_up() -> None:
-    users = Users(resolver_of("ldap"))
+    users = Users("ldap")
     with pytest.raises(UserError, match=r"^groups are not looked up by LDAP: .* name the groups of user bob$"):
         resolved(users)
     assert users.resolve("bob", ["dev"], forced=False, now=NOW).groups == ("dev",)
 
 
 def test_the_test_resolver_knows_four_users() -> None:
-    assert resolved(Users(resolver_of("test")), "testuser1") == ("group1000", "group1001")
+    assert resolved(Users("test"), "testuser1") == ("group1000", "group1001")
 
 
 @pytest.mark.parametrize("value", ["1", "t", "T", "TRUE", "true", "True"])
