@@ -56,7 +56,7 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
     if changes.partition:
         yield records.PartitionRecord(
             config=state.config,
-            resolver=state.resolver,
+            resolver=state.users.resolver,
             created_ns=state.created_ns,
             retired=state.retired,
         )

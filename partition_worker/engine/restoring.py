@@ -27,19 +27,10 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Victim, Win
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import (
-    Queue,
-    Template,
-    add_kept,
-    add_to_total,
-    count_allocating,
-    count_running,
-    exchange_priority,
-    parse_policies,
-)
+from partition_worker.engine.queues.queue import Queue, Template, parse_policies
 from partition_worker.engine.records import Image, decode_sum
 from partition_worker.engine.state import Changes, Report, Tuning
-from partition_worker.engine.user_resolution import User, Users, resolver_of
+from partition_worker.engine.user_resolution import User, Users
 
 
 class RecordsInvalid(ValueError):
@@ -61,7 +52,7 @@ def restore_partition(
         partition = Partition(head.config, name=name, now=now, plugins=plugins, tuning=tuning)
         partition.tracking = False
         partition.created_ns, partition.retired = head.created_ns, head.retired
-        partition.resolver, partition.users = head.resolver, Users(resolver_of(head.resolver))
+        partition.users = Users(head.resolver)
         partition.report = Report(is_interrupted=True) if image.find(records.ReportRecord) else None
         try:
             _Restoration(partition, image).run()
@@ -195,13 +186,13 @@ class _Restoration:
             return
         queue = application.queue
         application.submitted_ns, application.max_allocated = status.submitted_ns, decode_sum(status.max_allocated)
-        add_to_total(queue, "pending", application.pending)
-        add_to_total(queue, "allocated", application.charged)
-        exchange_priority(queue, None, application.asks.priority)
+        queue.add_to_total("pending", application.pending)
+        queue.add_to_total("allocated", application.charged)
+        queue.exchange_priority(None, application.asks.priority)
         if application.state in ACTIVE:
-            count_running(queue)
+            queue.add_running(1)
         elif application.state is AppState.ACCEPTED and (application.reservations or application.allocations):
-            count_allocating(queue, application.application_id)
+            queue.count_allocating(application.application_id)
         if status.is_counted or application.allocations:
             partition.usage.restore(application, group=status.charged_group, counted=status.is_counted)
         if status.state_timeout_at is not None:
@@ -226,7 +217,7 @@ class _Restoration:
                 if one.released or one.preempted:
                     application.withdraw_placeholder(one)
                 if one.preempted:
-                    add_to_total(application.queue, "preempting", one.resources)
+                    application.queue.add_to_total("preempting", one.resources)
             else:
                 self._restore_ask(application, one)
         for ask, key in swaps:
@@ -280,7 +271,7 @@ class _Restoration:
             application.reservations[ask.key] = node.reservations[ask.key] = reservation
             if record.keeps_room:
                 reservation.keeps = ask.resources
-                add_kept(application.queue, ask.resources)
+                application.queue.add_kept(ask.resources)
             index.ranks = record.rank
             index.insert(reservation)
 

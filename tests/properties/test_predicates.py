@@ -24,7 +24,6 @@ from common.rm_messages import Allocation as Message
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import has_room
 from tests.builders import apps, foreign, nodes, released
 from tests.trial import Trial
 
@@ -108,7 +107,7 @@ class Life:
                 continue
             for node in self.trial.partition.nodes:
                 free = node.schedulable and not node.reservations and node.has_room(ask.shape.amounts)
-                room = has_room(self.trial.app(ask.application_id).queue, ask.shape.amounts)
+                room = self.trial.app(ask.application_id).queue.has_room(ask.shape.amounts)
                 assert not (free and room and admits(ask, node, asks_manager=self.asks_manager)), (
                     ask.key,
                     node.node_id,
