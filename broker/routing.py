@@ -46,12 +46,7 @@ class BrokerMachine:
     """The machine of the broker process."""
 
     def __init__(
-        self,
-        state: BrokerState,
-        *,
-        now: float,
-        records: Iterable[RmRecord] = (),
-        record_problem: str = "",
+        self, state: BrokerState, *, now: float, records: Iterable[RmRecord] = (), record_problem: str = ""
     ) -> None:
         """`records` are those in the file; `record_problem` is the reason why the file cannot be written at present, if
         it cannot.

@@ -54,9 +54,13 @@ class GrpcRm:
     """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
 
     def __init__(
-        self, *, rm_id: str, session: str, deliver: Callable[[Incoming], None], streamless_s: float = STREAMLESS_S
+        self,
+        request: rm_messages.RegisterResourceManager,
+        session: str,
+        deliver: Callable[[Incoming], None],
+        streamless_s: float = STREAMLESS_S,
     ) -> None:
-        self.session: Final = Session(rm_id=rm_id, session=session)
+        self.session: Final = Session(rm_id=request.rm_id, session=session)
         self.status: Status | None = None
         """Status with which the registration ended; None while it is in force."""
         self.ended: Final = asyncio.Event()
@@ -66,9 +70,9 @@ class GrpcRm:
         """Open streams of events."""
         self.event_turn: Final = asyncio.Semaphore(1)
         """Of queries for events."""
-        self._source = GRPC + rm_id
+        self._source = GRPC + request.rm_id
         self._deliver = deliver
-        self._request: rm_messages.RegisterResourceManager | None = None
+        self._request = request
         self._queues: dict[type[Response], ResponseQueue] = {
             kind: ResponseQueue(on_written=self._continue_after_write, on_stream_end=self._start_absence_timer)
             for kind in (rm_messages.NodeResponse, rm_messages.ApplicationResponse, rm_messages.AllocationResponse)
@@ -89,10 +93,9 @@ class GrpcRm:
 
     # To the core ----------------------------------------------------------------------------------------------------
 
-    def register(self, request: rm_messages.RegisterResourceManager) -> None:
+    def register(self) -> None:
         """Send the registration to the core; `answered` is set when it has answered."""
-        self._request = request
-        self._send(self.session.register(request))
+        self._send(self.session.register(self._request))
 
     async def update(self, command: Update) -> None:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
@@ -161,10 +164,7 @@ class GrpcRm:
                 return
             before, message = self.session.state, self.session.receive(header, body)
         except WireError as error:
-            if header.kind == Answer.__name__:
-                self._settle(header.ref, rm_messages.Refused(code="malformed", reason=str(error)))
-            else:
-                self._recover(header.partition, error)
+            self._recover(header.partition, error)
             return
         self._room.set()
         self._schedule_acknowledgement()
@@ -251,8 +251,8 @@ class GrpcRm:
             self._retry = None
         if self.status is not None:
             return
-        if self._request is not None and not self.answered.is_set():
-            self._send(self.session.register(self._request))
+        if not self.answered.is_set():
+            self.register()
         else:
             self._send(self.session.resume(partition, ref=self._reference()))
 
@@ -409,9 +409,9 @@ class GrpcRegistry:
         """
         rm_id = request.rm_id
         self._check_ready(rm_id)
-        rm = GrpcRm(rm_id=rm_id, session=self._new_session(), deliver=self._deliver, streamless_s=self._streamless_s)
+        rm = GrpcRm(request, self._new_session(), self._deliver, self._streamless_s)
         self._registering[rm_id] = rm
-        rm.register(request)
+        rm.register()
         outcome = asyncio.create_task(self._await_answer(rm))
         self._outcomes.add(outcome)
         outcome.add_done_callback(self._outcomes.discard)

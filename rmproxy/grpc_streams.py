@@ -114,14 +114,10 @@ class StatusKind(Enum):
     )
     MALFORMED = grpc.StatusCode.INVALID_ARGUMENT, "not a {request}: {problem}"
 
-    def __init__(self, code: grpc.StatusCode, text: str, retry_s: float = 0) -> None:
-        self.code = code
-        self.text = text
-        self.retry_s = retry_s
-
     def make(self, **values: object) -> Status:
         """The status with these values in its text."""
-        return Status(self.code, self.text.format(**values), self.retry_s)
+        code, text, *pause = self.value
+        return Status(code, text.format(**values), *pause)
 
 
 # Requests -------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from rmproxy import rate_limit
 from rmproxy.metrics import ProxyMetrics
-from rmproxy.rate_limit import RateLimiter, ReplyTo
+from rmproxy.rate_limit import RateLimiter
 from rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
 
 CALLS_MAX: Final = 4096
@@ -341,9 +341,9 @@ class Proxy:
         header = incoming.header
         if not incoming.source.startswith(GRPC):  # gRPC callers wait for their answers, and gRPC limits their number
             match self.rate_limiter.count_invalid(incoming.source, f"{code}: {reason}", now):
-                case ReplyTo.NONE:
+                case "none":
                     return []
-                case ReplyTo.FLOOD:
+                case "flood":
                     code, reason = "flood", rate_limit.REFUSALS_LIMIT + reason
         answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
         return [make_outgoing(incoming.source, rm_messages.Refused(code=code, reason=reason, seq=header.seq), answer)]

@@ -10,8 +10,7 @@ valid ones (`rm_sessions.py`), authentication (`authentication.py`).
 """
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
 REFUSALS_MAX: Final = 32
 """Invalid messages in a row that are answered one by one."""
@@ -50,14 +49,9 @@ LINES_MAX: Final = 30
 """Log lines about all peers together in that time: a client that reconnects is a new peer."""
 
 
-class ReplyTo(Enum):
-    """How to answer an invalid message."""
-
-    REASON = "reason"
-    """With a refusal that gives the reason."""
-    FLOOD = "flood"
-    """With a last refusal, because there are too many."""
-    NONE = "none"
+Reply = Literal["reason", "flood", "none"]
+"""How to answer an invalid message: with a refusal that gives the reason; with a last refusal, because there are too
+many; or not at all."""
 
 
 @dataclass(slots=True)
@@ -82,7 +76,7 @@ class RateLimiter:
         self._lines = 0
         self._lines_since = 0.0
 
-    def count_invalid(self, peer: str, problem: str, now: float) -> ReplyTo:
+    def count_invalid(self, peer: str, problem: str, now: float) -> Reply:
         """Count an invalid message, and decide how to answer it."""
         state = self._state_of(peer, now)
         if now - state.invalid_at >= QUIET_S:
@@ -90,9 +84,9 @@ class RateLimiter:
         state.invalid += 1
         state.invalid_at = now
         if state.invalid <= REFUSALS_MAX:
-            return ReplyTo.REASON
+            return "reason"
         self._log(peer, state, problem, now)
-        return ReplyTo.FLOOD if state.invalid == REFUSALS_MAX + 1 else ReplyTo.NONE
+        return "flood" if state.invalid == REFUSALS_MAX + 1 else "none"
 
     def count_valid(self, peer: str) -> None:
         """Reset a peer's counter, as a valid message came."""

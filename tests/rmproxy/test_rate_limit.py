@@ -27,7 +27,7 @@ from rmproxy.rate_limit import (
     QUIET_S,
     REFUSALS_MAX,
     RateLimiter,
-    ReplyTo,
+    Reply,
 )
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
@@ -37,38 +37,38 @@ from tests.rmproxy.world import RM, Code, play
 PEER = "native:01"
 
 
-def wrong(limiter: RateLimiter, count: int, *, now: float = 0.0, peer: str = PEER) -> list[ReplyTo]:
+def wrong(limiter: RateLimiter, count: int, *, now: float = 0.0, peer: str = PEER) -> list[Reply]:
     return [limiter.count_invalid(peer, "no", now) for _ in range(count)]
 
 
 def test_a_few_wrong_messages_are_answered_then_one_more_and_nothing_after_that() -> None:
     answers = wrong(RateLimiter(), REFUSALS_MAX + 10)
-    assert answers == [ReplyTo.REASON] * REFUSALS_MAX + [ReplyTo.FLOOD] + [ReplyTo.NONE] * 9
+    assert answers == ["reason"] * REFUSALS_MAX + ["flood"] + ["none"] * 9
 
 
 def test_who_has_been_quiet_is_answered_again_and_who_goes_on_is_not() -> None:
     limiter = RateLimiter()
     wrong(limiter, REFUSALS_MAX + 1, now=10)
     almost = 10 + QUIET_S * 0.9
-    assert wrong(limiter, 1, now=almost) == [ReplyTo.NONE]
-    assert wrong(limiter, 1, now=almost + QUIET_S * 0.9) == [ReplyTo.NONE]
-    assert wrong(limiter, 1, now=almost + QUIET_S * 2) == [ReplyTo.REASON]
+    assert wrong(limiter, 1, now=almost) == ["none"]
+    assert wrong(limiter, 1, now=almost + QUIET_S * 0.9) == ["none"]
+    assert wrong(limiter, 1, now=almost + QUIET_S * 2) == ["reason"]
 
 
 def test_what_is_right_in_between_lets_a_peer_be_answered_again() -> None:
     limiter = RateLimiter()
     for _ in range(10):
-        assert wrong(limiter, REFUSALS_MAX) == [ReplyTo.REASON] * REFUSALS_MAX
+        assert wrong(limiter, REFUSALS_MAX) == ["reason"] * REFUSALS_MAX
         limiter.count_valid(PEER)
     wrong(limiter, REFUSALS_MAX + 1)
     limiter.count_valid("native:of another")
-    assert wrong(limiter, 1) == [ReplyTo.NONE]
+    assert wrong(limiter, 1) == ["none"]
 
 
 def test_one_peer_does_not_use_up_the_patience_for_another() -> None:
     limiter = RateLimiter()
     wrong(limiter, 1000)
-    assert wrong(limiter, 1, peer="native:02") == [ReplyTo.REASON]
+    assert wrong(limiter, 1, peer="native:02") == ["reason"]
 
 
 def test_a_flood_is_logged_once_a_minute() -> None:
@@ -93,10 +93,10 @@ def test_so_many_peers_are_remembered_and_the_one_not_heard_of_for_longest_is_fo
     wrong(limiter, REFUSALS_MAX + 1)
     for number in range(PEERS_MAX - 1):
         wrong(limiter, 1, peer=f"native:x{number}")
-    assert wrong(limiter, 1) == [ReplyTo.NONE], "still known"
+    assert wrong(limiter, 1) == ["none"], "still known"
     for number in range(PEERS_MAX):
         wrong(limiter, 1, peer=f"native:y{number}")
-    assert wrong(limiter, 1) == [ReplyTo.REASON]
+    assert wrong(limiter, 1) == ["reason"]
 
 
 @pytest.mark.parametrize("pause_s", [1.0, 5.0])
