@@ -3,7 +3,7 @@
 Partitions that stay keep their state; new ones get a worker before the vote; removed ones fail their applications,
 report that to the RM, and end when it has acknowledged the report or after RETIRE_MAX_S. The requester of a change
 decides how its result is reported. `DefaultConfig` offers the text of the watched file to the RMs that use it.
-Not here: the vote (`config_rollout.py`), watching the file (`watched_file.py`).
+Not here: the vote (`config_rollout.py`), watching the file (`files.py`).
 """
 
 from collections.abc import Collection, Iterable
@@ -298,7 +298,7 @@ class DefaultConfig:
             return []
         rms = tuple(self._state.registry.sessions if self._offer_to_all else changed_rms)
         self._offer_to_all = False
-        return [make_outgoing for rm in rms for make_outgoing in self._offer_to_rm(rm, now)]
+        return [one for rm in rms for one in self._offer_to_rm(rm, now)]
 
     def _offer_to_rm(self, rm: str, now: float) -> list[Outgoing]:
         state, checksum = self._state, self._checksum

@@ -6,7 +6,7 @@
 
 A decision about a configuration is recorded before it takes effect, so it is refused if the write fails. Every other
 change has already happened when it is written. Facts that a record does not contain (which proxy the RM uses, whether
-it is away, which workers are present) are found out again after a restart. Not here: the file (`record_file.py`).
+it is away, which workers are present) are found out again after a restart. Not here: the file (`files.py`).
 """
 
 from typing import Final

@@ -12,10 +12,9 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
-from broker.record_file import RecordFile
+from broker.files import RecordFile, WatchedFile
 from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
-from broker.watched_file import WatchedFile
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from broker.record_file import RecordFile
+from broker.files import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from common import extra_config
