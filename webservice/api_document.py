@@ -34,15 +34,7 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
 _TAG_LENGTH: Final = 32
 
 
-@Route(
-    cluster_routes.CLUSTER,
-    "GET",
-    "/ws/v1/openapi.json",
-    Access.ANYBODY,
-    (ANY_OBJECT,),
-    parameters=(IF_NONE_MATCH,),
-    headers={"ETag": "Changes when the document does."},
-)
+@Route(cluster_routes.CLUSTER, "GET", "/ws/v1/openapi.json", Access.ANYBODY, (ANY_OBJECT,), parameters=(IF_NONE_MATCH,))
 async def openapi(call: Call) -> Reply:
     """This document."""
     text, tag = _make_document()
@@ -199,9 +191,10 @@ def _describe_responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     }
     errors = {**route.statuses, **({413: "The body is too large."} if route.method != "GET" else {})}
     found |= {status: schemas.error(text) for status, text in errors.items()}
+    own = {**route.headers, **({"X-Request-Id": "The ID of the request in the audit log."} if route.changes else {})}
     if IF_NONE_MATCH in route.parameters:
         found[304] = {"description": "The client has the current answer already."}
-    own = {**route.headers, **({"X-Request-Id": "The ID of the request in the audit log."} if route.changes else {})}
+        own["ETag"] = "The version of the answer."
     if any(one.name == "after" for one in route.parameters):
         own["Link"] = "The address of the next page; absent on the last one."
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}

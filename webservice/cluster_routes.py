@@ -202,10 +202,8 @@ async def _read_registry_until(until: float, call: Call) -> PartitionList:
     try:
         async with asyncio.timeout_at(until):
             return await read_registry(call)
-    except TimeoutError:
-        return _NONE_KNOWN
-    except RequestError as error:
-        if error.status != 503:
+    except (TimeoutError, RequestError) as error:
+        if isinstance(error, RequestError) and error.status != 503:
             raise
         return _NONE_KNOWN
 

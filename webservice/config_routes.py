@@ -83,17 +83,7 @@ _CHANGE_STATUSES: Final = {
 
 def _read_route(path: str, answer: Content | type[object], *more: Parameter) -> Route:
     """Declare a route that reads, and that YuniKorn does not have."""
-    headers = {"ETag": "The checksum of the text."} if IF_NONE_MATCH in more else {}
-    return Route(
-        CONFIGURATION,
-        "GET",
-        f"/ws/v1/{path}",
-        Access.ADMINS,
-        (answer,),
-        parameters=more,
-        headers=headers,
-        is_private=True,
-    )
+    return Route(CONFIGURATION, "GET", f"/ws/v1/{path}", Access.ADMINS, (answer,), parameters=more, is_private=True)
 
 
 def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content, ...] = ()) -> Route:
@@ -136,7 +126,6 @@ class _Invalid(Struct, frozen=True):
     (Content(ANY_OBJECT, YAML_MEDIA), Content(ANY_OBJECT)),
     parameters=(RM, IF_NONE_MATCH),
     statuses={500: "The configuration in force cannot be parsed."},
-    headers={"ETag": "The checksum of the text, with `rm`."},
     private_with="rm",
 )
 async def configuration(call: Call) -> Reply:

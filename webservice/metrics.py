@@ -72,24 +72,14 @@ _Value = float | tuple[tuple[float, ...], Distribution]
 """The value of a series; of a distribution, its upper bounds and itself."""
 
 
-class _FamilySeries:
-    """All series of one family name, from all processes."""
-
-    def __init__(self, first: Family) -> None:
-        self.kind = first.kind
-        self.help = first.help
-        self.series: dict[_Labels, _Value] = {}
-
-    def add(self, family: Family, partition: str) -> None:
-        """Add the series of one process, with the label `partition` unless it is empty."""
-        if family.kind != self.kind:
-            return  # a name has one type; our own families never differ
-        own = [(PARTITION, partition)] if partition else []
-        found: list[tuple[Sequence[str], _Value]] = [*family.samples]
-        found += [(one[0], (family.bounds, one)) for one in family.distributions]
-        for values, value in found:
-            labels = sorted([*zip(family.labels, values, strict=True), *own])
-            self.series[tuple([label for label in labels if label != _NO_PARTITION])] = value
+def _add_series(series: dict[_Labels, _Value], family: Family, partition: str) -> None:
+    """Add the series of one process, with the label `partition` unless it is empty."""
+    own = [(PARTITION, partition)] if partition else []
+    found: list[tuple[Sequence[str], _Value]] = [*family.samples]
+    found += [(one[0], (family.bounds, one)) for one in family.distributions]
+    for values, value in found:
+        labels = sorted([*zip(family.labels, values, strict=True), *own])
+        series[tuple([label for label in labels if label != _NO_PARTITION])] = value
 
 
 def render(
@@ -102,20 +92,20 @@ def render(
         others: Families about the system.
         several: Whether there are several partitions, including those that did not answer.
     """
-    shown: dict[str, _FamilySeries] = {}
+    shown: dict[str, tuple[Family, dict[_Labels, _Value]]] = {}
     for partition, found in [*partitions, ("", list(others))]:
         for family in found:
-            if family.name not in shown:
-                shown[family.name] = _FamilySeries(family)
-            shown[family.name].add(family, partition if several and PARTITION not in family.labels else "")
+            first, series = shown.setdefault(family.name, (family, {}))
+            if family.kind == first.kind:  # a name has one type; our own families never differ
+                _add_series(series, family, partition if several and PARTITION not in family.labels else "")
     lines: list[str] = []
-    for name, one in sorted(shown.items()):
-        if not one.series:
+    for name, (one, series) in sorted(shown.items()):
+        if not series:
             continue
         lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {one.kind}")
-        for labels in sorted(one.series, key=_rank):
-            value = one.series[labels]
+        for labels in sorted(series, key=_rank):
+            value = series[labels]
             if isinstance(value, tuple):
                 lines += _format_histogram(name, labels, *value)
             else:

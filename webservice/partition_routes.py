@@ -25,24 +25,15 @@ CHANGES: Final = RouteGroup("changes", "Changes to applications by administrator
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 _PAGE: Final = (parameters.LIMIT, parameters.AFTER)
-_TAG: Final = {"ETag": "Stays the same while nothing in the partition changes."}
 
 
 def _query_route(
     path: str, access: Access, answer: type[object], *more: Parameter, segments: dict[str, Schema] | None = None
 ) -> Route:
     """Declare a query to the worker."""
-    shared = (RM, parameters.IF_NONE_MATCH)
-    return Route(
-        PARTITION,
-        "GET",
-        f"{_PARTITION}{path}",
-        access,
-        (answer,),
-        parameters=(*more, *shared),
-        segments=segments or {},
-        headers=_TAG,
-    )
+    shared = (*more, RM, parameters.IF_NONE_MATCH)
+    path = f"{_PARTITION}{path}"
+    return Route(PARTITION, "GET", path, access, (answer,), parameters=shared, segments=segments or {})
 
 
 # Queues and applications ----------------------------------------------------------------------------------------------
@@ -317,12 +308,8 @@ def _change_route(path: str, access: Access, answer: type[object], *more: Parame
 async def kill(call: Call) -> Reply:
     """Fail an application and release its allocations."""
     partition = await find_partition(call)
-    wanted = KillApplication(
-        application_id=call.segments["application"],
-        actor=calls.require_requester(call),
-        seen_only=call.viewer is not None,
-        name=partition.shown,
-    )
+    application, actor = call.segments["application"], calls.require_requester(call)
+    wanted = KillApplication(application, actor, seen_only=call.viewer is not None, name=partition.shown)
     return await _send_change(call, partition, wanted)
 
 
@@ -338,13 +325,8 @@ async def move(call: Call) -> Reply:
     if not call.query.get("queue"):
         raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
     queue = parameters.queue_name(call.query["queue"])
-    wanted = MoveApplication(
-        application_id=call.segments["application"],
-        queue=queue,
-        actor=calls.require_requester(call),
-        seen_only=call.viewer is not None,
-        name=partition.shown,
-    )
+    application, actor = call.segments["application"], calls.require_requester(call)
+    wanted = MoveApplication(application, queue, actor, seen_only=call.viewer is not None, name=partition.shown)
     return await _send_change(call, partition, wanted)
 
 
@@ -361,8 +343,7 @@ async def schedule(call: Call) -> Reply:
     if not re.fullmatch(r"[0-9]{1,9}", steps) or not 1 <= int(steps) <= STEPS_MAX:
         text = f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {steps[:32]!r}"
         raise RequestError(400, text)
-    wanted = Schedule(steps=int(steps), name=partition.shown)
-    return await _send_change(call, partition, wanted)
+    return await _send_change(call, partition, Schedule(steps=int(steps), name=partition.shown))
 
 
 async def _send_change(call: Call, partition: NamedPartition, wanted: Change) -> Reply:
