@@ -152,6 +152,10 @@ class ReadConfig(Control, frozen=True):
     version: int = 0
 
 
+Change = ChangeConfig | KillApplication | MoveApplication | Schedule
+"""Requests that change something. Without an answer, the change may have been made all the same."""
+
+
 # Registered RMs and partitions ---------------------------------------------------------------------------------------
 
 

@@ -158,7 +158,6 @@ class Api:
             parse_query(request.scope["query_string"].decode(errors="replace")),  # `request.url` fails for invalid text
             lambda: _read_body(request),
             request.scope["raw_path"].decode("latin-1"),
-            request.scope["query_string"].decode("latin-1"),
             _join_headers(request),
         )
         is_private = (

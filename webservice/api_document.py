@@ -17,7 +17,7 @@ import msgspec
 
 from webservice import cluster_routes, config_routes, debug_routes, history_routes, partition_routes
 from webservice.calls import Call, Reply
-from webservice.parameters import ANY_TEXT, IF_NONE_MATCH, SEGMENTS, Json, entity_tag, is_known
+from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, SEGMENTS, Json, entity_tag, is_known
 from webservice.router import ANY_OBJECT, TEXT, Access, Content, Route, RouteGroup
 from webservice.views import ErrorView
 
@@ -191,10 +191,13 @@ def _describe_responses(route: Route, schemas: _Schemas) -> dict[str, Json]:
     }
     errors = {**route.statuses, **({413: "The body is too large."} if route.method != "GET" else {})}
     found |= {status: schemas.error(text) for status, text in errors.items()}
-    own = {**route.headers, **({"X-Request-Id": "The ID of the request in the audit log."} if route.changes else {})}
+    own = {"X-Request-Id": "The ID of the request in the audit log."} if route.changes else {}
     if IF_NONE_MATCH in route.parameters:
         found[304] = {"description": "The client has the current answer already."}
         own["ETag"] = "The version of the answer."
+    if IF_MATCH in route.parameters:
+        found[412] = schemas.error("Another version is in force than the one in `If-Match`.")
+        own["ETag"] = "The version that is in force now."
     if any(one.name == "after" for one in route.parameters):
         own["Link"] = "The address of the next page; absent on the last one."
     headers: Json = {name: {"description": text, "schema": ANY_TEXT} for name, text in own.items()}

@@ -20,10 +20,9 @@ from common.names import BROKER, WEBSERVICE
 from common.process import HEARTBEAT_S
 from common.query_messages import (
     Answer,
+    Change,
     ChangeConfig,
-    KillApplication,
     ListPartitions,
-    MoveApplication,
     PartitionList,
     Query,
     ReadConfig,
@@ -43,9 +42,6 @@ RECENT_S: Final = 2.0
 """Seconds for which a list of partitions is recent. The history reads one every second."""
 
 CHANGES_MAX: Final = 32
-
-Change = ChangeConfig | KillApplication | MoveApplication | Schedule
-"""Messages that change something. Without an answer, the change may have been made all the same."""
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")

@@ -68,8 +68,6 @@ class Call:
     body: Callable[[], Awaitable[bytes]]
     raw_path: str
     """Undecoded."""
-    raw_query: str = ""
-    """Undecoded."""
     headers: Mapping[str, str] = field(default_factory=dict)
     viewer: Actor | None = None
     """The caller, if the answer is limited to what they may see; None for a caller who may see everything."""

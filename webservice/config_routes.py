@@ -74,11 +74,6 @@ _FORCE: Final = Parameter(
     "Whether to overwrite the watched file even if it has an edit that is not in force.",
     {"type": "boolean", "default": False},
 )
-_CHANGE_STATUSES: Final = {
-    409: "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are "
-    "several RMs and neither `rm` nor the setting `default-rm` names one.",
-    412: "Another configuration is in force than the one in `If-Match`.",
-}
 
 
 def _read_route(path: str, answer: Content | type[object], *more: Parameter) -> Route:
@@ -88,16 +83,20 @@ def _read_route(path: str, answer: Content | type[object], *more: Parameter) -> 
 
 def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content, ...] = ()) -> Route:
     """Declare a route that changes a configuration."""
+    path, shared = f"/ws/v1/{path}", (*more, RM, _FORCE, IF_MATCH)
+    reasons = (
+        "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are several"
+        " RMs and neither `rm` nor the setting `default-rm` names one."
+    )
     return Route(
         CONFIGURATION,
         method,
-        f"/ws/v1/{path}",
+        path,
         Access.ADMINS,
         (ChangedView,),
-        parameters=(*more, RM, _FORCE, IF_MATCH),
+        parameters=shared,
         body=body,
-        statuses=_CHANGE_STATUSES,
-        headers={"ETag": "The checksum of the configuration in force now."},
+        statuses={409: reasons},
     )
 
 

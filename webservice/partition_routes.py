@@ -8,12 +8,12 @@ import re
 import uuid
 from typing import Final
 
-from common.query_messages import STEPS_MAX, KillApplication, MoveApplication, PartitionList, Query, Schedule
+from common.query_messages import STEPS_MAX, Change, KillApplication, MoveApplication, PartitionList, Query, Schedule
 from common.rest_records import BatchView, KilledView, MovedView, StepsView
 from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
 from common.text_formats import UINT_MAX, UnsignedError, parse_unsigned
 from webservice import calls, parameters
-from webservice.broker_client import Change, read_document
+from webservice.broker_client import read_document
 from webservice.calls import Call, NamedPartition, Reply, ask_partition, find_partition
 from webservice.parameters import RM, Parameter, Schema
 from webservice.router import ANY_OBJECT, Access, Route, RouteGroup
@@ -208,28 +208,21 @@ async def _ask_usage(call: Call, what: str, **args: str) -> Reply:
 _UNSET: Final[Schema] = {"const": ""}
 _NUMBER: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UINT_MAX}, _UNSET]}
 _AT_LEAST_ONE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UINT_MAX}, _UNSET]}
-_EVENT_PARAMETERS: Final = (
-    Parameter("partition", "The partition of the events. Optional if the RM has one partition."),
-    RM,
-)
-_EVENT_STATUSES: Final = {
-    409: "The RM has several partitions and the request names none.",
-    500: "Event tracking is off.",
-}
 
 
-@Route(
-    EVENTS,
-    "GET",
-    "/ws/v1/events/batch",
-    Access.ADMINS,
-    (BatchView,),
-    parameters=(
-        Parameter("start", "The number of the first event; 0 if not set.", _NUMBER),
-        Parameter("count", "How many at most.", _AT_LEAST_ONE),
-        *_EVENT_PARAMETERS,
-    ),
-    statuses=_EVENT_STATUSES,
+def _event_route(path: str, answer: Schema | type[object], *more: Parameter, streams: bool = False) -> Route:
+    """Declare a route of events."""
+    partition = Parameter("partition", "The partition of the events. Optional if the RM has one partition.")
+    statuses = {409: "The RM has several partitions and the request names none.", 500: "Event tracking is off."}
+    path, shared = f"/ws/v1/events/{path}", (*more, partition, RM)
+    return Route(EVENTS, "GET", path, Access.ADMINS, (answer,), parameters=shared, statuses=statuses, streams=streams)
+
+
+@_event_route(
+    "batch",
+    BatchView,
+    Parameter("start", "The number of the first event; 0 if not set.", _NUMBER),
+    Parameter("count", "How many at most.", _AT_LEAST_ONE),
 )
 async def event_batch(call: Call) -> Reply:
     """Events from a number on.
@@ -253,16 +246,10 @@ async def event_batch(call: Call) -> Reply:
     return Reply(read_document(await call.services.cache.answer_now(found.entry.full_name, query)))
 
 
-@Route(
-    EVENTS,
-    "GET",
-    "/ws/v1/events/stream",
-    Access.ADMINS,
-    (ANY_OBJECT,),
-    parameters=(Parameter("count", "How many past events come first; none if not set.", _NUMBER), *_EVENT_PARAMETERS),
-    statuses=_EVENT_STATUSES,
-    streams=True,
-)
+_PAST: Final = Parameter("count", "How many past events come first; none if not set.", _NUMBER)
+
+
+@_event_route("stream", ANY_OBJECT, _PAST, streams=True)
 async def event_stream(call: Call) -> Reply:
     """Events as they happen, one per line.
 

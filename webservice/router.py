@@ -92,8 +92,6 @@ class Route:
     """Whether an empty body is refused."""
     statuses: Mapping[int, str] = field(default_factory=dict)
     """Statuses that do not follow from the rest of the declaration, with their meaning."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of a good answer that do not follow from the rest of the declaration, with their meaning."""
     is_private: bool = False
     """Whether pages of other sites may not read the answer: YuniKorn has no such route."""
     private_with: str = ""
