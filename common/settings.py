@@ -291,19 +291,15 @@ class TlsPaths(NamedTuple):
 class Settings:
     """All settings. Each is valid in itself; the defaults are those of a process that is started by hand."""
 
-    config: Path | None = setting(
-        FILE, "queues for RMs that send none, watched for changes (default: a built-in default queue)"
-    )
+    config: Path | None = setting(FILE, "queues for RMs that send none, watched for changes (default: built-in queues)")
     same_hierarchy: Literal["off", "warn", "enforce"] = setting(
         _choice("off", "warn", "enforce"),
         "what to do about a queue with a different parent in another partition",
         "warn",
         prefix="queues.",
     )
-    native: str = setting(
-        _address("tcp://"), "port for resource managers (RMs), `off` opens no port", "tcp://127.0.0.1:9090"
-    )
-    grpc: str = setting(_address(), "port for the scheduler interface over gRPC, `off` opens no port", "127.0.0.1:3333")
+    native: str = setting(_address("tcp://"), "port for resource managers (RMs), or `off`", "tcp://127.0.0.1:9090")
+    grpc: str = setting(_address(), "port for the scheduler interface over gRPC, or `off`", "127.0.0.1:3333")
     rest: str = setting(
         _address(), "port for REST and metrics, `off` opens no port and keeps no history", "127.0.0.1:9080"
     )
@@ -334,9 +330,7 @@ class Settings:
     )
     auth_issuer: str = setting(TEXT, "accept only tokens with this `iss` (default: any)")
     auth_audience: str = setting(TEXT, "accept only tokens with this in `aud` (default: only tokens without `aud`)")
-    auth_proxy: tuple[str, ...] = setting(
-        NETWORKS, "addresses or networks of proxies whose X-Forwarded-User is trusted"
-    )
+    auth_proxy: tuple[str, ...] = setting(NETWORKS, "addresses or networks of proxies whose X-Forwarded-User counts")
     cors: tuple[str, ...] = setting(
         ORIGINS, "origins of pages that may use the API (default: all may read without --auth)"
     )
@@ -348,30 +342,20 @@ class Settings:
     preemption_threshold_percent: int = setting(
         PERCENT, "preempt for guarantees only while this much of the cluster is used", "0"
     )
-    preemption_pause_s: float = setting(
-        DURATION, "time between two searches for victims for an ask, as in 500ms or 1m30s", "15s"
-    )
+    preemption_pause_s: float = setting(DURATION, "time between two searches for victims for an ask", "15s")
     disable_reservation: bool = setting(FLAG, "reserve no node for an ask that fits none now", "false")
     predicates: tuple[str, ...] = setting(
-        PLUGINS, "plug-ins that decide which nodes an ask may use (default: built-in predicates only)"
+        PLUGINS, "plug-ins that decide which nodes an ask may use (default: built-in)"
     )
     manual: bool = setting(FLAG, "make no scheduling decision unless `yunishard schedule` asks for it", "false")
-    interpreted: bool = setting(
-        FLAG, "run the engine as Python, even where `make compiled` has made a compiled one", "false"
-    )
-    asks_max: int = setting(
-        _count(1, 100_000_000), "asks and allocations that a partition holds; more are rejected", "2000000"
-    )
+    interpreted: bool = setting(FLAG, "run the engine as Python even if `make compiled` has compiled it", "false")
+    asks_max: int = setting(_count(1, 100_000_000), "asks and allocations of a partition; more are rejected", "2000000")
     partitions_max: int = setting(_count(1, 10_000), "partitions of all RMs together, each is a process", "500")
-    spare_workers: int = setting(
-        _count(0, 64), "idle workers that wait to take over a partition whose worker ended", "0"
-    )
+    spare_workers: int = setting(_count(0, 64), "idle workers that can take over a partition whose worker ended", "0")
     heartbeat_s: float = setting(
         _duration("0.1s"), "interval at which an otherwise silent process or RM sends a heartbeat", "1s"
     )
-    silence_s: float = setting(
-        DURATION, "time without a message after which an RM is disconnected and gets no allocations", "3s"
-    )
+    silence_s: float = setting(DURATION, "time without a message after which an RM is disconnected", "3s")
     pause_timeout_s: float = setting(DURATION, "time after which the partitions of a disconnected RM end", "15m")
     lease_timeout_s: float = setting(DURATION, "time without a message after which a worker is replaced", "10s")
     proxy_memory_max_bytes: int = setting(
@@ -381,14 +365,10 @@ class Settings:
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
     journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")
     history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")
-    history_max_bytes: int = setting(
-        _size(16), "maximum size of the history; the oldest rows are deleted first", "1GiB"
-    )
+    history_max_bytes: int = setting(_size(16), "maximum size of the history; the oldest rows are deleted", "1GiB")
     history_age_s: float = setting(_duration("1h"), "maximum age of rows in the history", "720h")
     log_level: str = setting(_choice("debug", "info", "warning", "error"), "how much to log", "info")
-    default_rm: str = setting(
-        RM, "RM of plain partition names and of requests without ?rm= (default: the first to register)"
-    )
+    default_rm: str = setting(RM, "RM of plain partition names and requests without ?rm= (default: the first one)")
     web_root: Path | None = setting(DIR, "directory with the files of a web UI, served there (default: none)")
     debug: bool = setting(FLAG, "also serve /debug/stack and /debug/pprof/", "false")
     effective: tuple[EffectiveSetting, ...] = ()
