@@ -25,7 +25,7 @@ from common.config.problems import UNKNOWN_LINE, ConfigError, Lines, Problem, Re
 
 TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 VALUES_MAX: Final = 1_000_000
-"""Values in a text, and again values after its aliases are expanded."""
+"""Values in a text whose aliases are expanded."""
 
 DEPTH_MAX: Final = 128
 """Nested mappings and lists; a level of queues takes two."""
@@ -97,6 +97,9 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
 
 Node = Scalar | Sequence | Mapping
 
+_Target = tuple[Node, int, int, int]
+"""A node with an anchor, its height, and its values and characters with those below it."""
+
 
 def compose(text: str, *, reader: Reader = READER) -> Node | None:
     """Return the first document of the text, None if there is none. The rest of the text is not read.
@@ -131,8 +134,9 @@ class _Composer:
 
     def __init__(self, events: yaml.CSafeLoader | yaml.SafeLoader) -> None:
         self._events = events
-        self._anchors: dict[str, tuple[Node, int] | None] = {}  # node and its height; None while it is composed
-        self._values = 0
+        self._anchors: dict[str, _Target | None] = {}  # None while the node is composed
+        self._values = 0  # an alias counts as what it names: a small text could expand to billions
+        self._characters = 0
 
     def compose(self, event: object, depth: int = 0) -> tuple[Node, int]:
         """Return the node that begins with this event below `depth` others, and its height: the lists and mappings at
@@ -140,23 +144,29 @@ class _Composer:
         """
         assert isinstance(event, yaml.NodeEvent)
         line = event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE
+        before = self._values, self._characters
         if isinstance(event, yaml.AliasEvent):
-            node, height = self._find_target(event.anchor or "", line)
+            node, height, values, characters = self._find_target(event.anchor or "", line)
             self._check_depth(depth + height, node.line)
+            self._values += values
+            self._characters += characters
         else:
+            self._values += 1
             if isinstance(event, yaml.ScalarEvent):
                 tag = "" if event.tag in (None, "!") else event.tag
                 node, height = Scalar(line, event.value, not event.style and not tag, tag), 0
+                self._characters += len(event.value)
             else:
                 if event.anchor is not None:
                     self._anchors[event.anchor] = None
                 self._check_depth(depth + 1, line)
                 node, height = self._compose_parts(event, line, depth + 1)
             if event.anchor is not None:
-                self._anchors[event.anchor] = (node, height)
-        self._values += 1
+                self._anchors[event.anchor] = (node, height, self._values - before[0], self._characters - before[1])
         if self._values > VALUES_MAX:
-            _refuse(f"the text has more than {VALUES_MAX} values", line=node.line)
+            _refuse(f"the text and its aliases expand to more than {VALUES_MAX} values", line=line)
+        if self._characters > TEXT_BYTES_MAX:
+            _refuse(f"the text and its aliases expand to more than {TEXT_BYTES_MAX} characters", line=line)
         return node, height
 
     def _compose_parts(self, start: yaml.NodeEvent, line: int, depth: int) -> tuple[Sequence | Mapping, int]:
@@ -170,7 +180,7 @@ class _Composer:
             return Sequence(line, parts), height + 1
         return Mapping(line, list(zip(parts[::2], parts[1::2], strict=True))), height + 1
 
-    def _find_target(self, anchor: str, line: int) -> tuple[Node, int]:
+    def _find_target(self, anchor: str, line: int) -> _Target:
         if anchor not in self._anchors:
             _refuse(f"unknown anchor '{anchor}' referenced", line=line, hint=explain_special("*"))
         target = self._anchors[anchor]
@@ -262,8 +272,6 @@ class _Parser:
     def __init__(self) -> None:
         self.report = Report()
         self.lines: dict[str, int] = {}
-        self._values = 0
-        self._characters = 0
 
     def read(self, node: Node, kind: inspect.Type, path: str) -> object:
         """The plain value of a node that is not null, or None after a problem was reported."""
@@ -316,7 +324,6 @@ class _Parser:
         found: list[object] = []
         index = 0
         for item in node.items:
-            self._count(item)
             if not is_null(item):
                 at = f"{path}[{index}]"
                 index += 1
@@ -344,7 +351,6 @@ class _Parser:
         merge_key: Scalar | None = None
         merged: list[Node] = []
         for key, value in node.entries:
-            self._count(key, value)
             if not isinstance(key, Scalar):
                 self._wrong(key, path, "is not a key")
                 continue
@@ -359,24 +365,12 @@ class _Parser:
             else:
                 own[name] = (key, value)
         for source in merged:
-            self._count(source)
             if not isinstance(source, Mapping):
                 self._wrong(source, path, "cannot be merged", hint="<< takes a mapping or a list of them")
                 continue
             for name, entry in self._entries(source, path).items():
                 own.setdefault(name, entry)
         return own
-
-    def _count(self, *nodes: Node) -> None:
-        """Count visited nodes against the bounds: a small text with aliases to aliases can expand to billions."""
-        for node in nodes:
-            self._values += 1
-            if isinstance(node, Scalar):
-                self._characters += len(node.text)
-        if self._values > VALUES_MAX:
-            _refuse(f"aliases expand to more than {VALUES_MAX} values", line=nodes[-1].line)
-        if self._characters > TEXT_BYTES_MAX:
-            _refuse(f"aliases expand to more than {TEXT_BYTES_MAX} characters", line=nodes[-1].line)
 
     def _wrong(self, node: Node, path: str, message: str, *, hint: str = "") -> None:
         """Report a problem with a node, which the message names."""
