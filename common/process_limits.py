@@ -260,30 +260,20 @@ class MemoryLimit:
     `message` formats both numbers in MiB.
     """
 
-    def __init__(
-        self,
-        most_bytes: int,
-        stop: Callable[[], None],
-        message: str,
-        *,
-        used_bytes: Callable[[], int] = resident_bytes,
-        check_every_s: float = MEMORY_CHECK_S,
-    ) -> None:
+    def __init__(self, most_bytes: int, stop: Callable[[], None], message: str) -> None:
         self._most_bytes = most_bytes
         self._stop = stop
         self._message = message
-        self._used_bytes = used_bytes
-        self._check_every_s = check_every_s
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(check_every_s, self._check)
+        self._timer = self._loop.call_later(MEMORY_CHECK_S, self._check)
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _check(self) -> None:
-        used = self._used_bytes()
+        used = resident_bytes()
         if used > self._most_bytes:
             _memory_log.error(self._message, used >> 20, self._most_bytes >> 20)
             self._stop()
         else:
-            self._timer = self._loop.call_later(self._check_every_s, self._check)
+            self._timer = self._loop.call_later(MEMORY_CHECK_S, self._check)

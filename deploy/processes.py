@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -93,32 +93,19 @@ class _Running:
     lifeline: Lifeline
 
 
+@dataclass(slots=True)
 class Processes:
-    """All running children, by name. Reports their state changes as events of the supervisor.
+    """All running children, by name. Reports their state changes as events of the supervisor."""
 
-    Args:
-        commands: The command of each role.
-        inherited: A file descriptor that the children keep open.
-        group: The tasks that wait for the end of each child.
-        report: Receives the events.
-        compiled: A folder with compiled modules, which workers import first.
-    """
-
-    def __init__(
-        self,
-        commands: Commands,
-        *,
-        inherited: int,
-        group: asyncio.TaskGroup,
-        report: Callable[[Event], None],
-        compiled: Path | None = None,
-    ) -> None:
-        self._commands = commands
-        self._compiled = compiled
-        self._inherited = inherited
-        self._group = group
-        self._report = report
-        self._running: dict[str, _Running] = {}
+    commands: Commands
+    inherited: int
+    """A file descriptor that the children keep open."""
+    group: asyncio.TaskGroup
+    """The tasks that wait for the end of each child."""
+    report: Callable[[Event], None]
+    compiled: Path | None
+    """A folder with compiled modules, which workers import first."""
+    _running: dict[str, _Running] = field(default_factory=dict)
 
     async def start(self, start: Start) -> None:
         """Start a process. A refusal by the operating system is reported as its death."""
@@ -127,15 +114,19 @@ class Processes:
         except OSError as error:
             self._report_refusal(start.name, error)
             return
-        command = [*self._commands[start.role], *start.arguments, "--lifeline", str(theirs.fileno())]
+        command = [*self.commands[start.role], *start.arguments, "--lifeline", str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+        if start.role == WORKER and self.compiled is not None:
+            folders = filter(None, (str(self.compiled), environment.get("PYTHONPATH")))
+            environment["PYTHONPATH"] = os.pathsep.join(folders)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,  # the supervisor's stdout has the endpoints only
-                pass_fds=(theirs.fileno(), self._inherited),
+                pass_fds=(theirs.fileno(), self.inherited),
                 start_new_session=True,
-                env=self._environment(start.role),
+                env=environment,
             )
         except OSError as error:
             ours.close()
@@ -145,19 +136,12 @@ class Processes:
             theirs.close()
         running = _Running(process, Lifeline(ours, partial(self._receive, start.name)))
         self._running[start.name] = running
-        self._group.create_task(self._follow(start.name, running))
+        self.group.create_task(self._follow(start.name, running))
 
     def _report_refusal(self, name: str, error: OSError) -> None:
         reason = f"the operating system does not start it: {error}"
-        self._report(Failed(name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
-        self._report(Died(name, "never started"))
-
-    def _environment(self, role: str) -> dict[str, str]:
-        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-        if role == WORKER and self._compiled is not None:
-            others = environment.get("PYTHONPATH")
-            environment["PYTHONPATH"] = f"{self._compiled}{os.pathsep}{others}" if others else str(self._compiled)
-        return environment
+        self.report(Failed(name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
+        self.report(Died(name, "never started"))
 
     def assign(self, assign: Assign) -> None:
         """Send a spare worker its partition, unless it has ended."""
@@ -176,19 +160,19 @@ class Processes:
         running.lifeline.read()
         running.lifeline.close()
         del self._running[name]
-        self._report(Died(name, f"exit status {status}" if status >= 0 else signal.Signals(-status).name))
+        self.report(Died(name, f"exit status {status}" if status >= 0 else signal.Signals(-status).name))
 
     def _receive(self, name: str, text: bytes) -> None:
         """Report a line. A child that sends an invalid line has a defect and is killed."""
         try:
             line = msgspec.json.decode(text, type=Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._report(Failed(name, f"it sent an invalid line: {text[:100]!r}"))
+            self.report(Failed(name, f"it sent an invalid line: {text[:100]!r}"))
             self.signal(name, signal.SIGKILL)
             return
         if line.alive is not None:
-            self._report(Alive(name))
+            self.report(Alive(name))
         elif line.ready is not None:
-            self._report(Ready(name, line.ready))
+            self.report(Ready(name, line.ready))
         elif line.failed is not None:
-            self._report(Failed(name, line.failed))
+            self.report(Failed(name, line.failed))

@@ -108,7 +108,7 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
     link = BrokerLink(resources.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
     own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
-        processes = Processes(commands, inherited=resources.lock, group=group, report=report, compiled=compiled)
+        processes = Processes(commands, resources.lock, group, report, compiled)
         while supervisor.status is None:
             event = await _wait_for_event(events, supervisor.deadline - clock())
             now = clock()

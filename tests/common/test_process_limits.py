@@ -213,11 +213,16 @@ def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
     assert done.stdout == "200 (200, 200)\n"
 
 
-def test_the_process_stops_once_it_uses_too_much(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_process_stops_once_it_uses_too_much(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uses = iter((10, 100 << 20, 101 << 20))
+    monkeypatch.setattr(process_limits, "resident_bytes", lambda: next(uses))
+    monkeypatch.setattr(process_limits, "MEMORY_CHECK_S", 0.001)
+
     async def story() -> None:
         done = asyncio.Event()
-        uses = iter((10, 100 << 20, 101 << 20))
-        limit = MemoryLimit(100 << 20, done.set, "%d of %d", used_bytes=lambda: next(uses), check_every_s=0.001)
+        limit = MemoryLimit(100 << 20, done.set, "%d of %d")
         async with asyncio.timeout(10):
             await done.wait()
         limit.close()
