@@ -21,7 +21,7 @@ FORGOTTEN: Final = frozenset(
     {
         *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._events", "Twins.placement"),
         *("Nodes._derived", "Nodes._costs", "Nodes._large_nodes", "Predicates.refused"),
-        *("Predicates._cache", "Predicates._cached", "Predicates.in_vain", "Predicates.complaints"),
+        *("Predicates._cache", "Predicates.in_vain", "Predicates.complaints"),
         *("Verdicts.known", "Verdicts.requested", "Verdicts.question", "Verdicts.late", "Node.version"),
         *(
             "PendingAsks._last",

@@ -24,7 +24,7 @@ STEP_S = 60.0
 LATER_STEP_S = 300.0
 UNREST_S = 2 * 3600.0
 TAIL_S = 6 * 3600.0
-"""At the end, in which hardly anything may have to go: the truces of a quarrel have grown longer than half of it."""
+"""At the end, in which hardly anything may have to go: the cooldown of a quarrel have grown longer than half of it."""
 EVICTIONS_MAX_PER_ALLOCATION = 3
 TAIL_MAX = 4
 """Rounds of a quarrel that began late in the unrest."""

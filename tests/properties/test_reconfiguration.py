@@ -126,13 +126,13 @@ def tree_of(partition: Partition) -> Shown:
 
 
 def rest_of(partition: Partition) -> tuple[object, ...]:
-    fleet = partition.nodes
+    nodes = partition.nodes
     return (
         partition.config,
         partition.placement.describe(),
         partition.placement.problem,
         partition.usage._limits,
-        (fleet.policy, fleet.weights, [node.node_id for node in fleet.index]),
+        (nodes.policy, nodes.weights, [node.node_id for node in nodes.index]),
     )
 
 

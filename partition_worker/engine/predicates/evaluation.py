@@ -272,9 +272,8 @@ class Predicates:
         self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
         self.no_demands: Demands = (None,) * len(self._predicates)
-        self._cache: dict[Demands, dict[int, tuple[Resources, str]]] = {}
+        self._cache: dict[tuple[Demands, int], tuple[Resources, str]] = {}
         """By demands and the rank of the node: its capacity at the evaluation, and the reason for a refusal."""
-        self._cached = 0
         self.in_vain: dict[tuple[AskShape, bool], None] = {}
         """Ask shapes, with `allocate`, that no node accepts, and that no node could accept since it changed."""
         self.refused = 0
@@ -398,20 +397,16 @@ class Predicates:
 
     def _evaluate(self, demands: Demands, node: "Node") -> str:
         """Return why a predicate refuses asks with these demands on the node; empty if none does."""
-        cache = self._cache.get(demands)
-        if cache is None:
-            cache = self._cache[demands] = {}
-        known = cache.get(node.rank)
+        key = demands, node.rank
+        known = self._cache.get(key)
         if known is not None and known[0] is node.capacity:  # a resized node gets another object
             return known[1]
         view = NodeView(node.node_id, MappingProxyType(node.attributes), MappingProxyType(node.capacity))
         results = (self._ask(one, demand, view) for one, demand in zip(self._predicates, demands, strict=True))
         reason = next(filter(None, results), "")
-        if self._cached >= CACHED_MAX:
-            self._cache, self._cached = {demands: cache}, 0
-            cache.clear()
-        self._cached += known is None
-        cache[node.rank] = (node.capacity, reason)
+        if len(self._cache) >= CACHED_MAX:
+            self._cache.clear()
+        self._cache[key] = node.capacity, reason
         return reason
 
     def _ask(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:

@@ -43,11 +43,7 @@ class GuaranteeShare:
 
     def is_within(self) -> bool:
         """Whether the queue has no more than its guarantee, of any type, so that it loses nothing."""
-        for kind, levels in self.bounds.items():
-            for level in levels:
-                if level[kind] < 0:
-                    return False
-        return bool(self.bounds)
+        return bool(self.bounds) and all(level[kind] >= 0 for kind, levels in self.bounds.items() for level in levels)
 
     def covers(self, amounts: Resources) -> bool:
         """Whether the remaining amount covers these, of the types that are guaranteed; never without a guarantee."""

@@ -145,7 +145,8 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
         leaf.preemption_attempts += 1
         return EXHAUSTED
     plan: Preempt | str = NOT_USED_ENOUGH
-    if _is_used_enough(state):
+    root, threshold = state.tree.root, state.tuning.preemption_threshold
+    if any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
         leaf.preemption_attempts += 1
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
     if isinstance(plan, str):  # what failed for one ask would fail for each like it in the leaf
@@ -156,12 +157,6 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
         if plan != NOT_USED_ENOUGH and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
     return plan
-
-
-def _is_used_enough(state: PartitionState) -> bool:
-    """Whether the cluster is used as much as the threshold of preemption demands, in any type."""
-    root, threshold = state.tree.root, state.tuning.preemption_threshold
-    return any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items())
 
 
 def _is_eligible(group: AskGroup) -> bool:

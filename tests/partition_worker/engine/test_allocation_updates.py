@@ -398,11 +398,11 @@ def test_no_node_is_kept_where_none_admits_the_ask_until_one_comes_that_does() -
 def test_why_an_ask_waits_is_counted_over_the_nodes_with_room() -> None:
     one = verdicts("n1 memory=10 tag.zone=a", "n2 memory=10 tag.zone=b", "n3 memory=1 tag.zone=b", "n4 memory=10")
     one.takes(tagged("a1", 5, **{SELECTOR: "zone=a", "yunishard/forbiddenNodes": "n1"}), asks("app-1 a2 memory=5"))
-    fleet, waiting = one.partition.nodes, one.app("app-1").requests
-    assert fleet.refusals(waiting["a1"].shape) == {"node does not match zone=a": 2, "node is forbidden": 1}
-    assert fleet.refusals(waiting["a2"].shape) == {}
+    all_nodes, waiting = one.partition.nodes, one.app("app-1").requests
+    assert all_nodes.refusals(waiting["a1"].shape) == {"node does not match zone=a": 2, "node is forbidden": 1}
+    assert all_nodes.refusals(waiting["a2"].shape) == {}
     one.does(nodes("n5 memory=10 tag.yunishard/taints=x:NoExecute"))
-    assert fleet.refusals(waiting["a1"].shape)["node does not match zone=a"] == 3
+    assert all_nodes.refusals(waiting["a1"].shape)["node does not match zone=a"] == 3
 
 
 # The resource manager -----------------------------------------------------------------------------------------------

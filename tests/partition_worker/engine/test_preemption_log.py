@@ -64,7 +64,7 @@ HALVES = "root.a guaranteed=memory:10; root.b guaranteed=memory:10"
 
 def borrowed_and_taken_back(trial: Trial, owner: str, borrower: str, number: int) -> int:
     """The work of one queue ends, the other one borrows everything, and the first one begins again; how many it got
-    back a minute later and after the shortest truce.
+    back a minute later and after the shortest cooldown.
     """
     names = [f"{owner} {one.key}" for one in trial.app(owner).allocations.values()]
     trial.does(released(*names))
@@ -87,7 +87,7 @@ def test_queues_whose_work_comes_and_goes_get_what_is_guaranteed_however_often_t
         trial.waits(600)
 
 
-def test_what_a_daemon_took_makes_no_truce_for_nobody_can_take_it_back() -> None:
+def test_what_a_daemon_took_makes_no_cooldown_for_nobody_can_take_it_back() -> None:
     trial = cluster(QUEUES, *PARTS)
     (entry,) = taken(trial, "memory=2 required=n1").entries
     assert entry.kind == "required-node"
@@ -157,7 +157,7 @@ def rounds(queues: list[str], *, days: float) -> list[float]:
     return taken
 
 
-def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() -> None:
+def test_whoever_lost_takes_nothing_from_the_winner_until_the_cooldown_is_over() -> None:
     cooldowns = PreemptionCooldowns()
     cooldowns.record_win("a", "b", 0.0)
     assert cooldowns.winners_over("b", COOL_DOWN_S - 1) == {"a"}
@@ -165,7 +165,7 @@ def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() ->
     assert cooldowns.winners_over("b", COOL_DOWN_S) == frozenset()
 
 
-def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> None:
+def test_the_winner_may_take_more_and_renews_the_cooldown_without_doubling_it() -> None:
     cooldowns = PreemptionCooldowns()
     for second in range(100):
         cooldowns.record_win("a", "b", float(second))
@@ -182,7 +182,7 @@ def test_a_winner_over_a_winner_is_a_winner() -> None:
     assert cooldowns.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
 
 
-def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
+def test_striking_back_after_the_cooldown_makes_a_longer_one() -> None:
     cooldowns = PreemptionCooldowns()
     cooldowns.record_win("a", "b", 0.0)
     cooldowns.record_win("b", "a", 1000.0)
@@ -197,7 +197,7 @@ def test_striking_back_without_a_quarrel_does_not() -> None:
     assert cooldowns.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
 
 
-def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
+def test_who_has_no_quarrel_need_not_respect_the_cooldown_of_one_for_longer() -> None:
     cooldowns = PreemptionCooldowns()
     cooldowns.record_win("a", "b", 0.0)
     cooldowns.record_win("b", "a", 1000.0)
@@ -212,7 +212,7 @@ def test_so_does_closing_a_longer_circle() -> None:
     cooldowns.record_win("a", "b", 0.0)
     cooldowns.record_win("b", "c", 0.0)
     for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
-        cooldowns.record_win(winner, loser, 0.0)  # the last of each pair with 4 times the first truce
+        cooldowns.record_win(winner, loser, 0.0)  # the last of each pair with 4 times the first cooldown
     cooldowns.record_win("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
     assert cooldowns.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
     assert cooldowns.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
@@ -239,9 +239,9 @@ def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
     assert cooldowns.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
 
 
-def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
+def test_a_long_quarrel_is_remembered_for_as_long_as_its_cooldown() -> None:
     cooldowns, now = PreemptionCooldowns(), 0.0
-    for number in range(6):  # the last truce is 32 times the first, 9600 s
+    for number in range(6):  # the last cooldown is 32 times the first, 9600 s
         cooldowns.record_win(*("ab" if number % 2 == 0 else "ba"), now)
         now += COOL_DOWN_S * 2**number
     cooldowns.record_win("a", "b", now + 9_000.0)

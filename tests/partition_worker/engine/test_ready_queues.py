@@ -122,9 +122,9 @@ def test_a_need_that_nothing_has_room_for_costs_one_look_after_a_release_however
     looks: list[Amounts] = []
     node_for = Nodes.node_for
 
-    def noted(fleet: Nodes, shape: AskShape, application: Application | None = None) -> Node | None:
+    def noted(all_nodes: Nodes, shape: AskShape, application: Application | None = None) -> Node | None:
         looks.append(shape.amounts)
-        return node_for(fleet, shape, application)
+        return node_for(all_nodes, shape, application)
 
     monkeypatch.setattr(Nodes, "node_for", noted)
     one.takes(released("app-0 first"))

@@ -220,9 +220,9 @@ def looks_at_nodes(monkeypatch: pytest.MonkeyPatch) -> list[AskShape]:
     seen: list[AskShape] = []
     node_for = Nodes.node_for
 
-    def noted(fleet: Nodes, need: AskShape, application: Application | None = None) -> Node | None:
+    def noted(all_nodes: Nodes, need: AskShape, application: Application | None = None) -> Node | None:
         seen.append(need)
-        return node_for(fleet, need, application)
+        return node_for(all_nodes, need, application)
 
     monkeypatch.setattr(Nodes, "node_for", noted)
     return seen

@@ -11,75 +11,75 @@ from partition_worker.engine.predicates.evaluation import Predicates
 SHAPE = (("memory", 1),)
 
 
-def a_fleet(zones: Iterable[str]) -> Nodes:
-    fleet = Nodes("fair", {"memory": 1.0}, Predicates())
+def zoned_nodes(zones: Iterable[str]) -> Nodes:
+    cluster = Nodes("fair", {"memory": 1.0}, Predicates())
     for number, zone in enumerate(zones):
-        fleet.add(f"n{number:02}", {"memory": 10}, {"zone": zone}, schedulable=True)
-    return fleet
+        cluster.add(f"n{number:02}", {"memory": 10}, {"zone": zone}, schedulable=True)
+    return cluster
 
 
-def wants(fleet: Nodes, selector: str) -> AskShape:
-    return AskShape(SHAPE, constraint=fleet.predicates.read_constraint({"yunishard/nodeSelector": selector}, "a1"))
+def wants(cluster: Nodes, selector: str) -> AskShape:
+    return AskShape(SHAPE, constraint=cluster.predicates.read_constraint({"yunishard/nodeSelector": selector}, "a1"))
 
 
-def plainly(fleet: Nodes, zone: str) -> Node | None:
-    return next((one for one in fleet.index if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
+def plainly(cluster: Nodes, zone: str) -> Node | None:
+    return next((one for one in cluster.index if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
 
 
 def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> None:
-    fleet = a_fleet("bbbbba")
+    cluster = zoned_nodes("bbbbba")
     for made in (0, 1, 1):
-        assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n05")
-        assert len(fleet._derived) == made
+        assert cluster.node_for(wants(cluster, "zone=a")) is cluster.get("n05")
+        assert len(cluster._derived) == made
 
 
 def test_whoever_finds_a_node_at_once_needs_no_order() -> None:
-    fleet = a_fleet("abbbbb")
+    cluster = zoned_nodes("abbbbb")
     for _ in range(20):
-        assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n00")
-    assert not fleet._derived
+        assert cluster.node_for(wants(cluster, "zone=a")) is cluster.get("n00")
+    assert not cluster._derived
 
 
 def test_only_so_many_orders_are_kept() -> None:
     zones = [f"z{number}" for number in range(DERIVED_INDEXES_MAX + 4)]
-    fleet = a_fleet(zones)
+    cluster = zoned_nodes(zones)
     for zone in zones:
         for _ in range(30):
-            fleet.node_for(wants(fleet, f"zone={zone}"))
-    assert len(fleet._derived) == DERIVED_INDEXES_MAX
+            cluster.node_for(wants(cluster, f"zone={zone}"))
+    assert len(cluster._derived) == DERIVED_INDEXES_MAX
 
 
 def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
-    fleet = a_fleet("bbbbba")
+    cluster = zoned_nodes("bbbbba")
     for _ in range(2):
-        fleet.node_for(wants(fleet, "zone=a"))
-    assert fleet._derived
+        cluster.node_for(wants(cluster, "zone=a"))
+    assert cluster._derived
     for number in range(20):
-        node = fleet.add(f"x{number}", {"memory": 10}, {"zone": "b"}, schedulable=True)
-        fleet.remove(node)
-    assert not fleet._derived
+        node = cluster.add(f"x{number}", {"memory": 10}, {"zone": "b"}, schedulable=True)
+        cluster.remove(node)
+    assert not cluster._derived
 
 
 def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> None:
     rng = random.Random(5)
-    fleet = a_fleet("".join(rng.choice("abc") for _ in range(30)))
+    cluster = zoned_nodes("".join(rng.choice("abc") for _ in range(30)))
     found_with_orders = 0
     for step in range(2000):
-        node = rng.choice(list(fleet))
+        node = rng.choice(list(cluster))
         match rng.randrange(7) if step % 300 else 3:
             case 0:
-                fleet.set_schedulable(node, schedulable=rng.random() < 0.7)
+                cluster.set_schedulable(node, schedulable=rng.random() < 0.7)
             case 1:
-                fleet.resize(node, {"memory": rng.randint(0, 12)})
+                cluster.resize(node, {"memory": rng.randint(0, 12)})
             case 2:
-                fleet.remove(node)
-                fleet.add(f"m{step}", {"memory": 10}, {"zone": rng.choice("abc")}, schedulable=True)
+                cluster.remove(node)
+                cluster.add(f"m{step}", {"memory": 10}, {"zone": rng.choice("abc")}, schedulable=True)
             case 3 if step % 300 == 0:
-                fleet.set_policy(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
+                cluster.set_policy(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
             case _:
                 node.resize_allocation({"memory": rng.choice([-2, 1, 2])})
-                fleet.reindex(node)
+                cluster.reindex(node)
         zone = rng.choice("abc")
-        found_with_orders += len(fleet._derived) > 0
-        assert fleet.node_for(wants(fleet, f"zone={zone}")) is plainly(fleet, zone)
+        found_with_orders += len(cluster._derived) > 0
+        assert cluster.node_for(wants(cluster, f"zone={zone}")) is plainly(cluster, zone)
     assert found_with_orders > 500

@@ -168,21 +168,21 @@ def keep(one: Trial, node_id: str, key: str, required: str = "") -> Node:
 
 
 def test_a_required_node_will_do_although_it_drains_if_it_has_room() -> None:
-    fleet = trial().does(nodes("n1", action=NODE_DRAIN)).partition.nodes
-    node = fleet.node_for(need("n1", memory=10))
+    cluster = trial().does(nodes("n1", action=NODE_DRAIN)).partition.nodes
+    node = cluster.node_for(need("n1", memory=10))
     assert node is not None
     assert node.node_id == "n1"
-    assert fleet.node_for(need("n1", memory=11)) is None
-    assert fleet.node_for(need("n9", memory=1)) is None
+    assert cluster.node_for(need("n1", memory=11)) is None
+    assert cluster.node_for(need("n9", memory=1)) is None
 
 
 def test_a_required_node_may_be_kept_for_asks_that_need_it_too_and_for_nobody_else() -> None:
     one = trial()
-    fleet = one.partition.nodes
+    cluster = one.partition.nodes
     keep(one, "n1", "k1", required="n1")
-    assert fleet.node_for(need("n1", memory=1)) is one.node("n1")
+    assert cluster.node_for(need("n1", memory=1)) is one.node("n1")
     keep(one, "n2", "k2")
-    assert fleet.node_for(need("n2", memory=1)) is None
+    assert cluster.node_for(need("n2", memory=1)) is None
 
 
 # Nodes that are kept for somebody -------------------------------------------------------------------------------------
@@ -190,141 +190,141 @@ def test_a_required_node_may_be_kept_for_asks_that_need_it_too_and_for_nobody_el
 
 def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> None:
     one = trial()
-    node, fleet = keep(one, "n1", "k1"), one.partition.nodes
-    assert fleet.node_for(need(memory=1)) is one.node("n2")
+    node, cluster = keep(one, "n1", "k1"), one.partition.nodes
+    assert cluster.node_for(need(memory=1)) is one.node("n2")
     keep(one, "n2", "k2")
-    assert fleet.node_for(need(memory=1)) is None
-    assert not fleet.may_reserve(need(memory=1))
+    assert cluster.node_for(need(memory=1)) is None
+    assert not cluster.may_reserve(need(memory=1))
     cancel_on_node(one.partition, node)
-    assert fleet.node_for(need(memory=1)) is node
-    assert fleet.may_reserve(need(memory=1))
+    assert cluster.node_for(need(memory=1)) is node
+    assert cluster.may_reserve(need(memory=1))
 
 
 def test_a_node_that_is_kept_stays_so_when_it_changes() -> None:
     one = trial()
     keep(one, "n1", "k1")
-    fleet = one.does(asks("app-1 a1 memory=2 on=n1"), nodes("n1 memory=100", action=NODE_UPDATE)).partition.nodes
-    assert list(fleet.index) == [one.node("n2")]
-    assert fleet.best_to_reserve(need(memory=40)) is None
+    cluster = one.does(asks("app-1 a1 memory=2 on=n1"), nodes("n1 memory=100", action=NODE_UPDATE)).partition.nodes
+    assert list(cluster.index) == [one.node("n2")]
+    assert cluster.best_to_reserve(need(memory=40)) is None
 
 
 def test_a_node_that_became_too_small_is_kept_no_longer() -> None:
     one = trial()
     keep(one, "n1", "k1")
-    fleet = one.does(nodes("n1 memory=98", action=NODE_UPDATE)).partition.nodes
-    assert len(fleet.index) == 2
+    cluster = one.does(nodes("n1 memory=98", action=NODE_UPDATE)).partition.nodes
+    assert len(cluster.index) == 2
     assert not one.app("app-1").reservations
 
 
 # The node to keep for an ask ------------------------------------------------------------------------------------------
 
 
-def fleet_of(**available: dict[str, int]) -> Nodes:
+def nodes_of(**available: dict[str, int]) -> Nodes:
     """Nodes that are large and of which this much is left."""
-    fleet = Nodes("fair", {"vcore": 1.0, "memory": 1.0})
+    cluster = Nodes("fair", {"vcore": 1.0, "memory": 1.0})
     for name, left in available.items():
         capacity = dict.fromkeys(("vcore", "memory", "gpu"), 64)
-        node = fleet.add(name, capacity, {}, schedulable=True)
+        node = cluster.add(name, capacity, {}, schedulable=True)
         node.resize_allocation({kind: 64 - left.get(kind, 0) for kind in capacity})
-        fleet.reindex(node)
-    return fleet
+        cluster.reindex(node)
+    return cluster
 
 
-def best(fleet: Nodes, **amounts: int) -> str | None:
-    node = fleet.best_to_reserve(need(**amounts))
+def best(cluster: Nodes, **amounts: int) -> str | None:
+    node = cluster.best_to_reserve(need(**amounts))
     return None if node is None else node.node_id
 
 
 def test_vector_17_the_node_on_which_the_least_is_left_over_is_kept() -> None:
-    fleet = fleet_of(C={"memory": 4, "gpu": 1}, B={"vcore": 3, "memory": 32}, A={"vcore": 3, "memory": 6})
-    assert best(fleet, vcore=4, memory=8) == "A"
-    fleet.set_schedulable(_node(fleet, "A"), schedulable=False)
-    assert best(fleet, vcore=4, memory=8) == "B"
-    fleet.set_schedulable(_node(fleet, "B"), schedulable=False)
-    assert best(fleet, vcore=4, memory=8) == "C"
+    cluster = nodes_of(C={"memory": 4, "gpu": 1}, B={"vcore": 3, "memory": 32}, A={"vcore": 3, "memory": 6})
+    assert best(cluster, vcore=4, memory=8) == "A"
+    cluster.set_schedulable(_node(cluster, "A"), schedulable=False)
+    assert best(cluster, vcore=4, memory=8) == "B"
+    cluster.set_schedulable(_node(cluster, "B"), schedulable=False)
+    assert best(cluster, vcore=4, memory=8) == "C"
 
 
 def test_of_nodes_that_leave_the_same_over_the_first_in_order_is_kept() -> None:
-    fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2}, C={"vcore": 2})
-    assert best(fleet, vcore=4) == "B"  # fair: more is available
+    cluster = nodes_of(A={"vcore": 1}, B={"vcore": 2}, C={"vcore": 2})
+    assert best(cluster, vcore=4) == "B"  # fair: more is available
 
 
 def test_a_node_that_could_never_take_the_ask_is_not_kept_for_it() -> None:
-    fleet = fleet_of(A={}, B={})
-    fleet.resize(_node(fleet, "A"), {"vcore": 3, "memory": 64})
-    assert best(fleet, vcore=4) == "B"
-    assert not fleet.may_reserve(need(vcore=65))
-    assert best(fleet, vcore=65) is None
-    assert best(fleet, disk=1) is None
+    cluster = nodes_of(A={}, B={})
+    cluster.resize(_node(cluster, "A"), {"vcore": 3, "memory": 64})
+    assert best(cluster, vcore=4) == "B"
+    assert not cluster.may_reserve(need(vcore=65))
+    assert best(cluster, vcore=65) is None
+    assert best(cluster, disk=1) is None
 
 
 def test_the_best_node_is_found_anew_when_nodes_change() -> None:
-    fleet = fleet_of(A={"vcore": 3}, B={"vcore": 3, "memory": 4}, C={"vcore": 2, "gpu": 8})
-    assert best(fleet, vcore=4) == "A"
-    a, b = _node(fleet, "A"), _node(fleet, "B")
+    cluster = nodes_of(A={"vcore": 3}, B={"vcore": 3, "memory": 4}, C={"vcore": 2, "gpu": 8})
+    assert best(cluster, vcore=4) == "A"
+    a, b = _node(cluster, "A"), _node(cluster, "B")
     a.resize_allocation({"gpu": -3})
-    fleet.note_room(a)
+    cluster.note_room(a)
     b.resize_allocation({"memory": 4})
-    fleet.note_room(b)
-    assert best(fleet, vcore=4) == "B"
-    fleet.remove(b)
-    assert best(fleet, vcore=4) == "A"
-    fleet.set_policy("binpacking", fleet.weights)
-    assert best(fleet, vcore=4) == "C"
+    cluster.note_room(b)
+    assert best(cluster, vcore=4) == "B"
+    cluster.remove(b)
+    assert best(cluster, vcore=4) == "A"
+    cluster.set_policy("binpacking", cluster.weights)
+    assert best(cluster, vcore=4) == "C"
 
 
 def test_no_node_but_the_required_one_is_kept_for_an_ask_that_has_one() -> None:
-    fleet = fleet_of(A={})
-    assert not fleet.may_reserve(need("A", vcore=1))
-    assert fleet.best_to_reserve(need("A", vcore=1)) is None
+    cluster = nodes_of(A={})
+    assert not cluster.may_reserve(need("A", vcore=1))
+    assert cluster.best_to_reserve(need("A", vcore=1)) is None
 
 
 @pytest.mark.parametrize("opening", ["a node comes", "a node grows", "a node opens"])
 def test_that_no_node_may_be_kept_is_remembered_until_one_may(opening: str) -> None:
-    fleet = fleet_of(A={}, B={})
-    fleet.resize(_node(fleet, "B"), {"vcore": 70})
-    fleet.set_schedulable(_node(fleet, "B"), schedulable=False)
+    cluster = nodes_of(A={}, B={})
+    cluster.resize(_node(cluster, "B"), {"vcore": 70})
+    cluster.set_schedulable(_node(cluster, "B"), schedulable=False)
     for _ in range(2):
-        assert not fleet.may_reserve(need(vcore=65))
+        assert not cluster.may_reserve(need(vcore=65))
     match opening:
         case "a node comes":
-            fleet.add("C", {"vcore": 65}, {}, schedulable=True)
+            cluster.add("C", {"vcore": 65}, {}, schedulable=True)
         case "a node grows":
-            fleet.resize(_node(fleet, "A"), {"vcore": 65})
+            cluster.resize(_node(cluster, "A"), {"vcore": 65})
         case "a node opens":
-            fleet.set_schedulable(_node(fleet, "B"), schedulable=True)
-    assert fleet.may_reserve(need(vcore=65))
-    assert best(fleet, vcore=65) is not None
+            cluster.set_schedulable(_node(cluster, "B"), schedulable=True)
+    assert cluster.may_reserve(need(vcore=65))
+    assert best(cluster, vcore=65) is not None
 
 
 def test_that_a_node_may_be_kept_is_not_believed_once_it_may_not() -> None:
-    fleet = fleet_of(A={}, B={})
-    assert fleet.may_reserve(need(vcore=60))
-    fleet.resize(_node(fleet, "A"), {"vcore": 59})
-    assert fleet.may_reserve(need(vcore=60))
-    fleet.remove(_node(fleet, "B"))
-    assert not fleet.may_reserve(need(vcore=60))
+    cluster = nodes_of(A={}, B={})
+    assert cluster.may_reserve(need(vcore=60))
+    cluster.resize(_node(cluster, "A"), {"vcore": 59})
+    assert cluster.may_reserve(need(vcore=60))
+    cluster.remove(_node(cluster, "B"))
+    assert not cluster.may_reserve(need(vcore=60))
 
 
 def test_not_more_than_so_many_shapes_are_remembered() -> None:
-    fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2})
+    cluster = nodes_of(A={"vcore": 1}, B={"vcore": 2})
     for amount in range(2 * LARGE_NODES_MAX):
-        fleet.may_reserve(need(memory=amount))
-        assert amount > 2 * DERIVED_INDEXES_MAX or best(fleet, memory=amount) == "B"
-    assert len(fleet._large_nodes) <= LARGE_NODES_MAX
-    assert len(fleet._derived) <= DERIVED_INDEXES_MAX
+        cluster.may_reserve(need(memory=amount))
+        assert amount > 2 * DERIVED_INDEXES_MAX or best(cluster, memory=amount) == "B"
+    assert len(cluster._large_nodes) <= LARGE_NODES_MAX
+    assert len(cluster._derived) <= DERIVED_INDEXES_MAX
 
 
 def test_indexes_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> None:
-    fleet = fleet_of(A={})
-    assert best(fleet, vcore=1) == "A"
+    cluster = nodes_of(A={})
+    assert best(cluster, vcore=1) == "A"
     for number in range(9):
-        fleet.remove(fleet.add(f"n{number}", {"vcore": 1}, {}, schedulable=True))
-    assert not fleet._derived
+        cluster.remove(cluster.add(f"n{number}", {"vcore": 1}, {}, schedulable=True))
+    assert not cluster._derived
 
 
-def _node(fleet: Nodes, node_id: str) -> Node:
-    node = fleet.get(node_id)
+def _node(cluster: Nodes, node_id: str) -> Node:
+    node = cluster.get(node_id)
     assert node is not None
     return node
 

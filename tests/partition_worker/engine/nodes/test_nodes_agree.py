@@ -1,4 +1,4 @@
-"""The fleet beside lists that are sorted anew for every question: whatever happens, they say the same."""
+"""The cluster beside lists that are sorted anew for every question: whatever happens, they say the same."""
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -43,9 +43,9 @@ def application(rank: int, choice: str) -> Application:
 class Plain:
     """Places as they were when a node was last put in order; everything else is looked up."""
 
-    def __init__(self, fleet: Nodes) -> None:
-        self.nodes = fleet
-        self.places: dict[str, dict[str, float]] = {fleet.policy: {}}
+    def __init__(self, cluster: Nodes) -> None:
+        self.nodes = cluster
+        self.places: dict[str, dict[str, float]] = {cluster.policy: {}}
 
     def changed(self, node: Node) -> None:
         for policy, places in self.places.items():
@@ -82,7 +82,7 @@ class Plain:
         return min(allowed, key=lambda node: waste(node, dict(shape.amounts)), default=None)
 
 
-class Fleets(RuleBasedStateMachine):
+class NodeChanges(RuleBasedStateMachine):
     """Both, and what runs."""
 
     def __init__(self) -> None:
@@ -198,8 +198,8 @@ class Fleets(RuleBasedStateMachine):
                 self.plain.changed(node)
 
 
-TestFleets = Fleets.TestCase
-TestFleets.settings = settings(
+TestNodeChanges = NodeChanges.TestCase
+TestNodeChanges.settings = settings(
     max_examples=150,
     stateful_step_count=50,
     derandomize=True,

@@ -194,7 +194,7 @@ def test_nothing_is_changed_by_a_plan() -> None:
     assert not trial.queue("root.a").preempting
 
 
-def test_a_queue_that_lost_takes_nothing_back_while_the_truce_lasts() -> None:
+def test_a_queue_that_lost_takes_nothing_back_while_the_cooldown_lasts() -> None:
     trial = cluster(
         "root.a guaranteed=memory:4; root.b guaranteed=memory:2; root.c",
         *("n1 memory=6", "root.c r1 n1 memory=1", "root.c r2 n1 memory=1", "root.b r3 n1 memory=4"),

@@ -106,7 +106,7 @@ def test_something_that_refers_to_nothing_is_damage() -> None:
         read(msgspec.msgpack.encode(found))
 
 
-def test_the_ledger_of_preemptions_and_its_truces_go_on() -> None:
+def test_the_ledger_of_preemptions_and_its_cooldown_go_on() -> None:
     one = Trial("root.a guaranteed=memory:8 preemption.delay=1s; root.b", made=Twins)
     one.does(nodes("n1 memory=8"), apps("app-1 root.a", "app-2 root.b"))
     one.does(*(asks(f"app-2 b{number} memory=2 victim") for number in range(4)))

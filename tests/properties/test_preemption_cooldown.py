@@ -51,13 +51,13 @@ class Cluster:
             asks(f"{path} ask-{self.submitted} victim preemptor {amounts} created={1000 + self.submitted}")
         )
 
-    def rounds(self, *, truces: bool = True) -> int:
+    def rounds(self, *, cooldown: bool = True) -> int:
         """How many rounds it takes until nobody has to go any more."""
         for number in range(ROUNDS_MAX):
             for ask in self._waiting():
                 for node in self.trial.partition.nodes:
                     self._place(ask, node)
-            plans = [(ask, plan) for ask in self._waiting() if (plan := self._plan(ask, truces=truces)) is not None]
+            plans = [(ask, plan) for ask in self._waiting() if (plan := self._plan(ask, cooldown=cooldown)) is not None]
             if not plans:
                 return number
             for _, plan in plans:
@@ -67,7 +67,7 @@ class Cluster:
                 self._place(ask, plan.node)
         return ROUNDS_MAX
 
-    def _plan(self, ask: Allocation, *, truces: bool) -> Preempt | None:
+    def _plan(self, ask: Allocation, *, cooldown: bool) -> Preempt | None:
         """Who has to go for the ask; they are marked, and the ask does not try again."""
         partition = self.trial.partition
         application = partition.applications[ask.application_id]
@@ -77,7 +77,7 @@ class Cluster:
         if isinstance(plan, str):
             return None
         ask.preemption_triggered = True
-        if truces:
+        if cooldown:
             partition.preemptions.record(partition.now, ask, plan.node, plan.victims)
         for victim in plan.victims:
             owner = partition.applications[victim.application_id]
@@ -121,9 +121,9 @@ def test_it_comes_to_an_end_and_nobody_strikes_back() -> None:
         assert not goes_in_a_circle(cluster.took), (seed, cluster.took)
 
 
-def test_without_truces_some_do_strike_back() -> None:
+def test_without_cooldown_some_do_strike_back() -> None:
     """So what the test above says is not true by itself."""
     clusters = [Cluster(seed) for seed in range(CLUSTERS)]
     for cluster in clusters:
-        cluster.rounds(truces=False)
+        cluster.rounds(cooldown=False)
     assert any(goes_in_a_circle(cluster.took) for cluster in clusters)
