@@ -39,6 +39,8 @@ class ConfigChange(ABC):
 
     label: ClassVar[str]
     """For sentences that end with `of RM x`."""
+    duration_max_s: ClassVar[float] = ROLLOUT_MAX_S
+    """Each vote extends the deadline by ROLLOUT_MAX_S, up to this time from the start."""
 
     target: RmSession
     """The session with this configuration, as planned when the change started; its `rollout` is the number of this
@@ -47,8 +49,6 @@ class ConfigChange(ABC):
     """The new entry of the history; None if the text in force stays the same."""
     started_at: float
     deadline: float
-    extensible_until: float = 0.0
-    """Votes extend the deadline up to this time; 0 if they do not."""
     live: frozenset[str] = frozenset()
     """Partitions that run and keep their state; the others start empty. Only used for membership."""
     endings: dict[str, str] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class ConfigChanges:
         """Extend all timeouts by a time in which the broker did not run."""
         for change in self._in_progress.values():
             change.deadline += seconds
-            change.extensible_until += seconds if change.extensible_until else 0.0
+            change.started_at += seconds
 
     def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
@@ -139,7 +139,7 @@ class ConfigChanges:
             refusal = ChangeRefused(HTTPStatus.CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
             return self.abort(change, refusal, "objected")
         change.accepted.add(partition)
-        change.deadline = max(change.deadline, min(now + ROLLOUT_MAX_S, change.extensible_until))
+        change.deadline = max(change.deadline, min(now + ROLLOUT_MAX_S, change.started_at + change.duration_max_s))
         return self._decide(change)
 
     def _note_objection(self, partition: str, vote: control_messages.ConfigVote) -> None:

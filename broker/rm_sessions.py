@@ -33,6 +33,7 @@ class RmRegistration(ConfigChange):
     """A registration in progress."""
 
     label = "a registration"
+    duration_max_s = REGISTRATION_MAX_S
 
     call: Header
     """The header of the call to answer."""
@@ -134,7 +135,6 @@ def _build_registration(
         version=version,
         started_at=now,
         deadline=now + ROLLOUT_MAX_S,
-        extensible_until=now + REGISTRATION_MAX_S,
         call=header,
     )
 

@@ -71,21 +71,19 @@ async def abort_on_error(context: Context) -> AsyncIterator[None]:
         await abort(context, ended.status)
 
 
-_STATUSES: Final = {
-    "busy": grpc.StatusCode.ABORTED,
-    "flood": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "unknown-session": grpc.StatusCode.FAILED_PRECONDITION,
-    "window": grpc.StatusCode.ABORTED,
+_REFUSALS: Final = {
+    "busy": (grpc.StatusCode.ABORTED, RETRY_S),
+    "flood": (grpc.StatusCode.RESOURCE_EXHAUSTED, RETRY_S),
+    "unknown-session": (grpc.StatusCode.FAILED_PRECONDITION, 0.0),
+    "window": (grpc.StatusCode.ABORTED, RETRY_S),
 }
-"""Native refusal code to status; any other refusal is an invalid request."""
-
-_RETRIABLE: Final = frozenset({grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""Native refusal code to status and pause; any other refusal is an invalid request."""
 
 
 def make_refusal_status(code: str, reason: str) -> Status:
     """The status for a call that the core refused; `code` is the one of the native protocol."""
-    status = _STATUSES.get(code, grpc.StatusCode.INVALID_ARGUMENT)
-    return Status(status, reason, RETRY_S if status in _RETRIABLE else 0)
+    status, retry_s = _REFUSALS.get(code, (grpc.StatusCode.INVALID_ARGUMENT, 0.0))
+    return Status(status, reason, retry_s)
 
 
 class StatusKind(Enum):
