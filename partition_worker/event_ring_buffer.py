@@ -270,6 +270,7 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
     events = ring.read_since(first, history_records.EVENTS_MAX)
     after = first + len(events)
     caught_up = not len(ring) or after > ring.highest
+    with_keys = "keys" in args and caught_up and partition.running_allocations <= history_records.KEYS_MAX
     account = history_records.Account(
         instance=ring.instance,
         tracked=partition.tracking,
@@ -280,7 +281,7 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
         happened=list(_relevant_events(partition, events)) if events else [],
         ended=_ended_applications(partition, since_ns),
         sample=_sample(partition) if "sample" in args else None,
-        keys=_allocation_keys(partition) if "keys" in args and caught_up else None,
+        keys=[key for one in partition.applications.values() for key in one.allocations] if with_keys else None,
     )
     return Answer(status=200, body=json.encode(account))
 
@@ -385,9 +386,3 @@ def _root_usage(trackers: Trackers) -> Iterator[history_records.Usage]:
         for level in tracker.levels.values():
             if level.above is None and (level.applications or drop_zeros(level.used)):
                 yield history_records.Usage(tracker.name, len(level.applications), saturate(drop_zeros(level.used)))
-
-
-def _allocation_keys(partition: Partition) -> list[str] | None:
-    if partition.running_allocations > history_records.KEYS_MAX:
-        return None
-    return [key for one in partition.applications.values() for key in one.allocations]

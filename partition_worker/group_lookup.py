@@ -104,16 +104,11 @@ class GroupLookup:
         self._running[user] = timer = self._loop.call_later(self._limit_s, self._expire, user)
         self._waiting.put((user, timer))
         if self._threads < THREADS:
-            self._start()
-
-    def _start(self) -> None:
-        """Start one more thread. If the system refuses, the other threads do the work, or the time limit expires."""
-        try:
-            threading.Thread(target=self._run_lookups, name=f"groups-{self._threads + 1}", daemon=True).start()
-        except RuntimeError as error:
-            _log.warning("no thread for looking up groups: %s", error)
-        else:
-            self._threads += 1
+            try:
+                threading.Thread(target=self._run_lookups, name=f"groups-{self._threads + 1}", daemon=True).start()
+                self._threads += 1
+            except RuntimeError as error:  # the other threads do the work, or the time limit expires
+                _log.warning("no thread for looking up groups: %s", error)
 
     def receive(self) -> Incoming | None:
         return self._answers.popleft() if self._answers else None
@@ -140,18 +135,14 @@ class GroupLookup:
             user, timer = self._waiting.get()
             if self._running.get(user) is not timer:
                 continue
-            body = self._look_up_encoded(user)
+            try:
+                body = encode_body(GroupsFound(user=user, groups=self._lookup(user)))
+            except LookupFailed as error:
+                body = _problem(user, str(error))
+            except Exception as error:  # any error must be answered, also of the encoding
+                _log.warning("looking up the groups of user %s failed", ascii(user), exc_info=True)
+                body = _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")
             try:
                 self._loop.call_soon_threadsafe(self._finish, user, timer, body)
             except RuntimeError:
                 return  # the event loop has ended, and the process ends
-
-    def _look_up_encoded(self, user: str) -> bytes:
-        """Look up and encode, so that a result that cannot be encoded is an error of the lookup."""
-        try:
-            return encode_body(GroupsFound(user=user, groups=self._lookup(user)))
-        except LookupFailed as error:
-            return _problem(user, str(error))
-        except Exception as error:  # any error must be answered
-            _log.warning("looking up the groups of user %s failed", ascii(user), exc_info=True)
-            return _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")

@@ -221,16 +221,6 @@ def _answer_visible(request: _Request) -> Answer:
 # Queues and applications --------------------------------------------------------------------------------------------
 
 
-def _answer_queues(request: _Request) -> Answer:
-    root = request.partition.tree.root
-    return _encode(redaction.redact_queue(root, request.visible, subtree=True, partition=request.name))
-
-
-def _answer_queue(request: _Request) -> Answer:
-    queue, subtree = _find_queue(request), "subtree" in request.args
-    return _encode(redaction.redact_queue(queue, request.visible, subtree=subtree, partition=""))
-
-
 def _find_queue(request: _Request) -> Queue:
     found = request.partition.tree.find(request.args.get("queue", ""))
     if found is None or not request.visible.shows_queue(found):
@@ -327,8 +317,12 @@ def _answer_usage(request: _Request, what: Literal["user", "group"], *, is_list:
 
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "partition": lambda request: _encode(views.build_partition_view(request.partition, request.rm, request.name)),
-    "queues": _answer_queues,
-    "queue": _answer_queue,
+    "queues": lambda request: _encode(
+        redaction.redact_queue(request.partition.tree.root, request.visible, subtree=True, partition=request.name)
+    ),
+    "queue": lambda request: _encode(
+        redaction.redact_queue(_find_queue(request), request.visible, subtree="subtree" in request.args, partition="")
+    ),
     "queue-applications": lambda request: _list_applications(request, _find_applications(request)),
     "applications": _answer_applications,
     "application": _answer_application,

@@ -98,11 +98,11 @@ class Visibility:
 
     def shows_application(self, application: Application) -> bool:
         """Whether an application is visible, also one that has ended."""
-        return self.everything or self._shows_of(application.user.name, application.queue.path)
+        return self._shows_of(application.user.name, application.queue.path)
 
     def shows_rejection(self, rejection: Rejection) -> bool:
         """Whether a rejected application is visible."""
-        return self.everything or self._shows_of(rejection.user, rejection.queue_name)
+        return self._shows_of(rejection.user, rejection.queue_name)
 
     def shows_application_id(self, application_id: str) -> bool:
         """Whether the running application of this ID is visible."""

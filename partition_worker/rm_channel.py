@@ -298,14 +298,18 @@ class OutboxBarrier:
         """Return what is sent now: appends to the journal, then the messages that need not wait for them.
 
         If `more` follows at once, a few steps wait for it: the decision about an ask becomes durable with the ask, in
-        one transaction.
+        one transaction. A held acknowledgement is dropped if another message in the same transaction repeats it.
         """
         out: list[Outgoing] = []
         for one in sends:
-            if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
-                self._hold(one)
-            else:
+            if self.last <= self.kept or one.to != BROKER or one.header.kind in BYPASS:
                 out.append(one)
+                continue
+            if self._lazy:
+                self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
+                if self.held and self.held[-1][0] > self._appended and _supersedes(one.header, self.held[-1][1].header):
+                    self.held.pop()
+            self.held.append((self.last, one))
         self.urgent = self.urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
         patient = not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
         if not self.urgent or (more and patient):
@@ -315,14 +319,6 @@ class OutboxBarrier:
         if enough and now >= self._snapshot_after:
             steps += self.request_snapshot(now)
         return [*steps, *out]
-
-    def _hold(self, one: Outgoing) -> None:
-        """Hold a message. An acknowledgement is dropped if another message in the same transaction repeats it."""
-        if self._lazy:
-            self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
-            if self.held and self.held[-1][0] > self._appended and _supersedes(one.header, self.held[-1][1].header):
-                self.held.pop()
-        self.held.append((self.last, one))
 
     def flush(self) -> list[Outgoing]:
         """Append the steps that are not appended yet."""

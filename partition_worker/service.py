@@ -228,7 +228,13 @@ class LogLevels:
     def apply(self, settings: Mapping[str, str]) -> None:
         """Apply the levels in these settings, and reset others that were set before."""
         base = base_level(settings)
-        named = {name: level for name, level in logger_levels(settings).items() if self._may_set(name)}
+        named = {}
+        for name, level in logger_levels(settings).items():
+            is_ours = f"{name}.".startswith(f"{CORE}.") and len(name) <= NAME_LENGTH_MAX
+            if is_ours and len(self._known) < LOGGERS_MAX:
+                self._known.add(name)
+            if name in self._known:
+                named[name] = level
         wanted = named if base is None else {CORE: base, **named}
         for name in self._set.keys() - wanted.keys():
             logging.getLogger(name).setLevel(logging.NOTSET)
@@ -236,12 +242,6 @@ class LogLevels:
             python_level = _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL
             logging.getLogger(name).setLevel(python_level)
         self._set = wanted
-
-    def _may_set(self, name: str) -> bool:
-        ours = f"{name}.".startswith(f"{CORE}.") and len(name) <= NAME_LENGTH_MAX
-        if ours and len(self._known) < LOGGERS_MAX:
-            self._known.add(name)
-        return name in self._known
 
 
 # Recovery -------------------------------------------------------------------------------------------------------------

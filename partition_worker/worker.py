@@ -139,7 +139,11 @@ class Worker:
         try:
             sends = self._handle_message(incoming, now)
         except WireError as error:
-            sends = self._reject_malformed(incoming, str(error))
+            sends = []
+            if incoming.header.kind in _QUESTIONS:
+                sends = [self._make_answer(incoming.header, 400, str(error))]
+            else:
+                self.host.warnings.append(f"a message from {incoming.source} cannot be read: {error}")
         self.attempts.end_attempt()  # any other exception ends the process, and counts as a failed attempt
         return sends
 
@@ -235,12 +239,6 @@ class Worker:
         return self._make_answer(header, 500, why)
 
     # Messages that change nothing -----------------------------------------------------------------------------------
-
-    def _reject_malformed(self, incoming: Incoming, problem: str) -> list[Outgoing]:
-        if incoming.header.kind in _QUESTIONS:
-            return [self._make_answer(incoming.header, 400, problem)]
-        self.host.warnings.append(f"a message from {incoming.source} cannot be read: {problem}")
-        return []
 
     def _handle_unchanging(self, incoming: Incoming) -> list[Outgoing] | None:
         """Handle a message that does not change the partition, or must not now; None for one that is to be applied."""

@@ -305,7 +305,9 @@ class Database:
             (self._meta.begins, SLICE_STEPS, SLICE_BYTES),
         ).fetchone()[0]
         if end is None:
-            self.files.delete_snapshots(before=self._meta.begins, keep=self._meta.snapshot)
+            for number, path in self.files.snapshots():  # one in progress has a later number
+                if number < self._meta.begins and number != self._meta.snapshot:
+                    path.unlink(missing_ok=True)
             self.has_garbage = False
             return
         done = self._file.execute(

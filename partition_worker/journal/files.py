@@ -118,12 +118,6 @@ class Files:
             path.unlink(missing_ok=True)
         sync(self.folder)
 
-    def delete_snapshots(self, *, before: int, keep: int) -> None:
-        """Remove snapshots before a step, except `keep`. A snapshot in progress has a later number."""
-        for number, path in self.snapshots():
-            if number < before and number != keep:
-                path.unlink(missing_ok=True)
-
 
 def sync(folder: Path) -> None:
     """Make file names in a directory durable."""
@@ -188,8 +182,19 @@ def open_attempts(files: Files, supervisor: bytes = b"") -> Attempts:
         OSError: it cannot be written.
     """
     now = time.time()
-    deaths = {key: one for key, one in _read_deaths(files, supervisor, now).items() if one.at > now - REMEMBERED_S}
-    attempts = Attempts(deaths, supervisor)
+    deaths: dict[bytes, Deaths] = {}
+    try:
+        deaths, ended = read_page(files.attempts.read_bytes(), supervisor, now)
+    except FileNotFoundError:
+        ended = b""
+    except ValueError:
+        ended = b""
+        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
+    if ended:
+        alone, together = (format_count(count, "worker") for count in deaths[ended][:2])
+        text = "%s: message %s ended the last worker; so far it ended %s, and %s together with the supervisor"
+        _log.warning(text, files.partition, ended.hex(), alone, together)
+    attempts = Attempts({key: one for key, one in deaths.items() if one.at > now - REMEMBERED_S}, supervisor)
     temporary = files.attempts.with_suffix(".attempts-new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
@@ -200,27 +205,6 @@ def open_attempts(files: Files, supervisor: bytes = b"") -> Attempts:
         os.close(descriptor)
     temporary.replace(files.attempts)
     return attempts
-
-
-def _read_deaths(files: Files, supervisor: bytes, now: float) -> dict[bytes, Deaths]:
-    """Read the messages that ended workers, and count the one in progress. An invalid file counts as empty."""
-    try:
-        deaths, ended = read_page(files.attempts.read_bytes(), supervisor, now)
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
-        return {}
-    if ended:
-        _log.warning(
-            "%s: the last worker ended while it handled message %s; so far this ended %s, and %s together with the "
-            "supervisor",
-            files.partition,
-            ended.hex(),
-            format_count(deaths[ended].alone, "worker"),
-            format_count(deaths[ended].together, "worker"),
-        )
-    return deaths
 
 
 def identify_parent_process() -> bytes:

@@ -56,7 +56,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_what_is_kept(system: Up, state: Path) -> None:
-    assert system.errors.count("the last worker ended while it handled message") == 2, system.errors
+    assert system.errors.count("ended the last worker; so far it ended") == 2, system.errors
     [kept] = (state / "journals").glob("rm-1_default.poison-*")
     assert system.says(f"it is kept in {kept}")
     command = [Path(sys.executable).with_name("yunishard"), "journal", "poison", "rm-1_default", "--state", str(state)]

@@ -127,6 +127,19 @@ def test_what_is_not_needed_goes_in_slices(tmp_path: Path) -> None:
     assert left == [total - SLICE_STEPS, total - 2 * SLICE_STEPS, 10, 10]
 
 
+def test_older_snapshots_are_removed_and_one_that_is_being_taken_is_not(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    database = opened(files, 1)
+    database.append(rows(*range(1, 7)), fresh=False)
+    base = files.snapshot(0).name.removesuffix("0")
+    for name in ("3", "4.tmp-1", "5", "8.tmp-2", "9"):
+        (tmp_path / f"{base}{name}").touch()
+    assert database.record_snapshot(5)
+    while database.has_garbage:
+        database.delete_slice()
+    assert {path.name.removeprefix(base) for _, path in files.snapshots()} == {"5", "8.tmp-2", "9"}
+
+
 def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_goes_alone(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     for number, size in enumerate((SLICE_BYTES * 2, SLICE_BYTES // 2, SLICE_BYTES // 3, SLICE_BYTES // 2), 1):

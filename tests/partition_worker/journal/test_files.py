@@ -28,12 +28,6 @@ def test_partitions_with_similar_names_have_nothing_in_common(tmp_path: Path) ->
     assert {path.name for path in Files(tmp_path, "a").all()} == {"a.sqlite", "a.snapshot-5", "a.snapshot-7.tmp-12"}
 
 
-def test_older_snapshots_are_removed_and_one_that_is_being_taken_is_not(tmp_path: Path) -> None:
-    made(tmp_path, "a.snapshot-3", "a.snapshot-4.tmp-1", "a.snapshot-5", "a.snapshot-8.tmp-2", "a.snapshot-9")
-    Files(tmp_path, "a").delete_snapshots(before=6, keep=5)
-    assert names(tmp_path) == {"a.snapshot-5", "a.snapshot-8.tmp-2", "a.snapshot-9"}
-
-
 def test_of_the_damaged_ones_the_last_is_kept(tmp_path: Path) -> None:
     files = Files(tmp_path, "a")
     made(tmp_path, "a.sqlite", "a.sqlite-wal", "a.snapshot-5", "b.sqlite")
