@@ -3,14 +3,14 @@
 import argparse
 import sys
 
-from deploy.up import add_arguments, main
+from deploy.up import add_up_arguments, run_up
 
 
 def run() -> int:
     """Read the options and start everything; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m deploy")
-    add_arguments(parser)
-    return main(parser.parse_args())
+    add_up_arguments(parser)
+    return run_up(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -221,36 +221,9 @@ def remove_journal(folder: Path, partition: str) -> None:
 
 # The command ----------------------------------------------------------------------------------------------------------
 
-ABOUT: Final = """\
-Start and supervise the whole system: the broker, the ports for resource
-managers, the web service, and a worker for each partition. Prints a line for
-each endpoint and then `ready`; logs go to stderr. A process that ends is
-restarted."""
 
-MORE: Final = """\
-Each option can also be given in the environment (YUNISHARD_LOG_LEVEL=debug)
-or as a line of the settings file (log-level: debug; `queues.same-hierarchy`
-for --same-hierarchy). The command line overrides the environment, and the
-environment the file; `yunishard settings` shows the effective settings.
-
-examples:
-  yunishard up                                  the usual ports
-  yunishard up --ephemeral --rest 127.0.0.1:0   leaves nothing behind; any port
-  yunishard up --config queues.yaml --state /var/lib/yunishard
-  yunishard up --settings /etc/yunishard.yaml --scheduler-admins 'alice ops'
-
-exit codes:
-  0    stopped in order, by SIGINT (Ctrl-C), SIGTERM, or the end of its
-       terminal
-  2    wrong usage, or it cannot start: one line on stderr tells why, and
-       nothing is left running
-  130  stopped at once, by a second SIGINT or SIGTERM"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_up_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard up`."""
-    parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_file_option(parser)
     add_options(parser)
 
@@ -261,8 +234,30 @@ def add_file_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(f"--{SETTINGS_FILE}", metavar="FILE", help=about)
 
 
-def main(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
-    """Run until stopped; return the exit status."""
+def run_up(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
+    """Start and supervise the whole system: the broker, the ports for resource
+    managers, the web service, and a worker for each partition. Prints a line for
+    each endpoint and then `ready`; logs go to stderr. A process that ends is
+    restarted.
+
+    Each option can also be given in the environment (YUNISHARD_LOG_LEVEL=debug)
+    or as a line of the settings file (log-level: debug; `queues.same-hierarchy`
+    for --same-hierarchy). The command line overrides the environment, and the
+    environment the file; `yunishard settings` shows the effective settings.
+
+    examples:
+      yunishard up                                  the usual ports
+      yunishard up --ephemeral --rest 127.0.0.1:0   leaves nothing behind; any port
+      yunishard up --config queues.yaml --state /var/lib/yunishard
+      yunishard up --settings /etc/yunishard.yaml --scheduler-admins 'alice ops'
+
+    exit codes:
+      0    stopped in order, by SIGINT (Ctrl-C), SIGTERM, or the end of its
+           terminal
+      2    wrong usage, or it cannot start: one line on stderr tells why, and
+           nothing is left running
+      130  stopped at once, by a second SIGINT or SIGTERM
+    """
     try:
         supervisor = _run(resolve_settings(given_options(args), os.environ, file=args.settings), commands)
     except SettingsError as error:

@@ -73,27 +73,18 @@ def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
 class Command:
     """A subcommand: its module, its summary, and what it needs beyond a client installation.
 
-    The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`, where NAME is `function`; without one,
-    `add_arguments` and `main`. The docstring of the latter is the help text: its first paragraph stands before the
-    options, the others after them.
+    The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`. The docstring of the latter is the help
+    text: its first paragraph stands before the options, the others after them.
     """
 
     module: str
     about: str
-    function: str = ""
     needs: tuple[str, ...] = ()
     """Modules of other distributions that only the extra `server` installs."""
 
     def find_missing(self) -> str:
         """Return the first needed module that is not installed; empty if there is none."""
         return next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
-
-    def load(self) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
-        """Import the module; return the function that adds the options, and the one that runs the command."""
-        module = importlib.import_module(self.module)
-        if not self.function:
-            return module.add_arguments, module.main
-        return getattr(module, f"add_{self.function}_arguments"), getattr(module, f"run_{self.function}")
 
 
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
@@ -102,17 +93,17 @@ _ADMINISTRATION: Final = "yunishard.commands.administration"
 _CREDENTIALS: Final = "yunishard.commands.credentials"
 
 COMMANDS: Final = {
-    "up": Command("deploy.up", "start the whole system and supervise it", "", _SERVER),
-    "replay": Command("yunishard.replay.run", "replay a workload log through the system", "replay"),
-    "validate": Command("yunishard.commands.validate", "check a queues.yaml", "validate"),
-    "config": Command(_ADMINISTRATION, "show and change the queues of a running system", "config"),
-    "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue", "app"),
-    "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode", "schedule"),
-    "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them", "keys"),
-    "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", "token", _TOKENS),
-    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", "", _SERVER),
-    "settings": Command("yunishard.commands.settings", "show every setting and its source", "settings", _SERVER),
-    "completion": Command("yunishard.cli", "print a completion script for your shell", "completion"),
+    "up": Command("deploy.up", "start the whole system and supervise it", _SERVER),
+    "replay": Command("yunishard.replay.run", "replay a workload log through the system"),
+    "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
+    "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
+    "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue"),
+    "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
+    "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
+    "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
+    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", _SERVER),
+    "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
+    "completion": Command("yunishard.cli", "print a completion script for your shell"),
 }
 
 
@@ -146,9 +137,9 @@ def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.about, allow_abbrev=False, formatter_class=_Formatter)
         if name in described and not command.find_missing():
-            add_arguments, run = command.load()
-            own.description, _, own.epilog = cleandoc(run.__doc__ or "").partition("\n\n")
-            add_arguments(own)
+            module = importlib.import_module(command.module)
+            own.description, _, own.epilog = cleandoc(getattr(module, f"run_{name}").__doc__ or "").partition("\n\n")
+            getattr(module, f"add_{name}_arguments")(own)
     return parser
 
 
@@ -199,7 +190,9 @@ def _run(words: Sequence[str]) -> int:
         parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
     _warn_of_variables(args.command)
     try:
-        _, run = COMMANDS[args.command].load()
+        run: Callable[[argparse.Namespace], int] = getattr(
+            importlib.import_module(COMMANDS[args.command].module), f"run_{args.command}"
+        )
         return run(args)
     except CommandFailed as failed:
         text, status = str(failed), failed.status

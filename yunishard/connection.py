@@ -138,7 +138,7 @@ class SessionDriver:
         now = self._loop.time()
         for outgoing in self.session.take_outgoing():
             self._send(outgoing)
-            self._liveness.record_sent(now)
+            self._liveness.sent_at = now
         self._follow_session(now)
 
     def next_result(self) -> Result | None:
@@ -279,7 +279,7 @@ class SessionDriver:
             self._wake()
 
     def _receive(self, frames: list[bytes]) -> None:
-        self._liveness.record_received(self._loop.time())
+        self._liveness.received_at = self._loop.time()
         self.session.receive(frames)
         self.flush()
         self._wake()

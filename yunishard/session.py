@@ -324,10 +324,8 @@ class ClientSession:
             return
         if header.seq:
             self._sync_answers[header.partition] = number
-        if done.problem:
-            self._fail_syncs([sync], done.problem)
-        else:
-            sync.outcome = done
+        problem = f"{sync.partition}: {done.problem}"
+        sync.outcome = exceptions.ResyncFailed(problem) if done.problem else done
         self._syncs = [one for one in self._syncs if one.outcome is None]
 
     def _fail_syncs(self, failed: list[Sync], reason: str) -> None:
@@ -435,7 +433,7 @@ class Liveness:
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
         self._heartbeat_s = self._silence_s = NEVER
-        self._sent_at = self._received_at = self._heartbeat_at = 0.0
+        self.sent_at = self.received_at = self._heartbeat_at = 0.0
         """When anything was sent, anything was received, a heartbeat was due."""
         self._attempts = 0
         """Since the last answer."""
@@ -455,22 +453,14 @@ class Liveness:
         """When to call `next_action`."""
         if not self.is_open:
             return self._next_at
-        heartbeat_at = max(min(self._sent_at, self._received_at), self._heartbeat_at) + self._heartbeat_s
-        return min(heartbeat_at, self._received_at + self._silence_s)
-
-    def record_sent(self, now: float) -> None:
-        """A message was sent."""
-        self._sent_at = now
-
-    def record_received(self, now: float) -> None:
-        """A message was received."""
-        self._received_at = now
+        heartbeat_at = max(min(self.sent_at, self.received_at), self._heartbeat_at) + self._heartbeat_s
+        return min(heartbeat_at, self.received_at + self._silence_s)
 
     def open(self, heartbeat_ms: int, silence_ms: int, now: float) -> None:
         """The core answered, and expects these intervals; 0 turns a timer off."""
         self._heartbeat_s = heartbeat_ms / 1000 or NEVER
         self._silence_s = silence_ms / 1000 or NEVER
-        self._sent_at = self._received_at = self._heartbeat_at = now
+        self.sent_at = self.received_at = self._heartbeat_at = now
         self._attempts, self._next_at, self.is_paused, self.is_open = 0, NEVER, False, True
 
     def suspend(self) -> None:
@@ -494,8 +484,8 @@ class Liveness:
             return "nothing"
         if not self.is_open:
             return "retry" if self.is_paused else "reconnect"
-        self._received_at = now if not reading else min(now, self._received_at + now - self.deadline)
-        if now >= self._received_at + self._silence_s:
+        self.received_at = now if not reading else min(now, self.received_at + now - self.deadline)
+        if now >= self.received_at + self._silence_s:
             return "reconnect"
         self._heartbeat_at = now
         return "heartbeat"

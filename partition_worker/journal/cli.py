@@ -38,31 +38,9 @@ USAGE_STATUS: Final = 2
 READ_ATTEMPTS: Final = 3
 """Attempts to read a journal whose worker replaces the snapshot meanwhile."""
 
-ABOUT: Final = """\
-Show or verify the journal of a partition: every command and decision since its
-last snapshot, and the messages sent to the resource manager. The command only
-reads, and works whether the system runs or not."""
 
-MORE: Final = """\
-examples:
-  yunishard journal show rm-1_default --last 20
-  yunishard journal show rm-1_default --kind AllocationRequest --json
-  yunishard journal sums rm-1_default            allocations per application
-  yunishard journal verify rm-1_default --replay
-  yunishard journal poison rm-1_default          messages that ended the worker
-  yunishard journal export rm-1_default --output steps.jsonl
-  yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
-
-exit codes:
-  0  success
-  1  the journal is damaged, or its replay has another result
-  2  usage error, or there is no such journal"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for name, (_, about, json_help) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
@@ -82,8 +60,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             own.add_argument("--json", action="store_true", help=json_help)
 
 
-def main(args: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+def run_journal(args: argparse.Namespace) -> int:
+    """Show or verify the journal of a partition: every command and decision since its
+    last snapshot, and the messages sent to the resource manager. The command only
+    reads, and works whether the system runs or not.
+
+    examples:
+      yunishard journal show rm-1_default --last 20
+      yunishard journal show rm-1_default --kind AllocationRequest --json
+      yunishard journal sums rm-1_default            allocations per application
+      yunishard journal verify rm-1_default --replay
+      yunishard journal poison rm-1_default          messages that ended the worker
+      yunishard journal export rm-1_default --output steps.jsonl
+      yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
+
+    exit codes:
+      0  success
+      1  the journal is damaged, or its replay has another result
+      2  usage error, or there is no such journal
+    """
     try:
         _ACTIONS[args.action][0](_find_journal(args), args)
     except JournalDamaged as damage:

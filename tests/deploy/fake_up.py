@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from deploy.children import STOP_ORDER
-from deploy.up import add_arguments, main
+from deploy.up import add_up_arguments, run_up
 
 parser = argparse.ArgumentParser()
-add_arguments(parser)
+add_up_arguments(parser)
 commands = {role: (sys.executable, "-P", "-m", "tests.deploy.fakes", role) for role in STOP_ORDER}
-sys.exit(main(parser.parse_args(), commands))
+sys.exit(run_up(parser.parse_args(), commands))

@@ -160,7 +160,7 @@ class ResourceManager:
 
     def sends(self, outgoing: list[EncodedMessage]) -> list[Outgoing]:
         if outgoing:
-            self._liveness.record_sent(self._now)
+            self._liveness.sent_at = self._now
         # messages to a partition that resumes alone are repeated after that
         return [
             Outgoing(PROXY, one.header, one.body)
@@ -250,7 +250,7 @@ class ResourceManager:
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         self._now = now
-        self._liveness.record_received(now)
+        self._liveness.received_at = now
         header = incoming.header
         if header.session == self.session.session and header.seq:
             self.auditor.arrived(self, header, incoming.body)

@@ -18,9 +18,9 @@ def run(liveness: Liveness, until: float, *, heard: bool = False, reading: bool 
         dues.append((now, due))
         if due == "reconnect":
             return dues
-        liveness.record_sent(now)
+        liveness.sent_at = now
         if heard:
-            liveness.record_received(now)
+            liveness.received_at = now
     return dues
 
 
@@ -33,14 +33,14 @@ def test_who_talks_and_hears_needs_no_heartbeats() -> None:
     for tenth in range(100):
         now = tenth / 10
         assert liveness.next_action(now) == "nothing"
-        liveness.record_sent(now)
-        liveness.record_received(now)
+        liveness.sent_at = now
+        liveness.received_at = now
 
 
 def test_who_talks_and_hears_nothing_asks_with_a_heartbeat_before_it_gives_up() -> None:
     liveness, dues = opened(), []
     for tenth in range(31):
-        liveness.record_sent(tenth / 10)
+        liveness.sent_at = tenth / 10
         dues.append(liveness.next_action(tenth / 10))
     assert [due for due in dues if due != "nothing"] == ["heartbeat", "heartbeat", "reconnect"]
 

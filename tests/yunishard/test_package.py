@@ -80,7 +80,7 @@ def test_results_carry_enums_and_the_partition() -> None:
 def test_a_command_of_the_server_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("deploy.up", "start", "", ("uvloop_that_is_missing",)))
+    monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("deploy.up", "start", ("uvloop_that_is_missing",)))
     assert cli.main(["up"]) == 2
     assert capsys.readouterr().err == (
         "yunishard up: not part of a client installation (module uvloop_that_is_missing is missing): "

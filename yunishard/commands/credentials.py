@@ -107,23 +107,13 @@ def _create_pair(args: argparse.Namespace) -> None:
 
 def _list_keys(args: argparse.Namespace) -> None:
     entries = _read_list(_list_file(args)).entries.values()
+    rows = [(curve_keys.fingerprint(one.key), one.key, one.rm_ids, one.comment, one.since) for one in entries]
     if args.json:
-        found = [
-            {
-                "fingerprint": curve_keys.fingerprint(one.key),
-                "publicKey": one.key,
-                "rmIds": list(one.rm_ids),
-                "comment": one.comment,
-                "since": one.since,
-            }
-            for one in entries
-        ]
-        print_json(found)
+        names = ("fingerprint", "publicKey", "rmIds", "comment", "since")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    rows = [
-        (curve_keys.fingerprint(one.key), ",".join(one.rm_ids), one.comment or "-", one.since or "-") for one in entries
-    ]
-    show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), rows)
+    shown = [(name, ",".join(rm_ids), comment or "-", since or "-") for name, _, rm_ids, comment, since in rows]
+    show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), shown)
     if not rows:
         sys.stderr.write(f"{_list_file(args)} allows no key; `yunishard keys allow FILE RM-ID` adds one\n")
 

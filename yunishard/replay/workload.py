@@ -308,8 +308,6 @@ def plan(
     `load` is the share of its processors that a site's jobs would use over the whole log; above 1 the replay takes
     longer than the log. `nodes` sets each partition's number of nodes instead.
     """
-    assert partitions >= 1
-    assert load > 0
     left_out: Counter[str] = Counter()
     kept: list[Job] = []
     for job in sorted(log.jobs, key=lambda job: job.submit_s):

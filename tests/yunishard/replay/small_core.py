@@ -110,7 +110,9 @@ class SmallCore:
         for gone in batch.releases:
             assert gone.termination_type == STOPPED_BY_RM
             part = self.partition(gone.partition_name)
-            allocation = part.running.pop(gone.allocation_key)
+            allocation = part.running.pop(gone.allocation_key, None)
+            if allocation is None:
+                continue  # sent before the RM received that the partition had lost its state
             part.free[allocation.node_id] += allocation.resource_per_alloc["vcore"]
             results.append(
                 Result(normalise_partition_name(self.rm_id, gone.partition_name), AllocationResponse(released=[gone]))
