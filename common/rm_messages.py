@@ -8,6 +8,7 @@ and the core sends replies. `docs/protocol.md` describes the protocol; its refer
 from typing import Final
 
 from msgspec import field
+from msgspec.structs import replace
 
 from common.messages import Amount, Call, Command, Int32, Message, News, Part, Reply, Resources
 
@@ -556,22 +557,14 @@ class PartitionRestarted(News, frozen=True):
 # Counting a full report -----------------------------------------------------------------------------------------------
 
 
-def count_reported(command: Command) -> SyncEnd:
-    """Count the created nodes, new applications and allocations of a command in a full report, without removals."""
+def count_reported(before: SyncEnd, command: Command) -> SyncEnd:
+    """Add the created nodes, new applications and allocations of a command to the counts of a full report."""
     match command:
         case NodeRequest(nodes=nodes):
-            return SyncEnd(nodes=sum(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes))
+            created = sum(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes)
+            return replace(before, nodes=before.nodes + created)
         case ApplicationRequest(new=new):
-            return SyncEnd(applications=len(new))
+            return replace(before, applications=before.applications + len(new))
         case AllocationRequest(allocations=allocations):
-            return SyncEnd(allocations=len(allocations))
-    return SyncEnd()
-
-
-def add_counts(one: SyncEnd, other: SyncEnd) -> SyncEnd:
-    """Add the counts of two parts of a full report."""
-    return SyncEnd(
-        nodes=one.nodes + other.nodes,
-        applications=one.applications + other.applications,
-        allocations=one.allocations + other.allocations,
-    )
+            return replace(before, allocations=before.allocations + len(allocations))
+    return before

@@ -83,7 +83,6 @@ def decode_incoming(source: str, frames: list[bytes]) -> Incoming:
     """Decode the header of a message; the kind is MALFORMED if that is not possible."""
     try:
         header = decode_header(frames)
-        check_size(frames[2])
     except WireError as error:
         return Incoming(source, Header(kind=MALFORMED), str(error).encode(errors="replace"))
     return Incoming(source, header, frames[2])
@@ -101,20 +100,12 @@ def decode_header(frames: list[bytes]) -> Header:
         raise WireError(f"expected protocol {PROTOCOL.decode()}, got {frames[0][:16]!r}")
     if len(frames[1]) > HEADER_BYTES_MAX:
         raise WireError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX} are allowed")
+    if (size := len(frames[2])) > BODY_BYTES_MAX:
+        raise WireError(f"body of {size} bytes, at most {BODY_BYTES_MAX} are allowed: send fewer items at once")
     try:
         return _header_decoder.decode(frames[1])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"header: {error}") from None
-
-
-def check_size(body: bytes) -> None:
-    """Refuse a body that is too large.
-
-    Raises:
-        WireError: with the size and the limit.
-    """
-    if len(body) > BODY_BYTES_MAX:
-        raise WireError(f"body of {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed: send fewer items at once")
 
 
 def decode_body(kind: type[_M], body: bytes) -> _M:

@@ -18,7 +18,7 @@ from common import rm_messages
 from common import session as common_session
 from common.config.model import compute_checksum
 from common.messages import Command, Header
-from common.rm_messages import add_counts, count_reported
+from common.rm_messages import count_reported
 from common.wire import NEVER, WireError, decode_body, decode_header
 from yunishard import exceptions
 from yunishard.items import Predicate, Result, Update, answer_predicates, complete_result
@@ -124,7 +124,7 @@ class ClientSession:
         for partition, part in common_session.split_by_partition(self.protocol.normalise, command).items():
             for sync in self._syncs:
                 if sync.partition == partition and not sync.is_complete:
-                    sync.counts = add_counts(sync.counts, count_reported(part))
+                    sync.counts = count_reported(sync.counts, part)
             self._send_if_open(self.protocol.number(partition, part, body if part is command else b""))
 
     def begin_sync(self, partition: str, reason: str) -> Sync:

@@ -59,7 +59,7 @@ def collect(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = state.report
     assert report is not None
-    report.count = rm_messages.add_counts(report.count, rm_messages.count_reported(command))
+    report.count = rm_messages.count_reported(report.count, command)
     match command:
         case rm_messages.NodeRequest():
             report.nodes.update((one.node_id, None) for one in command.nodes if one.action in _CREATIONS)
