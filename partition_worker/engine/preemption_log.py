@@ -140,11 +140,6 @@ class Preemptions:
         """Let no ask look for victims until this one is placed, or until this Unix time."""
         self.pause_until, self.paused_for, self.turned_away = until, ask.key, {}
 
-    def turn_away(self, application_id: str) -> None:
-        """Note that an application would look for victims now, were it not for the pause."""
-        if len(self.turned_away) < TURNED_AWAY_MAX:
-            self.turned_away[application_id] = None
-
     def end_pause(self, ask: Allocation) -> tuple[str, ...]:
         """End the pause if it waits for this ask; return the applications that were turned away, in order."""
         if ask.key != self.paused_for:

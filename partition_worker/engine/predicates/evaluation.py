@@ -21,7 +21,6 @@ and retries the asks.
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -89,8 +88,7 @@ class Verdict(NamedTuple):
     """Verdicts of one round expire together."""
 
 
-@dataclass(slots=True)
-class Question:
+class Question(NamedTuple):
     """A question to the RM."""
 
     number: int

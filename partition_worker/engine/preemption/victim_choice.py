@@ -47,6 +47,7 @@ from partition_worker.engine.preemption.victim_candidates import (
     find_victim_candidates,
     reach_of,
 )
+from partition_worker.engine.preemption_log import TURNED_AWAY_MAX
 from partition_worker.engine.queues.queue import Queue, Tried
 from partition_worker.engine.state import PartitionState, Preempt
 
@@ -85,8 +86,9 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
     if not state.config.preemption.is_enabled:
         return None
     if state.now < state.preemptions.pause_until:
-        if _is_eligible(group):
-            state.preemptions.turn_away(application.application_id)
+        turned_away = state.preemptions.turned_away
+        if _is_eligible(group) and len(turned_away) < TURNED_AWAY_MAX:
+            turned_away[application.application_id] = None
         return None
     plan = _plan(state, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
@@ -438,34 +440,30 @@ def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -
 
 def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
     """Return the victims in order of release: as many as cover the whole ask, or else all candidates if they and the
-    room on the node do; empty if they do not.
+    room on the node do; empty if they do not. Allocations that agreed to be preempted come first, then others, then
+    originators; of equals the one with the lowest priority, the newest, the smallest.
     """
     wanted = ask.resources
-    candidates = (one for one in node.allocations.values() if _is_candidate(one, ask))
+    candidates = [
+        one
+        for one in node.allocations.values()
+        if not (one.shape.required_node or one.released or one.preempted)
+        and one.priority <= ask.priority
+        and not one.resources.keys().isdisjoint(wanted)
+    ]
+
+    def reluctance(one: Allocation) -> tuple[int, int, int, int]:
+        sort = 2 if one.originator else 0 if one.may_be_victim else 1
+        return sort, one.priority, -one.created_ns, sum(one.resources.values())
+
     chosen: list[Allocation] = []
     total: Resources = {}
-    for one in sorted(candidates, key=_reluctance):
+    for one in sorted(candidates, key=reluctance):
         if _covers(total, wanted):
             break
         chosen.append(one)
         add_to(total, one.resources)
     return chosen if _covers(plus(total, node.available), wanted) else []
-
-
-def _is_candidate(one: Allocation, ask: Allocation) -> bool:
-    return (
-        not (one.shape.required_node or one.released or one.preempted)
-        and one.priority <= ask.priority
-        and not one.resources.keys().isdisjoint(ask.resources)
-    )
-
-
-def _reluctance(one: Allocation) -> tuple[int, int, int, int]:
-    """The sort key of victims: first those that agreed to be preempted, then others, then originators; of equals the
-    lowest priority, the newest, the smallest.
-    """
-    sort = 2 if one.originator else 0 if one.may_be_victim else 1
-    return (sort, one.priority, -one.created_ns, sum(one.resources.values()))
 
 
 def _covers(amount: Resources, wanted: Resources) -> bool:
