@@ -208,8 +208,10 @@ ALLOWED: Final = "allowed"
 """Name of the allow-list beside the server's secret key."""
 
 _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-_LINE: Final = re.compile(r"(?P<key>\S{40})[ \t]+(?P<ids>[^#]+?)(?:[ \t]+#[ \t]*(?P<comment>.*))?")
-_SINCE: Final = re.compile(r"(?P<since>\d{4}-\d{2}-\d{2})(?:[ \t]+|$)")
+_LINE: Final = re.compile(
+    r"(?P<key>\S{40})[ \t]+(?P<ids>[^#]+?)"
+    r"(?:[ \t]+#[ \t]*(?:(?P<since>\d{4}-\d{2}-\d{2})(?:[ \t]+|$))?(?P<comment>.*))?"
+)
 
 
 class AllowListError(ValueError):
@@ -291,11 +293,4 @@ def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:
         rm_ids = parse_rm_ids(match["ids"])
     except ValueError as error:
         raise AllowListError(f"line {number}: {error}") from None
-    comment = match["comment"] or ""
-    since = _SINCE.match(comment)
-    return AllowedKey(
-        match["key"],
-        rm_ids,
-        comment=comment[since.end() :] if since else comment,
-        since=since["since"] if since else "",
-    )
+    return AllowedKey(match["key"], rm_ids, match["comment"] or "", match["since"] or "")

@@ -106,12 +106,7 @@ class Child:
     @property
     def title(self) -> str:
         """Its name in the log."""
-        return worker_title(self.partition, self.epoch) if self.partition else self.name
-
-
-def worker_title(partition: str, epoch: int) -> str:
-    """The name of the worker of a partition under this lease."""
-    return f"{WORKER} {worker_name(partition, epoch)}"
+        return f"{WORKER} {worker_name(self.partition, self.epoch)}" if self.partition else self.name
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
