@@ -223,8 +223,7 @@ class ResourceManager:
         change = self._session.request_configuration(text, None if extra_config is None else dict(extra_config))
         self._driver.flush()
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._driver.wait_until(lambda: change.outcome is not None)
+            await self._driver.wait_until(lambda: change.outcome is not None, timeout_s)
         except TimeoutError:
             raise exceptions.OutcomeUnknown(
                 f"{self.address} did not answer within {timeout_s:g} s whether {self.rm_id} has this configuration now:"
@@ -294,8 +293,7 @@ class ResourceManager:
         self._session.leave(reason)
         self._driver.flush()
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._driver.wait_until(lambda: isinstance(self._session.end_reason, exceptions.Closed))
+            await self._driver.wait_until(lambda: isinstance(self._session.end_reason, exceptions.Closed), timeout_s)
         except TimeoutError:
             raise exceptions.AnswerTimeout(
                 f"{self.address} did not confirm within {timeout_s:g} s that it removed {self.rm_id}"
@@ -332,13 +330,11 @@ class ResourceManager:
         self._driver.open()
         diagnosis = asyncio.create_task(self._diagnose(min(DIAGNOSE_AFTER_S, timeout_s / 3)))
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._driver.wait_until(lambda: self._session.protocol.state == "open")
-        except TimeoutError:
+            await self._driver.wait_until(lambda: self._session.protocol.state == "open", timeout_s)
+        except BaseException as error:
             await self.close()
-            raise self._explain_timeout(timeout_s) from None
-        except BaseException:
-            await self.close()
+            if isinstance(error, TimeoutError):
+                raise self._explain_timeout(timeout_s) from None
             raise
         finally:
             diagnosis.cancel()

@@ -119,19 +119,24 @@ class SessionDriver:
         if reason is not None:
             raise type(reason)(*reason.args)  # a new exception for each caller, or their tracebacks would be joined
 
-    async def wait_until(self, holds: Callable[[], bool]) -> None:
+    async def wait_until(self, holds: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until the condition holds or the session ends.
 
         Meanwhile messages are read even if the buffer of results is full, as the awaited answer may be behind them.
+
+        Raises:
+            TimeoutError: so many seconds have passed.
+            Exception: the session has ended.
         """
-        while not holds():
-            self.check()
-            self._waiting += 1
-            self._read_soon()
-            try:
-                await self.changed.wait()
-            finally:
-                self._waiting -= 1
+        async with asyncio.timeout(timeout_s):
+            while not holds():
+                self.check()
+                self._waiting += 1
+                self._read_soon()
+                try:
+                    await self.changed.wait()
+                finally:
+                    self._waiting -= 1
 
     def flush(self) -> None:
         """Send the messages of the session."""

@@ -93,11 +93,12 @@ def run_config(args: argparse.Namespace) -> int:
         ids = [args.rm] if args.rm else rest.rm_ids()
         if len(ids) > 1:
             raise CommandFailed(f"several resource managers are registered, name one with --rm: {', '.join(ids)}")
-        if ids:
-            return run(args, rest, ids[0])
-        if args.action == "get" and not args.version:
-            return _get_default(args, rest)
-        raise CommandFailed(NO_RM)
+        if ids or (args.action == "get" and not args.version):
+            return run(args, rest, *ids or [""])
+        raise CommandFailed(
+            "no resource manager is registered now: start one, or name an earlier one with --rm ID"
+            " to see its `history` or a version of it (`get N`)"
+        )
     except RequestFailed as failed:
         if not failed.problems:
             raise
@@ -108,33 +109,19 @@ def run_config(args: argparse.Namespace) -> int:
         return failed.status
 
 
-NO_RM: Final = (
-    "no resource manager is registered now: start one, or name an earlier one with --rm ID"
-    " to see its `history` or a version of it (`get N`)"
-)
-
-
 def _get_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
+    """Print a configuration; without a resource manager the one that the first one gets if it sends none."""
     path = ("version", str(args.version)) if args.version else ()
-    return _print_configuration(args, rm, _request_config(rest, rm, *path))
-
-
-def _print_configuration(args: argparse.Namespace, rm: str, answer: Answer) -> int:
-    if not args.json:
-        return answer.print()
-    print_json({"rm": rm, "checksum": answer.tag, "config": answer.text})
-    return 0
-
-
-def _get_default(args: argparse.Namespace, rest: Rest) -> int:
-    """Print the configuration that the first resource manager gets if it sends none."""
-    answer = rest.get("config", "default")
-    if not args.json:
+    answer = _request_config(rest, rm, *path) if rm else rest.get("config", "default")
+    if args.json:
+        print_json({"rm": rm, "checksum": answer.tag, "config": answer.text})
+        return 0
+    if not rm:
         sys.stderr.write(
             "yunishard config get: no resource manager is registered now (name an earlier one with --rm ID);"
             " this is what one gets that sends no configuration\n"
         )
-    return _print_configuration(args, "", answer)
+    return answer.print()
 
 
 def _change_config(args: argparse.Namespace, rest: Rest, rm: str) -> int:
@@ -264,7 +251,6 @@ _CONFIG_ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str],
 
 
 ANYTHING: Final = "*"
-CHECKSUM_DIGITS: Final = 64
 PREFIX_DIGITS_MIN: Final = 8
 """Fewest hexadecimal digits that identify a checksum."""
 
@@ -278,7 +264,7 @@ def choose_precondition(*, option: str, text: str, in_force: str) -> str:
     if option == ANYTHING:
         return option
     if option:
-        if not re.fullmatch(rf"[0-9A-Fa-f]{{{PREFIX_DIGITS_MIN},{CHECKSUM_DIGITS}}}", option):
+        if not re.fullmatch(rf"[0-9A-Fa-f]{{{PREFIX_DIGITS_MIN},64}}", option):
             wanted = f"a checksum, its first {PREFIX_DIGITS_MIN} hexadecimal digits or more, or {ANYTHING}"
             raise CommandFailed(f"--if-match: expected {wanted}, got {option[:80]!r}", status=UNUSABLE)
         if not in_force.startswith(option.upper()):

@@ -207,29 +207,25 @@ def _read_list(file: Path) -> curve_keys.AllowList:
 def _edit_list(file: Path) -> Iterator[list[str]]:
     """Lock the list and give its lines; after the block write them back as a whole, unless it raised."""
     file = file.resolve()
+    new = file.with_name(f".{file.name}.new")  # the lock of the directory makes it the only one
     directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         lines = _read_text(file).splitlines()
         yield lines
-        _replace_file(file, "".join(f"{line}\n" for line in lines))
+        mode = file.stat().st_mode & 0o777 if file.exists() else LIST_MODE
+        try:
+            with new.open("w") as written:
+                os.fchmod(written.fileno(), mode)
+                written.writelines(f"{line}\n" for line in lines)
+                written.flush()
+                os.fsync(written.fileno())
+            new.replace(file)
+        finally:
+            new.unlink(missing_ok=True)
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _replace_file(file: Path, text: str) -> None:
-    mode = file.stat().st_mode & 0o777 if file.exists() else LIST_MODE
-    new = file.with_name(f".{file.name}.new")  # the lock of the directory makes it the only one
-    try:
-        with new.open("w") as written:
-            os.fchmod(written.fileno(), mode)
-            written.write(text)
-            written.flush()
-            os.fsync(written.fileno())
-        new.replace(file)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _parse_name(text: str) -> str:

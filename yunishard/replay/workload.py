@@ -344,17 +344,14 @@ def _find_memory_kb(job: Job) -> int:
 
 def _find_obstacle(job: Job) -> str:
     """Return why this job cannot be replayed; empty if it can."""
-    if job.is_part:
-        return "a part of a job that has a line of its own"
-    if job.run_s < 0:
-        return "run time unknown"
-    if _count_processors(job) <= 0:
-        return "number of processors unknown"
-    if _count_processors(job) > PROCESSORS_MAX:
-        return f"more than {PROCESSORS_MAX} processors"
-    if _find_memory_kb(job) > MEMORY_KB_MAX:
-        return f"more than {MEMORY_KB_MAX} KiB for each processor"
-    return ""
+    obstacles = {
+        "a part of a job that has a line of its own": job.is_part,
+        "run time unknown": job.run_s < 0,
+        "number of processors unknown": _count_processors(job) <= 0,
+        f"more than {PROCESSORS_MAX} processors": _count_processors(job) > PROCESSORS_MAX,
+        f"more than {MEMORY_KB_MAX} KiB for each processor": _find_memory_kb(job) > MEMORY_KB_MAX,
+    }
+    return next((reason for reason, holds in obstacles.items() if holds), "")
 
 
 def _plan_job(job: Job, partition: str, start_s: int) -> PlannedJob:
