@@ -382,7 +382,7 @@ def _sample(partition: Partition) -> history_records.Sample:
 
 def _root_usage(trackers: Trackers) -> Iterator[history_records.Usage]:
     """The usage of each user or group in the root queue, which includes all queues."""
-    for tracker in trackers:
+    for tracker in trackers.by_name.values():
         for level in tracker.levels.values():
             if level.above is None and (level.applications or drop_zeros(level.used)):
                 yield history_records.Usage(tracker.name, len(level.applications), saturate(drop_zeros(level.used)))

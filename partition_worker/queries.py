@@ -307,9 +307,8 @@ def _answer_usage(request: _Request, what: Literal["user", "group"], *, is_list:
         return redact(tracker, visible)
 
     if is_list:
-        by_name = {one.name: one for one in trackers}
-        return _encode_page(request, by_name, render, lambda one: shows(one.name))
-    found = trackers.find(request.args.get(what, ""))
+        return _encode_page(request, trackers.by_name, render, lambda one: shows(one.name))
+    found = trackers.by_name.get(request.args.get(what, ""))
     if found is None or not shows(found.name):
         raise QueryFailed(404, f"{what.capitalize()} not found")
     return _encode(render(found))

@@ -35,8 +35,16 @@ def find_violations(state: PartitionState) -> list[str]:
         *(problem for application in state.applications.values() for problem in _check_application(state, application)),
         *(problem for node in state.nodes for problem in _check_node(state, node)),
         *(problem for queue in state.tree for problem in _check_queue(state, queue)),
-        *(problem for user in state.usage.users for problem in _check_tracker(state, f"user {user.name}", user)),
-        *(problem for group in state.usage.groups for problem in _check_tracker(state, f"group {group.name}", group)),
+        *(
+            problem
+            for user in state.usage.users.by_name.values()
+            for problem in _check_tracker(state, f"user {user.name}", user)
+        ),
+        *(
+            problem
+            for group in state.usage.groups.by_name.values()
+            for problem in _check_tracker(state, f"group {group.name}", group)
+        ),
     ]
 
 
@@ -173,7 +181,7 @@ def _check_account(state: PartitionState, application: Application) -> Iterator[
     if account.group_name is not None:
         charged.append(("group", account.group_name, state.usage.groups))
     for kind, whom, trackers in charged:
-        tracker = trackers.find(whom)
+        tracker = trackers.by_name.get(whom)
         if tracker is None:
             yield f"{kind} {whom} is charged and not tracked"
         elif tracker.accounts.get(application.rank) is not account:

@@ -46,8 +46,8 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     ),
     "user eve at root: nothing is there": lambda one: one.partition.usage.users.track("eve", "root"),
     "group dev at root.a: nothing is there": lambda one: one.partition.usage.groups.track("dev", "root.a"),
-    "user bob: its accounts": lambda one: one.partition.usage.users.find("bob").accounts.clear(),
-    "user bob is charged and not tracked": lambda one: one.partition.usage.users.drop("bob"),
+    "user bob: its accounts": lambda one: one.partition.usage.users.by_name.get("bob").accounts.clear(),
+    "user bob is charged and not tracked": lambda one: one.partition.usage.users.by_name.pop("bob"),
     "application app-1 has no usage account": lambda one: one.partition.usage.accounts.clear(),
     "application app-1 has something and does not count": lambda one: setattr(
         one.partition.usage.account(one.app("app-1")), "counted", False

@@ -162,16 +162,8 @@ def _check_id(state: PartitionState, new: rm_messages.AddApplicationRequest) -> 
 
 def _find_leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: PlacementWork) -> Queue:
     _check_id(state, new)
-    submission = Submission(
-        application_id=new.application_id,
-        user=user,
-        queue_name=new.queue_name,
-        tags=new.tags,
-        forced=is_forced(new.tags),
-        work=work,
-    )
     try:
-        path = state.placement.place(submission, state.tree)
+        path = state.placement.place(Submission(new, user, work), state.tree)
     except PlacementRejected as error:
         raise _Refusal(str(error), placed=False) from error
     queue = state.tree.find(path)

@@ -147,8 +147,8 @@ def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Check
             items = 1 + len(queue.children) + len(queue.applications)
             yield _compare(event_codes.QUEUE, "queue", queue.path, items, _sum_queue(state, queue))
     for what, trackers in (("user", state.usage.users), ("group", state.usage.groups)):
-        for tracker in tuple(trackers):
-            if trackers.find(tracker.name) is tracker:
+        for tracker in tuple(trackers.by_name.values()):
+            if trackers.by_name.get(tracker.name) is tracker:
                 items = len(tracker.levels) + len(tracker.accounts)
                 yield _compare(event_codes.USERGROUP, what, tracker.name, items, _sum_tracker(tracker))
     nodes, root = state.nodes, state.tree.root

@@ -12,7 +12,7 @@ from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState, TaskGroup
 from partition_worker.engine.nodes.node_index import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, Total
 from partition_worker.engine.state import PartitionState
 
 
@@ -246,31 +246,31 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     state.swap_candidates.drop(application)
     allocating = before.discount_allocating(name)
     state.readiness.forget_application(application)
-    preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
-    before.subtract_from_total("preempting", preempting)
-    before.subtract_from_total("allocated", application.charged)
-    before.subtract_from_total("pending", application.pending)
+    totals: dict[Total, Resources] = {
+        "preempting": total_of(one.resources for one in application.allocations.values() if one.preempted),
+        "allocated": application.charged,
+        "pending": application.pending,
+    }
+    for total, amount in totals.items():
+        before.subtract_from_total(total, amount)
+        leaf.add_to_total(total, amount)
     before.exchange_priority(priority, None)
+    leaf.exchange_priority(None, priority)
     state.usage.decrease(application, dict(application.charged))
     lifecycle.drop_account(state, application)
     if running:
         before.add_running(-1)
+        leaf.add_running(1)
     del before.applications[name]
     state.record_event(event_codes.QUEUE, before.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     application.queue = leaf
     state.changes.applications[application.rank] = application
     leaf.applications[name] = None
     state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, name)
-    if running:
-        leaf.add_running(1)
     if application.allocations or counted:
         state.usage.increase(application, dict(application.charged))
         if not counted:
             state.usage.discount(application)
-    leaf.exchange_priority(None, priority)
-    leaf.add_to_total("pending", application.pending)
-    leaf.add_to_total("allocated", application.charged)
-    leaf.add_to_total("preempting", preempting)
     if allocating:
         leaf.count_allocating(name)
     state.readiness.touch(before)

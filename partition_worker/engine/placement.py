@@ -6,7 +6,7 @@ registry. The queue tree creates the queue of a path that does not exist yet.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -14,9 +14,10 @@ from common.config import placement_rules
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
 from common.rest_views import FilterView, RuleView
+from common.rm_messages import AddApplicationRequest
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.user_resolution import User, tag_value
+from partition_worker.engine.user_resolution import User, is_forced, tag_value
 
 # Placement work -------------------------------------------------------------------------------------------------------
 
@@ -83,18 +84,19 @@ class PlacementWork:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Submission:
-    """The properties of a new application that placement depends on."""
+    """A new application that placement chooses a queue for."""
 
-    application_id: str
+    request: AddApplicationRequest
     user: User
-    queue_name: str = ""
-    tags: Mapping[str, str]
-    forced: bool = False
-    """Whether the application probably runs already and must get a queue: `is_forced(tags)`."""
     work: PlacementWork = field(default_factory=PlacementWork)
     """The work that placement may still do for the update with this submission."""
+
+    @property
+    def forced(self) -> bool:
+        """Whether the application probably runs already and must get a queue."""
+        return is_forced(self.request.tags)
 
 
 ROOT_PREFIX: Final = f"{ROOT}."
@@ -287,7 +289,7 @@ class Provided(Rule):
     takes_paths = True
 
     def find_name(self, submission: Submission) -> str | None:
-        return submission.queue_name or None
+        return submission.request.queue_name or None
 
 
 class Fixed(Rule):
@@ -377,7 +379,7 @@ class Tag(Rule):
         self.tag = config.value.lower()
 
     def find_name(self, submission: Submission) -> str | None:
-        return tag_value(submission.tags, self.tag) or None
+        return tag_value(submission.request.tags, self.tag) or None
 
     def parameters(self) -> dict[str, str]:
         return {**super().parameters(), "tagName": self.tag}
@@ -392,7 +394,7 @@ class ApplicationType(Rule):
     name = "applicationtype"
 
     def find_name(self, submission: Submission) -> str | None:
-        return tag_value(submission.tags, TYPE_TAG) or None
+        return tag_value(submission.request.tags, TYPE_TAG) or None
 
 
 class Recovery(Rule):
@@ -454,7 +456,9 @@ class PlacementChain:
                     return path
             raise PlacementRejected("application rejected: no placement rule matched")
         except (PlacementRejected, placement_rules.NameTooLongError, TooMuchWorkError) as error:
-            raise PlacementRejected(f"failed to place application {submission.application_id}: {error}") from error
+            raise PlacementRejected(
+                f"failed to place application {submission.request.application_id}: {error}"
+            ) from error
 
 
 def _build(config: PlacementRuleConfig) -> Rule:

@@ -17,9 +17,9 @@ chosen again.
 The scheduling cycle checks the limits; `unschedulable_asks.py` parks applications that wait for them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from common import event_codes
 from common.config.model import PartitionConfig, QueueConfig, parse_amounts
@@ -228,23 +228,16 @@ class Trackers:
         self._each = each
         """Whether the limit of `*` holds for each name without a limit of its own; otherwise `*` is itself a name."""
         self._allowances: Allowances = {}
-        self._by_name: dict[str, Tracker] = {}
-
-    def __iter__(self) -> Iterator[Tracker]:
-        return iter(self._by_name.values())
-
-    def find(self, name: str) -> Tracker | None:
-        return self._by_name.get(name)
+        self.by_name: dict[str, Tracker] = {}
 
     def levels(self, name: str) -> Mapping[str, QueueUsage]:
         """Return the usages of a user or group by path, each parent before its children; empty if it is not tracked."""
-        tracker = self._by_name.get(name)
+        tracker = self.by_name.get(name)
         return {} if tracker is None else tracker.levels
 
     def usage_at(self, name: str, path: str) -> QueueUsage:
         """Return the usage at a queue, or a new one that is not tracked."""
-        found = self.levels(name).get(path)
-        return QueueUsage(path, -1, None, self._allowance(name, path)) if found is None else found
+        return self.levels(name).get(path) or QueueUsage(path, -1, None, self._allowance(name, path))
 
     def track(self, name: str, path: str) -> QueueUsage:
         """Return the usage at a queue; track it and those above it if they are not tracked."""
@@ -257,7 +250,7 @@ class Trackers:
 
     def create(self, name: str, path: str, rank: int) -> QueueUsage:
         """Track a queue below a tracked one, or the root queue."""
-        tracker = self._by_name.setdefault(name, Tracker(name))
+        tracker = self.by_name.setdefault(name, Tracker(name))
         above = tracker.levels.get(path.rpartition(".")[0])
         level = tracker.levels[path] = QueueUsage(path, rank, above, self._allowance(name, path))
         if above is not None:
@@ -268,13 +261,13 @@ class Trackers:
         """Charge an application in this queue to this name."""
         level = self.track(name, path)
         level.charged += 1
-        self._by_name[name].accounts[account.application.rank] = account
+        self.by_name[name].accounts[account.application.rank] = account
         return level
 
     def unlink_account(self, name: str, level: QueueUsage, account: UsageAccount) -> None:
         """Undo `link_account`, and drop the usages that this leaves empty."""
         level.charged -= 1
-        tracker = self._by_name[name]
+        tracker = self.by_name[name]
         del tracker.accounts[account.application.rank]
         self._prune(tracker, level)
 
@@ -289,19 +282,11 @@ class Trackers:
         for path, here in allowances.items():
             for name in named if self._each and ANYONE in here else here:
                 self.track(name, path)
-        for tracker in tuple(self._by_name.values()):
+        for tracker in tuple(self.by_name.values()):
             for level in tracker.levels.values():
                 level.allowance = self._allowance(tracker.name, level.path)
             for level in reversed(tuple(tracker.levels.values())):
                 self._prune(tracker, level)
-
-    def drop(self, name: str) -> None:
-        """Drop the tracker of a name that nothing is charged to."""
-        del self._by_name[name]
-
-    def clear(self) -> None:
-        """Drop all trackers; limits stay."""
-        self._by_name.clear()
 
     def _allowance(self, name: str, path: str) -> Allowance | None:
         here = self._allowances.get(path, {})
@@ -316,15 +301,11 @@ class Trackers:
             if one.above is not None:
                 one.above.children.pop(one.path, None)
         if not tracker.levels:
-            self._by_name.pop(tracker.name, None)
+            self.by_name.pop(tracker.name, None)
 
 
-class RecordEvent(Protocol):
-    """Records an event (`PartitionState.record_event`)."""
-
-    def __call__(
-        self, kind: int, object_id: str, change: int, detail: int, reference: str = "", resource: Resources = NOTHING
-    ) -> None: ...
+RecordEvent = Callable[[int, str, int, int, str, Resources], None]
+"""`PartitionState.record_event`."""
 
 
 class Usage:
@@ -412,13 +393,13 @@ class Usage:
         self._leave_group(account)
         account.user.discount_running(application.application_id)
         self.users.unlink_account(name, account.user, account)
-        user = self.users.find(name)
+        user = self.users.by_name.get(name)
         if user is not None and not user.accounts and name not in self._named:
             self.idle[name] = None
             if len(self.idle) > IDLE_MAX:
                 oldest = next(iter(self.idle))
                 del self.idle[oldest]
-                self.users.drop(oldest)
+                del self.users.by_name[oldest]
 
     def objection(self, application: Application, leaf: Queue) -> str:
         """Return which limit the application would exceed in another leaf; empty if none.
@@ -469,7 +450,7 @@ class Usage:
         for account in self.accounts.values():
             account.update_limits()
         for name in tuple(self.idle):
-            if name in self._named or self.users.find(name) is None:
+            if name in self._named or self.users.by_name.get(name) is None:
                 del self.idle[name]
         return True
 
@@ -503,14 +484,14 @@ class Usage:
     def _record_usage(self, account: UsageAccount, change: int, amount: Resources) -> None:
         user, path = account.application.user.name, account.application.queue.path
         kind, detail = event_codes.USERGROUP, event_codes.UG_USER_RESOURCE
-        self._record(kind, user, change, detail, reference=path, resource=amount)
+        self._record(kind, user, change, detail, path, amount)
         if account.group_name is not None:
             detail = event_codes.UG_GROUP_RESOURCE
-            self._record(kind, account.group_name, change, detail, reference=path, resource=amount)
+            self._record(kind, account.group_name, change, detail, path, amount)
 
     def _record_link(self, application: Application, group: str, change: int) -> None:
         detail = event_codes.UG_APP_LINK
-        self._record(event_codes.USERGROUP, group, change, detail, reference=application.application_id)
+        self._record(event_codes.USERGROUP, group, change, detail, application.application_id, NOTHING)
 
     def _record_limits(self, before: Limits) -> None:
         """Record each limit that was set or removed, except that of each user without one."""
@@ -520,4 +501,4 @@ class Usage:
                 for whose, name in here.names:
                     if (whose, name) not in still and (whose, name) != ("user", ANYONE):
                         detail = event_codes.UG_USER_LIMIT if whose == "user" else event_codes.UG_GROUP_LIMIT
-                        self._record(event_codes.USERGROUP, name, change, detail, reference=path)
+                        self._record(event_codes.USERGROUP, name, change, detail, path, NOTHING)

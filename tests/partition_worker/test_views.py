@@ -293,13 +293,13 @@ def test_a_full_node_shows_nothing_available_and_a_shrunken_one_less() -> None:
 
 
 def user(one: Trial, name: str) -> UserView:
-    tracker = one.partition.usage.users.find(name)
+    tracker = one.partition.usage.users.by_name.get(name)
     assert tracker is not None
     return redaction.redact_user(tracker, redaction.Visibility(one.partition, None))
 
 
 def group(one: Trial, name: str) -> GroupView:
-    tracker = one.partition.usage.groups.find(name)
+    tracker = one.partition.usage.groups.by_name.get(name)
     assert tracker is not None
     return redaction.redact_group(tracker, redaction.Visibility(one.partition, None))
 

@@ -287,7 +287,7 @@ def _encode_trackers(trackers: Trackers) -> list[tuple[str, list[schema.LevelSna
                 for level in tracker.levels.values()
             ],
         )
-        for tracker in trackers
+        for tracker in trackers.by_name.values()
     ]
 
 
@@ -309,7 +309,7 @@ def restore_usage(usage: Usage, found: schema.UsageSnapshot, lookup: schema.Refe
 def _restore_trackers(
     trackers: Trackers, found: list[tuple[str, list[schema.LevelSnapshot]]], lookup: schema.ReferenceDecoder
 ) -> None:
-    trackers.clear()
+    trackers.by_name.clear()
     for name, levels in found:
         for memory in levels:
             level = trackers.create(name, memory.path, memory.rank)

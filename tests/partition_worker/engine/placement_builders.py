@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.config.model import FilterConfig, PlacementRuleConfig
+from common.rm_messages import AddApplicationRequest
 from partition_worker.engine.placement import Submission
-from partition_worker.engine.user_resolution import User
+from partition_worker.engine.user_resolution import FORCED_TAG, User
 
 BOB = User("bob", ("dev",))
 
@@ -46,7 +47,8 @@ NOWHERE = FakeTree()
 def submission(
     queue_name: str = "", *, user: User = BOB, tags: Mapping[str, str] | None = None, forced: bool = False
 ) -> Submission:
-    return Submission(application_id="app-1", user=user, queue_name=queue_name, tags=tags or {}, forced=forced)
+    force = {FORCED_TAG: "true"} if forced else {}
+    return Submission(AddApplicationRequest("app-1", queue_name, tags={**(tags or {}), **force}), user)
 
 
 def rule(

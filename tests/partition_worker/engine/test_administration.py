@@ -54,7 +54,7 @@ def snapshot_of(one: Trial) -> object:
         user: {
             path: (level.used, sorted(level.applications)) for path, level in partition.usage.users.levels(user).items()
         }
-        for user in (tracker.name for tracker in partition.usage.users)
+        for user in (tracker.name for tracker in partition.usage.users.by_name.values())
     }
     return queues, users, {name: app.state for name, app in partition.applications.items()}
 
@@ -108,7 +108,7 @@ def test_a_killed_application_is_remembered_as_failed_and_leaves_nothing() -> No
     assert (ended.application_id, ended.state, ended.finished_ns > 0) == ("app-1", AppState.FAILED, True)
     assert [state for _, state in ended.state_log][-2:] == [AppState.FAILING, AppState.FAILED]
     assert (one.partition.allocations, one.partition.running_allocations) == ({}, 0)
-    assert list(one.partition.usage.users) == []
+    assert one.partition.usage.users.by_name == {}
     assert one.node("n1").available == {"memory": 100}
 
 
@@ -287,7 +287,7 @@ def test_afterwards_the_books_are_as_if_it_had_always_been_there(to: str) -> Non
 def groups(one: Trial) -> dict[str, dict[str, int]]:
     """What is charged to each group, by path and without zeros."""
     found: dict[str, dict[str, int]] = {}
-    for tracker in one.partition.usage.groups:
+    for tracker in one.partition.usage.groups.by_name.values():
         for path, level in tracker.levels.items():
             if amount := level.used.get("memory", 0):
                 found.setdefault(tracker.name, {})[path] = amount
@@ -407,7 +407,7 @@ def test_whatever_is_moved_and_killed_the_books_agree_and_no_maximum_is_exceeded
         one.kills(name)
     assert refusals == {409}
     assert one.partition.running_allocations == 0
-    assert list(one.partition.usage.users) == []
+    assert one.partition.usage.users.by_name == {}
 
 
 # Retirement -----------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ DRIFTS: dict[str, Callable[[Trial], object]] = {
     "queue root.a, kept: ": lambda one: one.queue("root.a").kept.update(memory=1),
     "queue root, running applications: 9 where the sum is 2": lambda one: setattr(one.queue("root"), "running", 9),
     "user bob, used in root: ": lambda one: one.partition.usage.users.levels("bob")["root"].used.update(memory=1),
-    "user bob, used in root.a: {} where": lambda one: one.partition.usage.users.find("bob").levels.pop("root.a"),
+    "user bob, used in root.a: {} where": lambda one: one.partition.usage.users.by_name.get("bob").levels.pop("root.a"),
     "partition root, asks and allocations: ": lambda one: one.partition.allocations.pop("a1"),
     "partition root, running allocations: 7": lambda one: setattr(one.partition, "running_allocations", 7),
     "partition root, foreign allocations: ": lambda one: one.partition.foreign.update(f1=one.node("n1")),

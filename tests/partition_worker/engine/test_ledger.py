@@ -39,7 +39,7 @@ def test_a_decision_moves_an_ask_from_pending_to_allocated() -> None:
 def test_a_release_takes_everything_back() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), released("app-1 a1"))
     assert figures(one)[:3] == ({"memory": 0},) * 3
-    assert list(one.partition.usage.users) == []
+    assert one.partition.usage.users.by_name == {}
     assert (one.partition.running_allocations, one.partition.allocations) == (0, {})
 
 

@@ -24,11 +24,11 @@ def used(trackers: Trackers, name: str) -> dict[str, Resources]:
 
 
 def users(one: Trial) -> list[str]:
-    return [tracker.name for tracker in one.partition.usage.users]
+    return [tracker.name for tracker in one.partition.usage.users.by_name.values()]
 
 
 def groups(one: Trial) -> list[str]:
-    return [tracker.name for tracker in one.partition.usage.groups]
+    return [tracker.name for tracker in one.partition.usage.groups.by_name.values()]
 
 
 def group_name(one: Trial, application_id: str) -> str | None:
@@ -301,7 +301,7 @@ def user_trackers() -> Trackers:
 
 
 def names(trackers: Trackers) -> list[str]:
-    return [tracker.name for tracker in trackers]
+    return list(trackers.by_name)
 
 
 def test_a_level_exists_with_those_above_it_once_it_is_reached() -> None:

@@ -196,4 +196,4 @@ def test_users_with_nothing_are_still_shown() -> None:
     one = Trial("root limit.user.*=memory:9; root.a", made=Twins)
     one.does(nodes("n1 memory=9"), apps("app-1 root.a user=ann"), asks("app-1 a1 memory=4"))
     one.does(gone("app-1"))
-    assert [tracker.name for tracker in twin(remember(one)).usage.users] == ["ann"]
+    assert [tracker.name for tracker in twin(remember(one)).usage.users.by_name.values()] == ["ann"]
