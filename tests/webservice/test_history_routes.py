@@ -44,7 +44,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
             ),
             portion(began("g", NOW + 2 * S), partition=GPU),
             portion(ended=[application("=app-3", NOW + 2 * S, state="Rejected")], partition=OTHER),
-            *(replace(portion(), at_ns=NOW + minute * MINUTE, sample=sample()) for minute in (0, 1)),
+            *(portion(at_ns=NOW + minute * MINUTE, sample=sample()) for minute in (0, 1)),
             replace(portion(), usage=[("queues", usage("root.a")), ("users", usage("bob")), ("groups", usage("dev"))]),
         ]
     )

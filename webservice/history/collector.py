@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from common.history_records import Account, EndedApplication, Happened, Sample, Usage
+from msgspec.structs import replace
+
+from common.history_records import Account, Usage
 from common.query_messages import PartitionEntry, Query
 
 Kind = Literal["queues", "users", "groups"]
@@ -62,15 +64,14 @@ class RowBatch:
     partition: PartitionEntry
     position: ReadPosition
     """The read position after it."""
-    happened: list[Happened] = field(default_factory=list)
-    ended: list[EndedApplication] = field(default_factory=list)
-    at_ns: int = 0
+    at_ns: int
     """The time of the sample, the usage and the keys."""
-    sample: Sample | None = None
+    account: Account
+    """The answer, without the events that are recorded already. All running allocations but its `keys` have ended, for
+    an unknown reason.
+    """
     usage: list[tuple[Kind, Usage]] = field(default_factory=list)
     """Changed usage."""
-    keys: list[str] | None = None
-    """The running allocations: all others have ended, for an unknown reason."""
     gaps: list[Gap] = field(default_factory=list)
 
 
@@ -156,17 +157,8 @@ class Collector:
             self._idle.add(name)
         if position == before:
             return None
-        return RowBatch(
-            partition=partition,
-            position=position,
-            happened=[one for one in account.happened if one.at_ns > read_ns],
-            ended=account.ended,
-            at_ns=now_ns,
-            sample=account.sample,
-            usage=usage,
-            keys=account.keys,
-            gaps=gaps,
-        )
+        fresh = [one for one in account.happened if one.at_ns > read_ns]
+        return RowBatch(partition, position, now_ns, replace(account, happened=fresh), usage, gaps)
 
     def _changed_usage(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
         """The usage to record."""
@@ -196,13 +188,9 @@ class Collector:
     def _end(self, name: str, position: ReadPosition, now_ns: int) -> RowBatch:
         self._idle.discard(name)
         after = self._positions[name] = position._replace(instance="", next_event=0, unsure=False)
-        return RowBatch(
-            partition=PartitionEntry(full_name=name, name="", rm_id=""),
-            position=after,
-            at_ns=now_ns,
-            usage=_make_zero_usage(self._usage.pop(name, {}), {}),
-            keys=[],
-        )
+        partition = PartitionEntry(full_name=name, name="", rm_id="")
+        nothing = Account(instance="", tracked=True, first=0, next=0, happened=[], ended=[], keys=[])
+        return RowBatch(partition, after, now_ns, nothing, _make_zero_usage(self._usage.pop(name, {}), {}))
 
 
 def _reset_future(at_ns: int, now_ns: int) -> int:

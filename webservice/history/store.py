@@ -257,7 +257,8 @@ class Store:
 
     def _write(self, batch: RowBatch) -> None:
         number = self._number(batch.partition, batch.at_ns)
-        for happened in batch.happened:
+        account = batch.account
+        for happened in account.happened:
             match happened:
                 case Began():  # a running allocation is unchanged if an RM that resumes reports it again
                     row = _columns(happened)
@@ -266,15 +267,15 @@ class Store:
                     self._write_end(number, happened)
                 case Failing():
                     self._insert("reasons", "OR REPLACE", partition=number, **_columns(happened))
-        for application in batch.ended:
+        for application in account.ended:
             self._write_application(number, application)
-        if batch.sample is not None:
-            totals = {name: value for name, value in _columns(batch.sample).items() if name not in KINDS}
+        if account.sample is not None:
+            totals = {name: value for name, value in _columns(account.sample).items() if name not in KINDS}
             self._insert("totals", at=batch.at_ns, partition=number, **totals)
         for kind, one in batch.usage:
             self._insert(kind, at=batch.at_ns, partition=number, **_columns(one))
-        if batch.keys is not None:
-            self._end_all_but(number, batch.at_ns, batch.keys)
+        if account.keys is not None:
+            self._end_all_but(number, batch.at_ns, account.keys)
         for gap in batch.gaps:
             self._write_gap(number, gap)
         marks = ", ".join("?" * len(batch.position))

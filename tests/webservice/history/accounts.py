@@ -85,6 +85,7 @@ def portion(
     next_event: int = 0,
     keys: list[str] | None = None,
     at_ns: int = NOW,
+    sample: Sample | None = None,
 ) -> RowBatch:
     place = ReadPosition(instance="one", next_event=next_event)
-    return RowBatch(partition, place, list(happened), ended or [], at_ns=at_ns, keys=keys)
+    return RowBatch(partition, place, at_ns, account(*happened, ended=ended, keys=keys, sample=sample))

@@ -110,7 +110,7 @@ def test_what_runs_is_asked_for_with_a_sample_after_something_was_missed() -> No
 def test_a_read_position_in_the_future_is_ignored() -> None:
     one = collector(ReadPosition("one", 7, last_event_ns=NOW * 2, ended_ns=NOW * 2))
     assert args(one, NOW)[0]["since"] == "0"
-    assert heard(one, account(began("a"), first=7)).happened == [began("a")]
+    assert heard(one, account(began("a"), first=7)).account.happened == [began("a")]
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_rows_come_with_the_next_read_position() -> None:
     one = collector()
     events, ended = [began("a"), gone("a")], [application(at_ns=NOW)]
     found = heard(one, account(*events, ended=ended))
-    assert (found.happened, found.ended, found.gaps) == (events, ended, [])
+    assert (found.account.happened, found.account.ended, found.gaps) == (events, ended, [])
     assert found.position == ReadPosition("one", 2, NOW + S, NOW)
     assert args(one, NOW + S) == [{"instance": "one", "start": "2", "since": str(NOW), "sample": "true"}]
 
@@ -172,7 +172,7 @@ def test_those_before_the_first_look_are_one_too() -> None:
 def test_another_instance_that_tells_again_what_is_known_is_no_gap_and_nothing_is_there_twice() -> None:
     one = collector(ReadPosition("one", 7, last_event_ns=NOW + S))
     found = heard(one, account(began("a"), gone("a"), began("b", NOW + 2 * S), instance="two"))
-    assert (found.happened, found.gaps) == ([began("b", NOW + 2 * S)], [])
+    assert (found.account.happened, found.gaps) == ([began("b", NOW + 2 * S)], [])
     assert found.position == ReadPosition("two", 3, NOW + 2 * S)
 
 
@@ -205,7 +205,7 @@ def test_a_partition_that_is_gone_for_long_has_nothing_any_more() -> None:
     one = collector(place, usage("root"))
     one.plan_queries([GPU], NOW)
     [left] = one.end_removed([GPU], NOW)
-    assert (left.usage, left.keys) == ([("queues", Usage("root", 0, {}))], [])
+    assert (left.usage, left.account.keys) == ([("queues", Usage("root", 0, {}))], [])
     assert left.position == place._replace(instance="", next_event=0)
     assert one.end_removed([GPU], NOW) == [], "once is enough"
 

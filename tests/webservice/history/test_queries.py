@@ -126,7 +126,7 @@ def test_usage_and_gaps_are_shown(path: Path) -> None:
 
 def test_what_ran_each_minute_is_the_sum_over_partitions(tmp_path: Path) -> None:
     portions = [
-        replace(portion(partition=one), at_ns=NOW + minute * MINUTE, sample=sample())
+        portion(partition=one, at_ns=NOW + minute * MINUTE, sample=sample())
         for minute in range(3)
         for one in ((DEFAULT, GPU) if minute else (DEFAULT,))
     ]
@@ -137,7 +137,7 @@ def test_what_ran_each_minute_is_the_sum_over_partitions(tmp_path: Path) -> None
 
 
 def test_no_more_than_a_day_of_minutes_is_shown(tmp_path: Path) -> None:
-    many = [replace(portion(), at_ns=NOW + minute * MINUTE, sample=sample()) for minute in range(1445)]
+    many = [portion(at_ns=NOW + minute * MINUTE, sample=sample()) for minute in range(1445)]
     found = queries.read_minutes(written(tmp_path, *many), ALL, "running")
     assert (len(found), found[0][0], found[-1][0]) == (1440, NOW + 5 * MINUTE, NOW + 1444 * MINUTE)
 

@@ -97,7 +97,7 @@ def test_a_full_name_that_goes_to_another_rm_takes_no_history_along(path: Path) 
     second = PartitionEntry(full_name="a_b_c", name="c", rm_id="a_b")
     before = replace(portion(began("k")), partition=first)
     after = replace(portion(began("k", NOW + S)), partition=second, at_ns=NOW + MINUTE)
-    write(path, before, after, replace(after, happened=[gone("k", NOW + 2 * S)]))
+    write(path, before, after, portion(gone("k", NOW + 2 * S), partition=second, at_ns=NOW + MINUTE))
     assert read(
         path, "SELECT full_name, name, rm, key, how FROM allocations JOIN partitions ON partition = partitions.id"
     ) == [
@@ -105,7 +105,7 @@ def test_a_full_name_that_goes_to_another_rm_takes_no_history_along(path: Path) 
         ("a_b_c", "c", "a_b", "k", "STOPPED_BY_RM"),
     ]
     ended = PartitionEntry(full_name="a_b_c", name="", rm_id="")
-    write(path, replace(after, happened=[], partition=ended))
+    write(path, portion(partition=ended, at_ns=NOW + MINUTE))
     assert read(path, "SELECT full_name FROM partitions ORDER BY id") == [("a_b_c~1.1",), ("a_b_c",)]
 
 
@@ -158,7 +158,7 @@ def test_an_application_that_is_read_twice_is_there_once(path: Path) -> None:
 
 
 def test_a_sample_is_a_row_and_so_is_each_usage(path: Path) -> None:
-    one = replace(portion(), sample=sample(), usage=[("queues", usage("root")), ("users", usage("bob", 7))])
+    one = replace(portion(sample=sample()), usage=[("queues", usage("root")), ("users", usage("bob", 7))])
     write(path, one)
     assert read(path, "SELECT at, running, allocated, released, capacity, used FROM totals") == [
         (NOW, 3, 20, 4, '{"memory":10}', '{"memory":4}')
@@ -207,7 +207,7 @@ def test_a_portion_that_cannot_be_written_leaves_nothing_of_any(path: Path) -> N
     store.write([portion(began("a"), next_event=1)])
     store.file.execute("CREATE TRIGGER no BEFORE INSERT ON totals BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(HistoryUnusable, match="no"):
-        store.write([portion(began("b"), next_event=2), replace(portion(partition=GPU), sample=sample())])
+        store.write([portion(began("b"), next_event=2), portion(partition=GPU, sample=sample())])
     assert read(path, "SELECT key FROM allocations") == [("a",)]
     assert read(path, "SELECT full_name, next_event FROM partitions") == [(DEFAULT.full_name, 1)]
     store.write([portion(partition=GPU, next_event=3)])
@@ -322,7 +322,7 @@ def times(store: Store, table: str) -> list[int]:
 
 def test_what_is_too_old_goes_from_every_table(store: Store) -> None:
     for at_ns in (NOW - 2 * HOUR, NOW - HOUR, NOW):
-        store.write([replace(portion(ended=[application(at_ns=at_ns)]), at_ns=at_ns, sample=sample())])
+        store.write([portion(ended=[application(at_ns=at_ns)], at_ns=at_ns, sample=sample())])
     delete_expired(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
     assert times(store, "applications") == times(store, "totals") == [NOW - HOUR, NOW]
 
@@ -340,7 +340,7 @@ def test_where_there_is_too_much_the_oldest_of_everything_goes(store: Store) -> 
     for number in range(400):
         at_ns = NOW - HOUR + number * S
         events = [began(f"k{number}-{each}-{'x' * 100}", at_ns) for each in range(20)]
-        store.write([replace(portion(*events), at_ns=at_ns, sample=sample())])
+        store.write([portion(*events, at_ns=at_ns, sample=sample())])
     full = store.used_bytes()
     delete_expired(store, bytes_max=full // 2, age_max_ns=30 * HOUR, now_ns=NOW)
     assert full // 3 < store.used_bytes() <= full // 2
