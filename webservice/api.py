@@ -309,10 +309,9 @@ class StreamResponse(StreamingResponse):
 
 def _measure_head(request: Request) -> int:
     """Bytes of the request line and the headers as the client sent them."""
-    scope = request.scope
-    query = len(scope["query_string"]) + 1 if scope["query_string"] else 0
-    line = len(request.method) + len(" ") + len(scope["raw_path"]) + query + len(" HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) + len("\r\n")
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    line = len(request.method) + len(path) + bool(query) + len(query) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in request.scope["headers"]) + len("\r\n")
 
 
 def _join_headers(request: Request) -> dict[str, str]:

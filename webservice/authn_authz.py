@@ -53,9 +53,6 @@ _BEARER: Final = "bearer "
 CHECK_EVERY_S: Final = 1.0
 """The file is checked for changes at most this often, however many tokens arrive."""
 
-_Signature = tuple[int, int, int, int] | None
-"""Changes whenever the file does; None for a missing file."""
-
 
 class KeyFile:
     """A file of keys. While its latest content is invalid, the previous keys stay in force.
@@ -88,7 +85,8 @@ class KeyFile:
                     _log.info("%s has changed; token keys in it: %d", self._file, len(self._keys.keys))
         return self._keys
 
-    def _stat(self) -> _Signature:
+    def _stat(self) -> tuple[int, ...] | None:
+        """A value that changes whenever the file does; None for a missing file."""
         try:
             found = self._file.stat()
         except OSError:

@@ -21,7 +21,6 @@ from msgspec import Raw, json
 from common.extra_config import ROOT_LEVEL, effective
 from common.query_messages import PartitionList, Query, ReadConfig
 from webservice import cluster_routes, config_routes, history_routes
-from webservice.broker_client import read_document
 from webservice.calls import Call, NamedPartition, Reply, Respond, partition_names, read_registry
 from webservice.parameters import ANY_TEXT, RM, Parameter
 from webservice.router import ANY_OBJECT, BINARY, HTML, TEXT, Access, Content, Route, RouteGroup
@@ -164,11 +163,10 @@ class StateDump:
                 self._silent.add(name)
                 reason = error.text
                 break
-            try:
-                yield read_document(answer)
-            except RequestError as error:
-                reason = error.text
+            if answer.status != 200:
+                reason = answer.body.decode(errors="replace")
                 break
+            yield answer.body
             if not answer.next:
                 return
             args["after"] = answer.next

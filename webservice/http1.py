@@ -56,7 +56,7 @@ class BoundedHttpProtocol(H11Protocol):
     _is_refused = False
     """Whether further data of the client is ignored."""
     _stuck: asyncio.TimerHandle | None = None
-    """The timeout of unsent data; set while there is some."""
+    """The timeout of unsent data; cancelled while there is none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
         super().connection_made(transport)
@@ -128,11 +128,13 @@ class BoundedHttpProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_watching_unsent()
+        if self._stuck is not None:
+            self._stuck.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timeout()
-        self._stop_watching_unsent()
+        if self._stuck is not None:
+            self._stuck.cancel()
         super().connection_lost(exc)
 
     def _watch_unsent(self) -> None:
@@ -144,11 +146,6 @@ class BoundedHttpProtocol(H11Protocol):
             self.transport.abort()
         else:
             self._watch_unsent()
-
-    def _stop_watching_unsent(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
 
     def _restart_timeout(self) -> None:
         owed = self.conn.their_state

@@ -40,7 +40,6 @@ class Parameter:
 LOG_LENGTH_MAX: Final = 500
 """Characters of a value from the network that a log line has."""
 
-_ESCAPE_BYTES: Final = 3
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 
@@ -57,7 +56,7 @@ def decode_segment(text: str) -> str:
     """
     bad = _BAD_ESCAPE.search(text)
     if bad:
-        three = bad.group().encode(errors="surrogateescape")[:_ESCAPE_BYTES]
+        three = bad.group().encode(errors="surrogateescape")[:3]
         raise RequestError(400, f"invalid URL escape {quote(three)}")
     return unquote_plus(text)
 

@@ -57,10 +57,10 @@ class GzipCache:
 
     async def compress(self, body: bytes) -> bytes:
         """The gzip form of a body."""
-        if body not in self._forms:
-            self._forms[body] = asyncio.create_task(_compress(body))
-        form = self._forms[body]
-        self._forms.move_to_end(body)
+        form = self._forms.pop(body, None)
+        if form is None or (form.done() and form.exception() is not None):
+            form = asyncio.create_task(_compress(body))
+        self._forms[body] = form
         while len(self._forms) > GZIPPED_MAX or sum(map(len, self._forms)) > GZIPPED_BYTES_MAX:
             self._forms.popitem(last=False)
         return await asyncio.shield(form)
