@@ -36,7 +36,6 @@ from partition_worker.rm_channel import OutboxBarrier
 
 # Cached samples -------------------------------------------------------------------------------------------------------
 
-_LIVE: Final = [state for state in AppState if state not in ENDED]
 _COUNTED_ENDS: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
 
 RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
@@ -82,8 +81,8 @@ def _application_samples(queue: Queue, alive: Mapping[str, Application]) -> Iter
         return
     now = Counter([alive[name].state for name in queue.applications])
     now[AppState.NEW] -= reached[AppState.REJECTED]
-    for state in _LIVE:
-        if reached[state] or now[state]:
+    for state in AppState:
+        if state not in ENDED and (reached[state] or now[state]):
             yield (queue.path, state.lower()), now[state]
     for state in _COUNTED_ENDS:
         if reached[state]:
@@ -114,8 +113,6 @@ def _has_application_limit(queue: Queue) -> bool:
 
 
 # YuniKorn's metrics ---------------------------------------------------------------------------------------------------
-
-_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
 
 _Kind = Literal["counter", "gauge"]
 
@@ -245,7 +242,7 @@ def sanitize(name: str) -> str:
     >>> sanitize("root.@recovery@"), sanitize("nvidia.com/gpu"), sanitize("2nd")
     ('root__recovery_', 'nvidia_com_gpu', '_2nd')
     """
-    part = _ILLEGAL.sub("_", name)
+    part = re.sub(r"[^A-Za-z0-9_:]", "_", name)
     return f"_{part}" if part[:1].isdigit() else part
 
 

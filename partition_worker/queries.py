@@ -242,9 +242,11 @@ def _answer_applications(request: _Request) -> Answer:
         return _list_applications(request, _find_applications(request), request.args.get("status", ""))
     if state != "rejected":
         raise QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
-    rejections = request.partition.rejections
     return _encode_page(
-        request, rejections, lambda one: views.build_rejection_view(one, request.name), request.visible.shows_rejection
+        request,
+        request.partition.rejections,
+        lambda one: views.build_rejection_view(one, request.name),
+        lambda one: request.visible.shows_of(one.user, one.queue_name),
     )
 
 

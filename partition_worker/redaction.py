@@ -25,7 +25,6 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.records import Rejection
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import QueueUsage, Tracker
 from partition_worker.engine.user_resolution import User
@@ -55,10 +54,9 @@ class Visibility:
         """The viewer's right in a queue of the tree."""
         if self.everything:
             return Right.ADMINISTER
-        found = self._rights.get(queue)
-        if found is None:
-            found = self._rights[queue] = self._compute_right(queue)
-        return found
+        if queue not in self._rights:
+            self._rights[queue] = self._compute_right(queue)
+        return self._rights[queue]
 
     def _compute_right(self, queue: Queue) -> Right:
         """Apply the rules of `Queue.admits_administration` and `Queue.admits_submission`: rights are inherited."""
@@ -98,18 +96,15 @@ class Visibility:
 
     def shows_application(self, application: Application) -> bool:
         """Whether an application is visible, also one that has ended."""
-        return self._shows_of(application.user.name, application.queue.path)
-
-    def shows_rejection(self, rejection: Rejection) -> bool:
-        """Whether a rejected application is visible."""
-        return self._shows_of(rejection.user, rejection.queue_name)
+        return self.shows_of(application.user.name, application.queue.path)
 
     def shows_application_id(self, application_id: str) -> bool:
         """Whether the running application of this ID is visible."""
         found = self._state.applications.get(application_id)
         return self.everything or (found is not None and self.shows_application(found))
 
-    def _shows_of(self, user: str, path: str) -> bool:
+    def shows_of(self, user: str, path: str) -> bool:
+        """Whether applications of this user in the queue of this path are visible."""
         return self.shows_user(user) or self.find_right_at(path) is Right.ADMINISTER
 
     # Users and groups -----------------------------------------------------------------------------------------------

@@ -249,9 +249,6 @@ REST: Final = 9
 processor. A partition with more changes takes longer to recover.
 """
 
-BYPASS: Final = frozenset({"Heartbeat"})
-"""Kinds that are never held."""
-
 
 class OutboxBarrier:
     """Steps on their way to the journal, and messages that wait for them.
@@ -302,7 +299,7 @@ class OutboxBarrier:
         """
         out: list[Outgoing] = []
         for one in sends:
-            if self.last <= self.kept or one.to != BROKER or one.header.kind in BYPASS:
+            if self.last <= self.kept or one.to != BROKER or one.header.kind == "Heartbeat":
                 out.append(one)
                 continue
             if self._lazy:

@@ -58,9 +58,6 @@ class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     """Encoded by `engine/snapshot`; empty while nothing runs."""
 
 
-_decoder = msgspec.msgpack.Decoder(_WorkerSnapshot)
-
-
 def encode_snapshot(host: PartitionHost, last: int) -> bytes:
     """Encode the host as it is after the step of this number."""
     channel, partition = host.channel, host.partition
@@ -91,7 +88,7 @@ def restore_snapshot(host: PartitionHost, data: bytes) -> int:
         SnapshotInvalid: the data is damaged, or of another release.
     """
     try:
-        found = _decoder.decode(data)
+        found = msgspec.msgpack.decode(data, type=_WorkerSnapshot)
         if found.format != FORMAT:
             raise SnapshotInvalid(f"the snapshot has format {found.format}, this release reads {FORMAT}")
         if found.partition:

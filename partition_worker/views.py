@@ -263,8 +263,6 @@ def build_node_view(node: Node) -> rest_views.NodeView:
 
 # Preemptions ----------------------------------------------------------------------------------------------------------
 
-_LAST_NS: Final = 2**63 - 1
-
 
 def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     """Index the entries by keys that sort the newest first. Entries of the same time are numbered from the oldest, so
@@ -274,7 +272,7 @@ def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     keyed: list[tuple[str, Preemption]] = []
     for entry in reversed(tuple(entries)):
         at_ns = int(entry.at * 1e9)
-        keyed.append((f"{_LAST_NS - at_ns:019d}-{ENTRIES_MAX - numbers[at_ns]:04d}", entry))
+        keyed.append((f"{2**63 - 1 - at_ns:019d}-{ENTRIES_MAX - numbers[at_ns]:04d}", entry))
         numbers[at_ns] += 1
     return dict(reversed(keyed))
 

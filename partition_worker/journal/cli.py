@@ -32,12 +32,6 @@ FOLDER: Final = "journals"
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of an SQLite database."""
 
-DAMAGED_STATUS: Final = 1
-USAGE_STATUS: Final = 2
-
-READ_ATTEMPTS: Final = 3
-"""Attempts to read a journal whose worker replaces the snapshot meanwhile."""
-
 
 def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
@@ -85,13 +79,13 @@ def run_journal(args: argparse.Namespace) -> int:
         if args.action == "verify" and args.json:
             _print_json({"whole": False, "problem": str(damage)})
         sys.stderr.write(f"yunishard journal {args.action}: {args.journal}: damaged: {damage}\n")
-        return DAMAGED_STATUS
+        return 1
     except (SettingsError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         sys.stderr.write(f"yunishard journal {args.action}: {where}{getattr(error, 'strerror', None) or error}\n")
-        return USAGE_STATUS
+        return 2
     return 0
 
 
@@ -260,7 +254,7 @@ def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]
     settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
     worker = make_worker(settings, files.partition, epoch=0)
     with closing(JournalReader(files)) as reader:
-        for _ in range(READ_ATTEMPTS):
+        for _ in range(3):  # the worker may replace the snapshot meanwhile
             meta, content = reader.read_snapshot()
             steps = list(reader.read_steps(meta.begins))
             if reader.read_meta().begins == meta.begins:

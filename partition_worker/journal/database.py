@@ -192,11 +192,6 @@ class Database:
             self._file.close()
             raise
 
-    @property
-    def last(self) -> int:
-        """The latest step when the file was opened; a snapshot may be recorded before the steps that it contains."""
-        return max(self._meta.last, self._meta.snapshot)
-
     def _claim(self, epoch: int) -> None:
         version = self._file.execute("PRAGMA user_version").fetchone()[0]
         self._file.execute("PRAGMA journal_mode=WAL")
@@ -214,6 +209,8 @@ class Database:
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only names the database
             self._meta = self._update_meta(meta._replace(epoch=epoch))
+        self.last = max(self._meta.last, self._meta.snapshot)
+        """The latest step when the file was opened; a snapshot may be recorded before the steps that it contains."""
         self.truncate_wal()  # otherwise unfinished transactions stay in it
         self._preallocate_wal()
 

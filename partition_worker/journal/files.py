@@ -134,9 +134,6 @@ KEPT_MAX: Final = 8
 """Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""
 
 
-_decoder = msgspec.msgpack.Decoder(QuarantinedMessage)
-
-
 def write_poison(files: Files, message: QuarantinedMessage) -> Path:
     """Write a quarantined message, and remove the oldest files beyond KEPT_MAX.
 
@@ -162,7 +159,7 @@ def read_poisons(files: Files) -> Iterator[tuple[Path, QuarantinedMessage]]:
     """
     for path in files.poisons():
         try:
-            yield path, _decoder.decode(path.read_bytes())
+            yield path, msgspec.msgpack.decode(path.read_bytes(), type=QuarantinedMessage)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise JournalDamaged(f"{path.name} cannot be decoded: {error}") from None
 
@@ -208,10 +205,11 @@ def open_attempts(files: Files, supervisor: bytes = b"") -> Attempts:
 
 
 def identify_parent_process() -> bytes:
-    """Identify the process that started this one by its number and start time, as numbers are reused."""
+    """Identify the process that started this one by its number and start time, as numbers are reused.
+
+    Raises:
+        OSError: it has just ended.
+    """
     number = os.getppid()
-    try:
-        started = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:  # not Linux, or the parent has just ended
-        started = 0
+    started = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19])
     return struct.pack("<QQ", number, started)
