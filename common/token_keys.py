@@ -132,13 +132,12 @@ def _key(text: bytes, number: int) -> TokenKey | None:
         jwk = jwt.PyJWK.from_json(text.decode(), algorithm)
     except (jwt.PyJWTError, ValueError) as error:
         raise TokenKeyError(f"key {number}: cannot be used: {error}") from None
-    weakness = _weakness(jwk)
-    if weakness:
+    if weakness := _find_weakness(jwk):
         raise TokenKeyError(f"key {number}: {weakness}")
     return TokenKey(entry.kid, algorithm, jwk)
 
 
-def _weakness(jwk: "jwt.PyJWK") -> str:
+def _find_weakness(jwk: "jwt.PyJWK") -> str:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
     key: object = jwk.key

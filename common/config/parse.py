@@ -45,13 +45,9 @@ _MERGE: Final = "<<"
 _TAG: Final = "tag:yaml.org,2002:"
 
 
-def parse(text: str) -> Configuration:
-    """Return the configuration as it is written, without a checksum. Raises ConfigError with every problem."""
-    return parse_with_lines(text)[0]
-
-
 def parse_with_lines(text: str) -> tuple[Configuration, Lines]:
-    """Parse as `parse` does, and return the line of each value for problems that are found later.
+    """Return the configuration as it is written, without a checksum, and the line of each value for problems that are
+    found later. Raises ConfigError with every problem.
 
     A text without a document, or with the document null, is a configuration without partitions.
     """

@@ -14,7 +14,6 @@ from common.config.parse import (
     Reader,
     compose,
     explain_special,
-    parse,
     parse_with_lines,
 )
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
@@ -51,6 +50,10 @@ partitions:
   usergroupresolver: {type: os}
 checksum: 0000
 """
+
+
+def parse(text: str) -> Configuration:
+    return parse_with_lines(text)[0]
 
 
 def queue(text: str) -> QueueConfig:

@@ -15,7 +15,7 @@ from common.config.model import (
     QueueConfig,
     compute_checksum,
 )
-from common.config.parse import DEPTH_MAX, parse, parse_with_lines
+from common.config.parse import DEPTH_MAX, parse_with_lines
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
 from common.config.validation import (
     DEFAULT_TEXT,
@@ -350,7 +350,7 @@ def test_problems_without_a_text_have_no_line() -> None:
 
 
 def test_the_configuration_is_checked_as_it_was_parsed() -> None:
-    assert find_problems(parse(DEFAULT_TEXT)) == []
+    assert find_problems(parse_with_lines(DEFAULT_TEXT)[0]) == []
 
 
 @pytest.mark.parametrize(
