@@ -83,8 +83,10 @@ class Command:
     """Modules of other distributions that only the extra `server` installs."""
 
     def find_missing(self) -> str:
-        """Return the first needed module that is not installed; empty if there is none."""
-        return next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
+        """Return what is missing in a client installation, as an error for users; empty if nothing is."""
+        name = next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
+        how = f"(module {name} is missing): pip install '{PROGRAM}[server]'"
+        return f"not part of a client installation {how}" if name else ""
 
 
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
@@ -105,11 +107,6 @@ COMMANDS: Final = {
     "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell"),
 }
-
-
-def format_missing(missing: str) -> str:
-    """Return the message for a command that a client installation lacks."""
-    return f"not part of a client installation (module {missing} is missing): pip install '{PROGRAM}[server]'"
 
 
 class _Version(argparse.Action):
@@ -181,7 +178,7 @@ def _run(words: Sequence[str]) -> int:
         return UNUSABLE
     problem = _find_misplaced_options(parser, words)
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
-        problem = f"{PROGRAM} {words[0]}: {format_missing(missing)}"
+        problem = f"{PROGRAM} {words[0]}: {missing}"
     if problem:
         sys.stderr.write(f"{problem}\n")
         return UNUSABLE

@@ -146,11 +146,7 @@ class ResourceManager:
             ConnectFailed: nothing answers at this address; raised at once if the port has another protocol.
             AnswerTimeout: the core is there, and did not answer in time.
         """
-        wanted = {
-            rm_messages.PREDICATES: predicate is not None,
-            rm_messages.EVENTS: events,
-            rm_messages.STATE_DUMP: state_dump is not None,
-        }
+        wanted = {rm_messages.PREDICATES: predicate, rm_messages.EVENTS: events, rm_messages.STATE_DUMP: state_dump}
         request = rm_messages.RegisterResourceManager(
             rm_id=rm_id,
             version=version,
@@ -158,7 +154,7 @@ class ResourceManager:
             build_info=dict(build_info or {}),
             config=config,
             extra_config=dict(extra_config or {}),
-            capabilities=[name for name, is_wanted in wanted.items() if is_wanted],
+            capabilities=[name for name, given in wanted.items() if given not in (None, False)],
         )
         session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
         driver = SessionDriver(address, session, _load_keys(keys), state_dump)

@@ -144,12 +144,10 @@ _UNENCODABLE: Final = (TypeError, OverflowError, UnicodeEncodeError)
 
 def _unencodable_part(value: object, place: str) -> str:
     """Return the place of the innermost part of a value that cannot be encoded, written as in errors of decoding."""
-    parts: list[tuple[str, object]] = []
+    parts = {f"{place}[{number}]": item for number, item in enumerate(value)} if isinstance(value, list) else {}
     if isinstance(value, Struct):
-        parts = [(f"{place}.{one.encode_name}", getattr(value, one.name)) for one in structs.fields(value)]
-    elif isinstance(value, list):
-        parts = [(f"{place}[{number}]", item) for number, item in enumerate(value)]
-    for inner, part in parts:
+        parts = {f"{place}.{one.encode_name}": getattr(value, one.name) for one in structs.fields(value)}
+    for inner, part in parts.items():
         try:
             encode(part)
         except _UNENCODABLE:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, format_missing, parse_whole
+from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, parse_whole
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import workload
@@ -74,7 +74,7 @@ def run_replay(args: argparse.Namespace) -> int:
       2  wrong usage, or the file or the core cannot be used
     """
     if not args.address and (missing := COMMANDS["up"].find_missing()):
-        raise CommandFailed(f"--local: {format_missing(missing)}", status=UNUSABLE)
+        raise CommandFailed(f"--local: {missing}", status=UNUSABLE)
     log = workload.load(args.file, strict=args.strict)
     for line in log.malformed:
         sys.stderr.write(f"yunishard replay: skipped {line}\n")
@@ -135,7 +135,14 @@ async def local_system(command: tuple[str, ...] = COMMAND) -> AsyncIterator[str]
         drain = asyncio.create_task(process.stdout.read())  # a full pipe would block the system
         yield address
     finally:
-        await _stop(process)
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(STOP_S_MAX):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()  # its child processes end by themselves then
+                await process.wait()
         if drain is not None:
             await drain
 
@@ -162,18 +169,6 @@ async def _read_address(output: asyncio.StreamReader) -> str:
     except TimeoutError:
         raise CommandFailed(f"the local system was not ready within {START_S_MAX:g} s", status=UNUSABLE) from None
     raise CommandFailed("the local system ended before it was ready", status=UNUSABLE)
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        async with asyncio.timeout(STOP_S_MAX):
-            await process.wait()
-    except TimeoutError:
-        process.kill()  # its child processes end by themselves then
-        await process.wait()
 
 
 # Running --------------------------------------------------------------------------------------------------------------
