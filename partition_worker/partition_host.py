@@ -131,7 +131,9 @@ class PartitionHost:
             case "KillApplication" | "MoveApplication" | "Schedule":
                 return self._act(incoming, now)
             case "GroupsFound":
-                return self._apply_groups(decode_body(control_messages.GroupsFound, incoming.body), now)
+                found = decode_body(control_messages.GroupsFound, incoming.body)
+                effects = [] if self.partition is None else self.partition.apply_groups(found, now)
+                return [*self._send_effects(effects), *self._report_ignored_releases(effects, now)]
             case "PrepareConfig":
                 return [self._prepare(incoming)]
             case "CommitConfig":
@@ -257,12 +259,6 @@ class PartitionHost:
         except WireError as error:
             return [self.channel.refuse(incoming.header, "malformed", str(error))]
         return self._send_effects(self.partition.apply_verdicts(answered, now))
-
-    def _apply_groups(self, found: control_messages.GroupsFound, now: float) -> list[Outgoing]:
-        if self.partition is None:
-            return []
-        effects = self.partition.apply_groups(found, now)
-        return [*self._send_effects(effects), *self._report_ignored_releases(effects, now)]
 
     def _report_ignored_releases(self, effects: list[Effect], now: float) -> list[Outgoing]:
         """Report releases that had no effect to the RM, in the counter and in the log.

@@ -23,9 +23,9 @@ ALLOCATED = Event(event_codes.NODE, "n1", "a1", event_codes.ADD, event_codes.NOD
 DRAINED = Event(event_codes.NODE, "n1", "", event_codes.SET, event_codes.NODE_SCHEDULABLE, "schedulable: false", {})
 
 
-def ring(*happenings: Event) -> EventRingBuffer:
+def ring(*events: Event) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1")
-    one.append_events(happenings, NOW)
+    one.append_events(events, NOW)
     return one
 
 

@@ -13,18 +13,18 @@ from tests.partition_worker.bench import NOW, Bench
 NOW_NS = 1_000_000_000_000
 
 
-def happenings(*names: str) -> list[Event]:
+def build_events(*names: str) -> list[Event]:
     return [Event(event_codes.NODE, name, "", event_codes.ADD, event_codes.DETAILS_NONE, "", {}) for name in names]
 
 
 def ring(*names: str, capacity: int = 10) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1", capacity)
-    one.append_events(happenings(*names), NOW)
+    one.append_events(build_events(*names), NOW)
     return one
 
 
 def names(one: EventRingBuffer, start: int, most: int = 100) -> list[str]:
-    return [happening.object_id for _, happening in one.read_since(start, most)]
+    return [event.object_id for _, event in one.read_since(start, most)]
 
 
 def test_an_empty_history_has_no_numbers() -> None:
@@ -45,7 +45,7 @@ def test_there_is_nothing_at_a_number_that_has_not_come() -> None:
 
 def test_the_oldest_go_when_there_is_no_room_and_numbers_go_on() -> None:
     one = ring("a", "b", "c", capacity=2)
-    one.append_events(happenings("d"), NOW)
+    one.append_events(build_events("d"), NOW)
     assert (one.lowest, one.highest) == (2, 3)
     assert names(one, 1) == []
     assert names(one, 2) == ["c", "d"]
@@ -56,14 +56,14 @@ def test_a_smaller_history_keeps_the_newest_and_a_larger_one_all() -> None:
     one.resize(2)
     assert (one.lowest, one.highest, names(one, 1)) == (1, 2, ["b", "c"])
     one.resize(3)
-    one.append_events(happenings("d", "e"), NOW)
+    one.append_events(build_events("d", "e"), NOW)
     assert (one.lowest, one.highest, names(one, 2)) == (2, 4, ["c", "d", "e"])
 
 
 def test_no_event_is_at_the_time_of_another_or_before_it() -> None:
     one = ring("a", "b")
-    one.append_events(happenings("c"), NOW)
-    one.append_events(happenings("d"), NOW + 1)
+    one.append_events(build_events("c"), NOW)
+    one.append_events(build_events("d"), NOW + 1)
     assert [at_ns for at_ns, _ in one.read_since(0, 4)] == [NOW_NS, NOW_NS + 1, NOW_NS + 2, NOW_NS + 1_000_000_000]
 
 
