@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -109,39 +109,32 @@ class Processes:
 
     async def start(self, start: Start) -> None:
         """Start a process. A refusal by the operating system is reported as its death."""
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            self._report_refusal(start.name, error)
-            return
-        command = [*self.commands[start.role], *start.arguments, "--lifeline", str(theirs.fileno())]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         if start.role == WORKER and self.compiled is not None:
             folders = filter(None, (str(self.compiled), environment.get("PYTHONPATH")))
             environment["PYTHONPATH"] = os.pathsep.join(folders)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # the supervisor's stdout has the endpoints only
-                pass_fds=(theirs.fileno(), self.inherited),
-                start_new_session=True,
-                env=environment,
-            )
+            ours, theirs = socket.socketpair()
+            with theirs, ExitStack() as on_failure:
+                on_failure.enter_context(ours)
+                command = [*self.commands[start.role], *start.arguments, "--lifeline", str(theirs.fileno())]
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr,  # the supervisor's stdout has the endpoints only
+                    pass_fds=(theirs.fileno(), self.inherited),
+                    start_new_session=True,
+                    env=environment,
+                )
+                on_failure.pop_all()
         except OSError as error:
-            ours.close()
-            self._report_refusal(start.name, error)
+            reason = f"the operating system does not start it: {error}"
+            self.report(Failed(start.name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
+            self.report(Died(start.name, "never started"))
             return
-        finally:
-            theirs.close()
         running = _Running(process, Lifeline(ours, partial(self._receive, start.name)))
         self._running[start.name] = running
         self.group.create_task(self._follow(start.name, running))
-
-    def _report_refusal(self, name: str, error: OSError) -> None:
-        reason = f"the operating system does not start it: {error}"
-        self.report(Failed(name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
-        self.report(Died(name, "never started"))
 
     def assign(self, assign: Assign) -> None:
         """Send a spare worker its partition, unless it has ended."""
