@@ -13,7 +13,7 @@ search without a result) is appended with the next step that has one: if a crash
 outgoing messages pass through the barrier in order, so nothing is ever sent that a crash can take back.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, TypeVar
@@ -196,19 +196,18 @@ _P = TypeVar("_P")
 
 def build_messages(effects: Iterable[Effect]) -> Iterator[News]:
     """Build the numbered messages for the effects of one input or of a batch of decisions."""
-    sorts = [(*_SORT[type(one.part)], one) for one in effects if not isinstance(one.part, _UNNUMBERED)]
-    sorts.sort(key=lambda each: _FIRST.get(each[0], len(_FIRST)))
-    for (sort, cause), group in groupby(sorts, key=lambda each: (each[0], each[2].cause)):
-        items = list(group)
-        for start in range(0, len(items), ITEMS_MAX):
-            parts = defaultdict[str, list[Part]](list)
-            for _, field, effect in items[start : start + ITEMS_MAX]:
-                if isinstance(effect.part, rm_messages.SyncDone):
-                    yield replace(effect.part, cause=cause)
-                else:
-                    parts[field].append(effect.part)
-            if parts:
-                yield replace(_EMPTY[sort], cause=cause, **parts)
+    sent = [effect for effect in effects if not isinstance(effect.part, _UNNUMBERED)]
+    sent.sort(key=lambda effect: _FIRST.get(_SORT[type(effect.part)][0], len(_FIRST)))
+    for (sort, cause), group in groupby(sent, key=lambda effect: (_SORT[type(effect.part)][0], effect.cause)):
+        parts = [effect.part for effect in group]
+        for start in range(0, len(parts), ITEMS_MAX):
+            fields: dict[str, list[Part]] = {}
+            for kind, same in groupby(parts[start : start + ITEMS_MAX], key=type):
+                fields.setdefault(_SORT[kind][1], []).extend(same)
+            if sort == "sync":
+                yield from (replace(part, cause=cause) for part in fields[""] if isinstance(part, rm_messages.SyncDone))
+            else:
+                yield replace(_EMPTY[sort], cause=cause, **fields)
 
 
 def select_parts(effects: Iterable[Effect], kind: type[_P]) -> list[_P]:
