@@ -240,12 +240,12 @@ def test_lives_and_epochs_never_come_again() -> None:
         world.kill("rm-1_gpu")
         world.settle()
         lives.append(world.facts["rm-1"].generations["rm-1_gpu"])
-        assert world.facts["rm-1"].leases == {name: worker.epoch for name, worker in world.workers.items()}
+        assert world.facts["rm-1"].leases == {name: worker.host.epoch for name, worker in world.workers.items()}
         world.carry(rm.peer, rm.reconfigure(NEW))
         world.settle()
         world.carry(rm.peer, rm.reconfigure(OLD))
         world.settle()
-        leases = {(name, worker.epoch) for name, worker in world.workers.items() if name == "rm-1_gpu"}
+        leases = {(name, worker.host.epoch) for name, worker in world.workers.items() if name == "rm-1_gpu"}
         assert not leases & seen
         seen |= leases
     assert lives == sorted(set(lives))

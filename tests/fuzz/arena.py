@@ -106,7 +106,7 @@ class Arena:
 
     def _worker_name(self) -> str:
         worker = self.world.workers.get(MAD.partition)
-        return worker_name(MAD.partition, worker.epoch if worker else 1)
+        return worker_name(MAD.partition, worker.host.epoch if worker else 1)
 
 
 def furnished(mad: Mad) -> Arena:
