@@ -199,19 +199,20 @@ class LoopbackUsers:
 
     def _find_uid(self, client: tuple[str, int], server: tuple[str, int]) -> int:
         try:
-            remote, local = credentials.socket_end(*client), credentials.socket_end(*server)
+            remote, local = credentials.parse_address(client[0]), credentials.parse_address(server[0])
         except ValueError:
             raise _refuse_caller(f"the request came from {client[0]!r}; {_NEXT}") from None
-        if not remote.address.is_loopback:
-            raise _refuse_caller(f"the request came from {remote.address}; {_NEXT}")
+        if not remote.is_loopback:
+            raise _refuse_caller(f"the request came from {remote}; {_NEXT}")
         try:
             tables = self.tables()
         except OSError as error:
             raise _refuse_caller(f"the owner of the connection cannot be looked up: {error}") from None
-        found = [uid for table in tables for uid in credentials.socket_owners(table, local=remote, remote=local)]
+        ends = {"local": (remote, client[1]), "remote": (local, server[1])}
+        found = [uid for table in tables for uid in credentials.socket_owners(table, **ends)]
         if len(found) != 1:
             raise _refuse_caller(
-                f"the owner of the connection from {remote.address} port {remote.port} was not found, which needs"
+                f"the owner of the connection from {remote} port {client[1]} was not found, which needs"
                 " Linux and a client in the same network namespace that keeps its connection open; try again from there"
             )
         return found[0]

@@ -4,8 +4,8 @@ Pure parsing; `authn_authz.py` decides which credentials count.
 """
 
 import ipaddress
-import sys
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -60,6 +60,7 @@ def certificate_owner(peer: object) -> Identity | None:
 
 # Headers of a proxy ---------------------------------------------------------------------------------------------------
 
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Headers = Sequence[tuple[bytes, bytes]]
 """Undecoded, with names in lower case."""
@@ -72,10 +73,21 @@ class UntrustedHeaders(Exception):
     """Headers that name a user must not be trusted; the text is the reason."""
 
 
+def parse_address(text: str) -> IpAddress:
+    """The address in a text; an IPv4 address that is written as an IPv6 address is an IPv4 address.
+
+    Raises:
+        ValueError: the text is no address.
+    """
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
 def is_among(networks: Sequence[Network], address: str) -> bool:
-    """Whether an address is in one of the networks; also an IPv4 address that is written as an IPv6 address."""
+    """Whether an address is in one of the networks."""
     try:
-        found = _unmap(ipaddress.ip_address(address.partition("%")[0]))
+        found = parse_address(address)
     except ValueError:
         return False
     return any(found in network for network in networks)
@@ -229,60 +241,29 @@ def _parse_claims(payload: bytes) -> _Claims:
 # An address is `HEX:PORT`; its 32-bit words are in the byte order of this machine. Only established connections with an
 # owner count: closed sockets remain in the table as user 0, and must not count as root's.
 
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 _ESTABLISHED: Final = "01"
 _NO_INODE: Final = "0"
-_WORD_DIGITS: Final = 8
 _FIELDS_MIN: Final = 10
 """Number, local and remote address, state, queues, timer, retransmissions, user, timeout, inode."""
 
-
-@dataclass(frozen=True, slots=True)
-class SocketEnd:
-    """One end of a connection; an IPv4 address that is written as an IPv6 address is an IPv4 address."""
-
-    address: IpAddress
-    port: int
-
-
-def socket_end(address: str, port: int) -> SocketEnd:
-    """The end of this address and port.
-
-    Raises:
-        ValueError: the text is no address.
-    """
-    return SocketEnd(_unmap(ipaddress.ip_address(address.partition("%")[0])), port)
+SocketEnd = tuple[IpAddress, int]
+"""The address and the port of one end of a connection."""
 
 
 def socket_owners(table: str, *, local: SocketEnd, remote: SocketEnd) -> list[int]:
     """The user IDs of all sockets with these ends, as seen from the local one; normally at most one."""
-    between = _parse_connections(table, local.port, remote.port)
-    return [user for mine, other, user in between if (mine, other) == (local, remote)]
+    mine, others, port = _format_end(*local), _format_end(*remote), f":{local[1]:04X} "
+    found = []
+    for fields in (line.split() for line in table.splitlines() if port in line):  # the table may be long
+        is_open = len(fields) >= _FIELDS_MIN and fields[3] == _ESTABLISHED and fields[9] != _NO_INODE
+        if is_open and fields[1] in mine and fields[2] in others:
+            found.append(int(fields[7]))
+    return found
 
 
-def _parse_connections(table: str, local_port: int, remote_port: int) -> Iterator[tuple[SocketEnd, SocketEnd, int]]:
-    """The connections between two ports. Other lines are not parsed: the table may be long."""
-    ports = (f":{local_port:04X} ", f":{remote_port:04X} ")
-    for line in table.splitlines():
-        if ports[0] not in line or ports[1] not in line:
-            continue
-        fields = line.split()
-        if len(fields) < _FIELDS_MIN or fields[3] != _ESTABLISHED or fields[9] == _NO_INODE:
-            continue
-        try:
-            yield _parse_end(fields[1]), _parse_end(fields[2]), int(fields[7])
-        except ValueError:
-            continue  # not a connection
-
-
-def _parse_end(text: str) -> SocketEnd:
-    digits, _, port = text.partition(":")
-    words = (digits[start : start + _WORD_DIGITS] for start in range(0, len(digits), _WORD_DIGITS))
-    packed = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
-    return SocketEnd(_unmap(ipaddress.ip_address(packed)), int(port, 16))
-
-
-def _unmap(address: IpAddress) -> IpAddress:
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+def _format_end(address: IpAddress, port: int) -> set[str]:
+    """The texts of an end in the tables, where an IPv4 address may also be written as an IPv6 address."""
+    mapped = [ipaddress.IPv6Address(f"::ffff:{address}")] if address.version == 4 else []
+    forms: list[IpAddress] = [address, *mapped]
+    words = (struct.unpack(f"={len(form.packed) // 4}I", form.packed) for form in forms)
+    return {"".join(f"{word:08X}" for word in one) + f":{port:04X}" for one in words}

@@ -41,8 +41,8 @@ from webservice.credentials import (
     certificate_owner,
     claims_identity,
     is_among,
+    parse_address,
     proxied_identity,
-    socket_end,
     socket_owners,
     verify_token,
 )
@@ -162,7 +162,9 @@ little_endian = pytest.mark.skipif(sys.byteorder != "little", reason="recorded o
 
 
 def found(table: str, theirs: tuple[str, int], ours: tuple[str, int] = OURS) -> list[int]:
-    return socket_owners(table, local=socket_end(*theirs), remote=socket_end(*ours))
+    (their_address, their_port), (our_address, our_port) = theirs, ours
+    local, remote = (parse_address(their_address), their_port), (parse_address(our_address), our_port)
+    return socket_owners(table, local=local, remote=remote)
 
 
 @little_endian
@@ -219,7 +221,7 @@ def test_what_is_no_connection_is_passed_over(odd: str) -> None:
 
 def test_a_text_that_is_no_address_is_refused() -> None:
     with pytest.raises(ValueError, match="testclient"):
-        socket_end("testclient", 1)
+        parse_address("testclient")
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
