@@ -32,7 +32,7 @@ from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML
 from webservice.http1 import HEAD_BYTES_MAX
-from webservice.parameters import escape_for_log, has_bad_escape, parse_query
+from webservice.parameters import escape_for_log, has_bad_escape, is_known, parse_query
 from webservice.response_cache import GZIP_BYTES_MIN, GzipCache, accepts_gzip
 from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 from webservice.views import RequestError
@@ -173,6 +173,8 @@ class Api:
                 caller = await self._control.identify(request, call.headers, route)
                 self._control.authorize(request, call.headers, route, caller)
                 reply = await route.respond(replace(call, viewer=find_viewer(caller)))
+                if is_known(call.headers.get("if-none-match"), reply.headers.get("ETag")):
+                    reply = replace(reply, body=b"", status=HTTPStatus.NOT_MODIFIED)
         except RequestError as error:
             reply = Reply(error.body, error.status)
             if error.status == HTTPStatus.UNAUTHORIZED:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
-from common.query_messages import NOT_MODIFIED, Actor, PartitionEntry, PartitionList, Query
+from common.query_messages import Actor, PartitionEntry, PartitionList, Query
 from common.settings import Settings
 from webservice.audit import AuditLog
 from webservice.broker_client import BrokerClient, read_document
@@ -71,14 +71,8 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     viewer: Actor | None = None
     """The caller, if the answer is limited to what they may see; None for a caller who may see everything."""
-    requester: Actor | None = None
+    requester: Actor = field(default_factory=lambda: Actor(user=""))
     """The caller who makes a change; set for every route that changes something."""
-
-
-def require_requester(call: Call) -> Actor:
-    """The caller of a route that changes something."""
-    assert call.requester is not None, "the caller of a route that changes something is known"
-    return call.requester
 
 
 Pieces = AsyncGenerator[bytes, None] | EventStream
@@ -219,7 +213,7 @@ async def find_partition(call: Call) -> NamedPartition:
 
 async def ask_partition(call: Call, partition: NamedPartition, what: str, **args: str) -> Reply:
     """Query a worker through the response cache. Reply with the document, its age, its version as a weak entity tag and
-    the address of the next page; or with 304 if the client has that version.
+    the address of the next page.
 
     Raises:
         RequestError: the worker does not answer, or with another status than 200.
@@ -235,11 +229,7 @@ async def ask_partition(call: Call, partition: NamedPartition, what: str, **args
         following = {**others, "limit": call.query["limit"], "after": found.answer.next}
         headers["Link"] = f'<{call.raw_path}?{urlencode(following, quote_via=quote)}>; rel="next"'
     if found.answer.version:
-        own_tag = entity_tag(found.answer.version)
-        headers["ETag"] = f"W/{own_tag}"
-        tags = (tag.strip().removeprefix("W/") for tag in call.headers.get("if-none-match", "").split(","))
-        if any(tag in ("*", own_tag) for tag in tags):  # unlike the tag of a configuration, it needs its quotes
-            return Reply(b"", NOT_MODIFIED, headers=headers)
+        headers["ETag"] = f"W/{entity_tag(found.answer.version)}"
     return Reply(body, headers=headers)
 
 

@@ -25,7 +25,7 @@ from common.query_messages import ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView
 from webservice import parameters
 from webservice.broker_client import decode_answer, read_document
-from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm, require_requester
+from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm
 from webservice.config_view import config_json, config_yaml
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
 from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, Route, RouteGroup
@@ -40,7 +40,6 @@ YAML: Final = "application/x-yaml; charset=UTF-8"
 JSON_ONLY: Final = "application/json"
 """The one value of `Accept` that asks for JSON."""
 
-_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PARSED_MAX: Final = 4
 """Parsed configurations in the cache: parsing a large one takes seconds, and it changes seldom."""
 
@@ -83,21 +82,12 @@ def _read_route(path: str, answer: Content | type[object], *more: Parameter) -> 
 
 def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content, ...] = ()) -> Route:
     """Declare a route that changes a configuration."""
-    path, shared = f"/ws/v1/{path}", (*more, RM, _FORCE, IF_MATCH)
-    reasons = (
-        "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are several"
-        " RMs and neither `rm` nor the setting `default-rm` names one."
-    )
-    return Route(
-        CONFIGURATION,
-        method,
-        path,
-        Access.ADMINS,
-        (ChangedView,),
-        parameters=shared,
-        body=body,
-        statuses={409: reasons},
-    )
+    path, shared, answers = f"/ws/v1/{path}", (*more, RM, _FORCE, IF_MATCH), (ChangedView,)
+    statuses = {
+        409: "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are"
+        " several RMs and neither `rm` nor the setting `default-rm` names one."
+    }
+    return Route(CONFIGURATION, method, path, Access.ADMINS, answers, parameters=shared, body=body, statuses=statuses)
 
 
 class ConfigVersion(Struct, frozen=True):
@@ -138,7 +128,7 @@ async def configuration(call: Call) -> Reply:
         return await _render_config(call, None, {}, in_json=in_json)
     current = await read_version(call, await _find_rm(call), ReadConfig(what="current"))
     if "rm" in call.query and not in_json:
-        return _send_text(call, current)
+        return _send_text(current)
     return await _render_config(call, current.config, current.extra, in_json=in_json)
 
 
@@ -148,14 +138,14 @@ async def default(call: Call) -> Reply:
 
     The text of the watched file, its last valid version, or the built-in queues.
     """
-    return _send_text(call, await read_version(call, "", ReadConfig(what="default")))
+    return _send_text(await read_version(call, "", ReadConfig(what="default")))
 
 
 @_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML_MEDIA), RM, IF_NONE_MATCH)
 async def version(call: Call) -> Reply:
     """A version of a configuration, as it was written."""
     number = _parse_version_number(call.segments["number"])
-    return _send_text(call, await read_version(call, await _find_rm(call), ReadConfig(what="version", version=number)))
+    return _send_text(await read_version(call, await _find_rm(call), ReadConfig(what="version", version=number)))
 
 
 @_read_route("config/history", list[VersionView], RM)
@@ -198,10 +188,8 @@ async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersi
     return decode_answer(await call.services.broker.read(rm, question), ConfigVersion, "The broker")
 
 
-def _send_text(call: Call, found: ConfigVersion) -> Reply:
+def _send_text(found: ConfigVersion) -> Reply:
     headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
-    if parameters.is_known(call.headers.get("if-none-match"), found.checksum):
-        return Reply(b"", 304, YAML, headers)
     return Reply(found.config.encode(), 200, YAML, headers)
 
 
@@ -289,8 +277,7 @@ def _prepare_change(call: Call) -> ChangeConfig:
     expected, force = parameters.expected_checksum(call.headers.get("if-match")), call.query.get("force", "false")
     if force not in ("true", "false"):
         raise RequestError(400, f"force is {force[:RM_SHOWN_MAX]!r}, expected true or false")
-    author = require_requester(call).user
-    return ChangeConfig(config="", author=author, expected=expected, overwrite=force == "true")
+    return ChangeConfig(config="", author=call.requester.user, expected=expected, overwrite=force == "true")
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
@@ -334,6 +321,6 @@ async def _find_rm(call: Call) -> str:
 
 
 def _parse_version_number(text: str) -> int:
-    if not _VERSION.fullmatch(text):
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise RequestError(400, f"Version {text!r} is not a number from 1, as GET /ws/v1/config/history lists them")
     return int(text)

@@ -5,7 +5,6 @@ removed partition are for scheduler administrators. Recording and queries are in
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from common.rest_records import ApplicationsAtView, ContainersAtView
 from webservice.calls import Call, PartitionNames, Reply
 from webservice.history import queries
 from webservice.history.queries import LISTS, HistoryFilter, ListName, QueueRights
-from webservice.parameters import ANY_TEXT, Parameter, moment_ns, queue_name
+from webservice.parameters import ANY_TEXT, Parameter, moment_ns, queue_name, whole_number
 from webservice.router import CSV, Access, Content, Route, RouteGroup
 from webservice.views import RequestError, encode
 
@@ -29,6 +28,7 @@ ROWS_DEFAULT: Final = 1_000
 """Rows of a page without the parameter `limit`."""
 
 ROWS_MAX: Final = 10_000
+_LIMIT_ERROR: Final = f"limit must be a number from 1 to {ROWS_MAX}; more comes page by page, with after"
 
 _HISTORY: Final = "/ws/v1/history"
 _FORMATS: Final = ("json", "csv")
@@ -123,7 +123,8 @@ def _declare_list(name: ListName) -> None:
             raise RequestError(503, "No history is recorded: start with the setting history=true")
         is_csv = _is_csv(call)
         wanted = await _make_filter(call, name)
-        limit, after = _parse_limit(call.query.get("limit", str(ROWS_DEFAULT))), call.query.get("after", "")
+        limit = whole_number(call.query.get("limit", str(ROWS_DEFAULT)), ROWS_MAX, _LIMIT_ERROR)
+        after = call.query.get("after", "")
 
         def read(path: Path) -> tuple[str, bytes]:
             page = queries.read_page(path, name, wanted, limit=limit, after=after)
@@ -150,12 +151,6 @@ def _is_csv(call: Call) -> bool:
         raise RequestError(400, f"format must be one of {', '.join(_FORMATS)}")
     offers = [offer.partition(";")[0].strip().lower() for offer in call.headers.get("accept", "").split(",")]
     return wanted == "csv" or (not wanted and CSV in offers)
-
-
-def _parse_limit(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= ROWS_MAX:
-        raise RequestError(400, f"limit must be a number from 1 to {ROWS_MAX}; more comes page by page, with after")
-    return int(text)
 
 
 async def _make_filter(call: Call, name: ListName) -> HistoryFilter:

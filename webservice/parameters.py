@@ -81,6 +81,17 @@ def escape_for_log(text: bytes | str, query: bytes = b"", *, length_max: int = L
     return ascii(shown)[1:-1][:length_max]
 
 
+def whole_number(text: str, number_max: int, error: str) -> int:
+    """The whole number from 1 to this one in a text.
+
+    Raises:
+        RequestError: there is none; with this error.
+    """
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= number_max:
+        raise RequestError(400, error)
+    return int(text)
+
+
 # Names ----------------------------------------------------------------------------------------------------------------
 
 _DECODED_TWICE: Final = "It is decoded twice: write `%` and `+` as `%25` and `%2B`, and escape those once more."
@@ -204,9 +215,8 @@ def page(query: Mapping[str, str]) -> dict[str, str]:
         raise RequestError(400, "after is for pages of a list: say with limit how many entries one has")
     if text is None:
         return {}
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= LIMIT_MAX:
-        raise RequestError(400, f"limit must be a number from 1 to {LIMIT_MAX}")
-    return {"limit": str(int(text)), "after": query.get("after", "")}
+    limit = whole_number(text, LIMIT_MAX, f"limit must be a number from 1 to {LIMIT_MAX}")
+    return {"limit": str(limit), "after": query.get("after", "")}
 
 
 # Conditional requests -------------------------------------------------------------------------------------------------
@@ -244,12 +254,14 @@ def expected_checksum(if_match: str | None) -> str:
     return bare.upper()
 
 
-def is_known(if_none_match: str | None, checksum: str) -> bool:
-    """Whether `If-None-Match` names this version: `*`, or a list of tags (weak ones included) that contains it."""
-    if if_none_match is None:
+def is_known(if_none_match: str | None, own_tag: str | None) -> bool:
+    """Whether `If-None-Match` names this tag: `*`, or a list that contains it. `W/` does not count, nor do the quotes
+    of a strong tag.
+    """
+    if if_none_match is None or own_tag is None:
         return False
-    tags = [tag.strip().removeprefix("W/").strip('"') for tag in if_none_match.split(",")]
-    return "*" in tags or checksum in tags
+    tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    return not tags.isdisjoint({"*", own_tag.removeprefix("W/"), own_tag.strip('"')})
 
 
 # Times ----------------------------------------------------------------------------------------------------------------

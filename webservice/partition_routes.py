@@ -4,7 +4,6 @@ The order of the checks in each handler is part of the API: it decides which of 
 worker of the partition makes the bodies and decides about changes.
 """
 
-import re
 import uuid
 from typing import Final
 
@@ -295,8 +294,8 @@ def _change_route(path: str, access: Access, answer: type[object], *more: Parame
 async def kill(call: Call) -> Reply:
     """Fail an application and release its allocations."""
     partition = await find_partition(call)
-    application, actor = call.segments["application"], calls.require_requester(call)
-    wanted = KillApplication(application, actor, seen_only=call.viewer is not None, name=partition.shown)
+    application = call.segments["application"]
+    wanted = KillApplication(application, call.requester, seen_only=call.viewer is not None, name=partition.shown)
     return await _send_change(call, partition, wanted)
 
 
@@ -312,8 +311,8 @@ async def move(call: Call) -> Reply:
     if not call.query.get("queue"):
         raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
     queue = parameters.queue_name(call.query["queue"])
-    application, actor = call.segments["application"], calls.require_requester(call)
-    wanted = MoveApplication(application, queue, actor, seen_only=call.viewer is not None, name=partition.shown)
+    application, seen_only = call.segments["application"], call.viewer is not None
+    wanted = MoveApplication(application, queue, call.requester, seen_only=seen_only, name=partition.shown)
     return await _send_change(call, partition, wanted)
 
 
@@ -327,10 +326,9 @@ async def schedule(call: Call) -> Reply:
     """Make scheduling decisions, in a system that schedules only on request."""
     partition = await find_partition(call)
     steps = call.query.get("steps", "1")
-    if not re.fullmatch(r"[0-9]{1,9}", steps) or not 1 <= int(steps) <= STEPS_MAX:
-        text = f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {steps[:32]!r}"
-        raise RequestError(400, text)
-    return await _send_change(call, partition, Schedule(steps=int(steps), name=partition.shown))
+    error = f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {steps[:32]!r}"
+    number = parameters.whole_number(steps, STEPS_MAX, error)
+    return await _send_change(call, partition, Schedule(steps=number, name=partition.shown))
 
 
 async def _send_change(call: Call, partition: NamedPartition, wanted: Change) -> Reply:

@@ -23,28 +23,20 @@ FILE_BYTES_MAX: Final = 32 << 20
 INDEX: Final = "index.html"
 
 _TYPES: Final[Mapping[str, str]] = {
-    ".css": "text/css; charset=utf-8",
+    **{f".{kind}": f"font/{kind}" for kind in ("otf", "ttf", "woff", "woff2")},
+    **{f".{kind}": f"image/{kind}" for kind in ("gif", "jpeg", "png", "webp")},
+    **{f".{kind}": f"text/{kind}; charset=utf-8" for kind in ("css", "html")},
+    **{f".{kind}": f"application/{kind}; charset=utf-8" for kind in ("json", "xml")},
     ".eot": "application/vnd.ms-fontobject",
-    ".gif": "image/gif",
-    ".html": "text/html; charset=utf-8",
     ".ico": "image/x-icon",
-    ".jpeg": "image/jpeg",
     ".jpg": "image/jpeg",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json; charset=utf-8",
     ".map": "application/json; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
-    ".otf": "font/otf",
-    ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".ttf": "font/ttf",
     ".txt": "text/plain; charset=utf-8",
     ".wasm": "application/wasm",
     ".webmanifest": "application/manifest+json",
-    ".webp": "image/webp",
-    ".woff": "font/woff",
-    ".woff2": "font/woff2",
-    ".xml": "application/xml; charset=utf-8",
 }
 """By suffix; not those of the operating system, which differ from one to the next."""
 
@@ -90,9 +82,9 @@ def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Reply | Non
         changed = int(found.stat().st_mtime)
     except OSError:  # it was removed, or must not be read
         return None
-    tag = hashlib.sha256(body).hexdigest()[:32]
+    tag = entity_tag(hashlib.sha256(body).hexdigest()[:32])
     kind = _TYPES.get(found.suffix.lower(), "application/octet-stream")
-    answer = {**_SAFETY, "ETag": entity_tag(tag), "Last-Modified": formatdate(changed, usegmt=True)}
+    answer = {**_SAFETY, "ETag": tag, "Last-Modified": formatdate(changed, usegmt=True)}
     return Reply(b"", 304, kind, answer) if _is_current(headers, tag, changed) else Reply(body, 200, kind, answer)
 
 
