@@ -57,13 +57,12 @@ class ZapAuthenticator:
         OSError: the list cannot be used.
     """
 
-    def __init__(self, pair: KeyPair, allowed: Path, *, check_every_s: float = CHECK_EVERY_S) -> None:
+    def __init__(self, pair: KeyPair, allowed: Path) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after the list has changed."""
         self._rm_ids_named: set[str] = set()
         """RM ids and patterns in any list since the start."""
         self._pair = pair
-        self._check_every_s = check_every_s
         self._file = allowed
         self._stamp = _stamp(allowed)
         try:
@@ -78,7 +77,7 @@ class ZapAuthenticator:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ZAP_ADDRESS)
         self._loop.add_reader(self._socket.FD, self._authenticate)
-        self._timer = self._loop.call_later(check_every_s, self._reload)
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._reload)
 
     def close(self) -> None:
         self._timer.cancel()
@@ -117,7 +116,7 @@ class ZapAuthenticator:
         self._patterns_named = compile_rm_ids(sorted(one for one in self._rm_ids_named if "*" in one))
 
     def _reload(self) -> None:
-        self._timer = self._loop.call_later(self._check_every_s, self._reload)
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._reload)
         try:
             stamp = _stamp(self._file)
             if stamp == self._stamp:

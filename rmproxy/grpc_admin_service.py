@@ -9,7 +9,6 @@ Not here: how the core handles these calls, kinds of events (`common/event_codes
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -37,73 +36,65 @@ _DISABLED: Final = 500
 _OK: Final = 200
 
 
-@dataclass(slots=True)
-class _Position:
-    """The position of a client in one history."""
-
-    history: str
-    next: int
-
-
 class EventReader:
-    """Reads the events of partitions in order, from a client's position."""
+    """Reads the events of a partition in order, from a client's position in its history."""
 
-    def __init__(self, rm: GrpcRm, request: pb.EventsRequest) -> None:
+    def __init__(self, rm: GrpcRm, partition: str, request: pb.EventsRequest) -> None:
         """`request` selects events by type and has the first event's number, if any."""
         self._rm = rm
+        self._partition = partition
         self._request = request
-        self._positions: dict[str, _Position] = {}
+        self._history = ""
+        """Empty until the partition has answered once."""
+        self._next = 0
 
-    async def read_new(self, partition: str) -> AsyncIterator[pb.EventsResponse]:
+    async def read_new(self) -> AsyncIterator[pb.EventsResponse]:
         """Yield the events that were not read yet. The first response of a history has only its position.
 
         Raises:
             StatusError: unread events were overwritten, or no events are recorded.
         """
-        while (batch := await self._query_batch(partition)) is not None:
-            position = self._positions.get(partition)
-            if position is None or position.history != batch.InstanceUUID:
-                position = self._positions[partition] = _Position(
-                    batch.InstanceUUID, self._first_number(batch, anew=bool(position))
-                )
-                yield pb.EventsResponse(partition=partition, history=position.history, next=position.next)
-                if position.next > batch.HighestID:
+        while (batch := await self._query_batch()) is not None:
+            if self._history != batch.InstanceUUID:
+                self._next = self._first_number(batch)
+                self._history = batch.InstanceUUID
+                yield pb.EventsResponse(partition=self._partition, history=self._history, next=self._next)
+                if self._next > batch.HighestID:
                     return
                 continue
-            if position.next < batch.LowestID:
+            if self._next < batch.LowestID:
                 text = (
-                    f"events {position.next} to {batch.LowestID - 1} of partition {partition} were overwritten before "
-                    f"they were read: read faster, or select fewer; the oldest stored event is {batch.LowestID}"
+                    f"events {self._next} to {batch.LowestID - 1} of partition {self._partition} were overwritten "
+                    f"before they were read: read faster, or select fewer; the oldest stored event is {batch.LowestID}"
                 )
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             records = batch.EventRecords or []
-            first, position.next = position.next, position.next + len(records)
-            response = pb.EventsResponse(partition=partition, history=position.history, next=position.next)
+            first, self._next = self._next, self._next + len(records)
+            response = pb.EventsResponse(partition=self._partition, history=self._history, next=self._next)
             for number, record in enumerate(records, first):
                 if not self._request.types or record.type in self._request.types:
                     response.events.add(number=number, record=msgspec.to_builtins(record))
             if response.events:
                 yield response
-            if not records or position.next > batch.HighestID:
+            if not records or self._next > batch.HighestID:
                 return
 
-    def _first_number(self, batch: BatchView, *, anew: bool) -> int:
+    def _first_number(self, batch: BatchView) -> int:
         """Return the first event number to read in a history."""
-        if anew or self._request.history not in ("", batch.InstanceUUID):
+        if self._history or self._request.history not in ("", batch.InstanceUUID):
             return batch.LowestID
         if self._request.HasField("begin"):
             return max(self._request.begin, batch.LowestID)
         return batch.HighestID + 1 if batch.HighestID or batch.EventRecords else 0
 
-    async def _query_batch(self, partition: str) -> BatchView | None:
-        """Query a partition; None while it cannot answer."""
-        position = self._positions.get(partition)
-        args = {"start": str(position.next if position else 0), "count": str(EVENTS_MAX if position else 1)}
+    async def _query_batch(self) -> BatchView | None:
+        """Query the partition; None while it cannot answer."""
+        args = {"start": str(self._next), "count": str(EVENTS_MAX if self._history else 1)}
         turn = self._rm.event_turn
         await turn.acquire()
         asyncio.get_running_loop().call_later(ASK_PAUSE_S, turn.release)
         async with asyncio.timeout(QUESTION_MAX_S):
-            answer = await self._rm.ask(partition, Query(what="events", args=args))
+            answer = await self._rm.ask(self._partition, Query(what="events", args=args))
         if answer.status == _DISABLED:
             raise StatusError(Status(grpc.StatusCode.FAILED_PRECONDITION, answer.body.decode(errors="replace")))
         if answer.status != _OK:
@@ -111,7 +102,7 @@ class EventReader:
         try:
             return msgspec.json.decode(answer.body, type=BatchView)
         except msgspec.MsgspecError as error:
-            raise WireError(f"events of {partition}: {error}") from None
+            raise WireError(f"events of {self._partition}: {error}") from None
 
 
 # Calls ---------------------------------------------------------------------------------------------------------------
@@ -142,18 +133,9 @@ on answers, and lets a client read 25,000 events a second.
 class AdminService:
     """The calls of the service."""
 
-    def __init__(
-        self,
-        registry: GrpcRegistry,
-        authorizer: Authorizer,
-        *,
-        query_every_s: float = QUERY_EVERY_S,
-        write_max_s: float = WRITE_MAX_S,
-    ) -> None:
+    def __init__(self, registry: GrpcRegistry, authorizer: Authorizer) -> None:
         self._registry = registry
         self._authorizer = authorizer
-        self._query_every_s = query_every_s
-        self._write_max_s = write_max_s
 
     def service(self) -> grpc.GenericRpcHandler:
         """Register the calls as the generated servicer does, but with bytes in place of protobuf messages."""
@@ -207,36 +189,36 @@ class AdminService:
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
             rm.event_streams += 1
             try:
-                await self._follow(rm, partition, EventReader(rm, request), context)
+                await self._follow(rm, partition, request, context)
             finally:
                 rm.event_streams -= 1
 
-    async def _follow(self, rm: GrpcRm, partition: str, reader: EventReader, context: Context) -> None:
+    async def _follow(self, rm: GrpcRm, partition: str, request: pb.EventsRequest, context: Context) -> None:
         """Send new events regularly, until the client disconnects or the registration ends."""
+        readers: dict[str, EventReader] = {}
         while rm.status is None:
-            self._authorizer.check(
-                rm.session.rm_id, read_rm_ids(context.auth_context())
-            )  # keys may have changed since the last look
+            # Keys may have changed meanwhile.
+            self._authorizer.check(rm.session.rm_id, read_rm_ids(context.auth_context()))
             for one in rm.session.partitions:
                 if partition in ("", one):
-                    await self._write_new(reader, one, context)
+                    await self._write_new(readers.setdefault(one, EventReader(rm, one, request)), context)
             try:
-                async with asyncio.timeout(self._query_every_s):
+                async with asyncio.timeout(QUERY_EVERY_S):
                     await rm.ended.wait()
             except TimeoutError:
                 continue
         assert rm.status is not None
         raise StatusError(rm.status)
 
-    async def _write_new(self, reader: EventReader, partition: str, context: Context) -> None:
+    async def _write_new(self, reader: EventReader, context: Context) -> None:
         """Write the new events of a partition; one that does not answer is queried again later."""
         try:
-            async for response in reader.read_new(partition):
+            async for response in reader.read_new():
                 try:
-                    async with asyncio.timeout(self._write_max_s):
+                    async with asyncio.timeout(WRITE_MAX_S):
                         await context.write(response.SerializeToString())
                 except TimeoutError:
-                    text = f"no events were read for {self._write_max_s:g} s; read on at the last `next`"
+                    text = f"no events were read for {WRITE_MAX_S:g} s; read on at the last `next`"
                     raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text)) from None
         except (TimeoutError, WireError):
             return

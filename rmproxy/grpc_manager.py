@@ -58,7 +58,6 @@ class GrpcRm:
         request: rm_messages.RegisterResourceManager,
         session: str,
         deliver: Callable[[Incoming], None],
-        streamless_s: float = STREAMLESS_S,
     ) -> None:
         self.session: Final = Session(rm_id=request.rm_id, session=session)
         self.status: Status | None = None
@@ -81,7 +80,6 @@ class GrpcRm:
         """Set when commands may have been acknowledged, or responses written."""
         self._acknowledging: asyncio.TimerHandle | None = None
         """Set while an acknowledgement is due."""
-        self._streamless_s = streamless_s
         self._absence: asyncio.TimerHandle | None = None
         """Set while the RM has no stream and is not away."""
         self._away = False
@@ -301,7 +299,7 @@ class GrpcRm:
     def _start_absence_timer(self) -> None:
         """Start the timer after which the RM counts as away, if it has no stream left."""
         if self._absence is None and not (self._list_streams() or self._away or self.status):
-            self._absence = asyncio.get_running_loop().call_later(self._streamless_s, self._report_away)
+            self._absence = asyncio.get_running_loop().call_later(STREAMLESS_S, self._report_away)
 
     def _report_away(self) -> None:
         self._absence, self._away = None, True
@@ -365,17 +363,10 @@ class GrpcRegistry:
     """All RMs that are registered over gRPC. Once it is stopping it refuses all calls."""
 
     def __init__(
-        self,
-        deliver: Callable[[Incoming], None],
-        *,
-        new_session: Callable[[], str] = secrets.token_hex,
-        registration_s: float = REGISTRATION_S,
-        streamless_s: float = STREAMLESS_S,
+        self, deliver: Callable[[Incoming], None], *, new_session: Callable[[], str] = secrets.token_hex
     ) -> None:
         self._deliver = deliver
         self._new_session = new_session
-        self._registration_s = registration_s
-        self._streamless_s = streamless_s
         self._stopping = False
         self._registered: dict[str, GrpcRm] = {}
         """RM id to its registration, which stays until the core has accepted the next one."""
@@ -409,7 +400,7 @@ class GrpcRegistry:
         """
         rm_id = request.rm_id
         self._check_ready(rm_id)
-        rm = GrpcRm(request, self._new_session(), self._deliver, self._streamless_s)
+        rm = GrpcRm(request, self._new_session(), self._deliver)
         self._registering[rm_id] = rm
         rm.register()
         outcome = asyncio.create_task(self._await_answer(rm))
@@ -445,10 +436,10 @@ class GrpcRegistry:
 
     async def _await_answer(self, rm: GrpcRm) -> None:
         try:
-            async with asyncio.timeout(self._registration_s):
+            async with asyncio.timeout(REGISTRATION_S):
                 await rm.answered.wait()
         except TimeoutError:
-            rm.end_registration(StatusKind.UNANSWERED.make(waited_s=self._registration_s))
+            rm.end_registration(StatusKind.UNANSWERED.make(waited_s=REGISTRATION_S))
         self._settle(rm)
 
     def _settle(self, rm: GrpcRm) -> None:

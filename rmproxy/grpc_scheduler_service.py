@@ -89,23 +89,15 @@ STREAM_KINDS: Final = {
 class GrpcServer:
     """The server with both services, and all open streams."""
 
-    def __init__(
-        self,
-        registry: GrpcRegistry,
-        admin: AdminService,
-        authorizer: Authorizer,
-        *,
-        keepalive_s: float = KEEPALIVE_S,
-        keepalive_answer_s: float = KEEPALIVE_ANSWER_S,
-    ) -> None:
+    def __init__(self, registry: GrpcRegistry, admin: AdminService, authorizer: Authorizer) -> None:
         self._registry = registry
         self._admin = admin
         self._authorizer = authorizer
         self._options = (
             ("grpc.max_receive_message_length", BODY_BYTES_MAX),
-            ("grpc.keepalive_time_ms", int(keepalive_s * 1000)),
-            ("grpc.keepalive_timeout_ms", int(keepalive_answer_s * 1000)),
-            ("grpc.http2.ping_timeout_ms", int(keepalive_answer_s * 1000)),  # the default is a minute
+            ("grpc.keepalive_time_ms", int(KEEPALIVE_S * 1000)),
+            ("grpc.keepalive_timeout_ms", int(KEEPALIVE_ANSWER_S * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(KEEPALIVE_ANSWER_S * 1000)),  # the default is a minute
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", int(CLIENT_KEEPALIVE_S * 1000)),

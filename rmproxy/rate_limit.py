@@ -42,12 +42,10 @@ REFUSALS_LIMIT: Final = (
 PEERS_MAX: Final = 1024
 """Peers whose state is kept."""
 
-LOG_EVERY_S: Final = 60.0
-"""Least time between two log lines about one peer."""
-
 LINES_MAX: Final = 30
-"""Log lines about all peers together in that time: a client that reconnects is a new peer."""
+"""Log lines about floods in LINES_RESET_S: a client that reconnects is a new peer."""
 
+LINES_RESET_S: Final = 60.0
 
 Reply = Literal["reason", "flood", "none"]
 """How to answer an invalid message: with a refusal that gives the reason; with a last refusal, because there are too
@@ -62,7 +60,6 @@ class _Peer:
     calls: float = CALLS_AT_ONCE
     """Calls that the peer may make now."""
     calls_at: float = 0.0
-    logged_at: float = -LOG_EVERY_S
 
 
 class RateLimiter:
@@ -85,8 +82,14 @@ class RateLimiter:
         state.invalid_at = now
         if state.invalid <= REFUSALS_MAX:
             return "reason"
-        self._log(peer, state, problem, now)
-        return "flood" if state.invalid == REFUSALS_MAX + 1 else "none"
+        if state.invalid > REFUSALS_MAX + 1:
+            return "none"
+        if now - self._lines_since >= LINES_RESET_S:
+            self._lines, self._lines_since = 0, now
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self.log_lines.append(f"{peer} floods the port and is not answered until it stops; the latest: {problem}")
+        return "flood"
 
     def count_valid(self, peer: str) -> None:
         """Reset a peer's counter, as a valid message came."""
@@ -110,13 +113,3 @@ class RateLimiter:
         if len(self._peers) > PEERS_MAX:
             del self._peers[next(iter(self._peers))]
         return state
-
-    def _log(self, peer: str, state: _Peer, problem: str, now: float) -> None:
-        if now - state.logged_at < LOG_EVERY_S:
-            return
-        state.logged_at = now
-        if now - self._lines_since >= LOG_EVERY_S:
-            self._lines, self._lines_since = 0, now
-        self._lines += 1
-        if self._lines <= LINES_MAX:
-            self.log_lines.append(f"{peer} floods the port and is not answered until it stops; the latest: {problem}")

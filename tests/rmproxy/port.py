@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from common.curve_keys import KeyPair
 from common.transport import NativePort, Transport
 from common.wire import Incoming
+from rmproxy import authentication
 from rmproxy.authentication import ZapAuthenticator
 
 PATIENCE_S = 20
@@ -20,7 +22,7 @@ class Port:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.wire = Transport()
-        self.doorkeeper = ZapAuthenticator(SERVER, file, check_every_s=0.01)
+        self.doorkeeper = ZapAuthenticator(SERVER, file)
         self.router = NativePort(
             "tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, authenticator=self.doorkeeper
         )
@@ -55,9 +57,10 @@ def play(tmp_path: Path, story: Callable[[Port], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def port(file: Path) -> AsyncIterator[Port]:
-    opened = Port(file)
-    try:
-        yield opened
-    finally:
-        opened.router.close()
-        opened.doorkeeper.close()
+    with patch.object(authentication, "CHECK_EVERY_S", 0.01):
+        opened = Port(file)
+        try:
+            yield opened
+        finally:
+            opened.router.close()
+            opened.doorkeeper.close()

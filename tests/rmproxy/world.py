@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 import grpc
 import pytest
@@ -21,6 +22,7 @@ from common.rm_messages import (
     ResumeWanted,
 )
 from common.wire import Incoming, Outgoing, decode_body, encode_body
+from rmproxy import grpc_admin_service, grpc_manager, grpc_scheduler_service
 from rmproxy.authentication import Authorizer
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
@@ -177,18 +179,20 @@ async def running(
     """`keyed` are the RM ids that have native keys; it may change meanwhile."""
     core = FakeCore()
     sessions: Iterator[str] = (f"session-{number}" for number in range(1000))
-    core.registry = registry = GrpcRegistry(
-        core.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
-    )
+    core.registry = registry = GrpcRegistry(core.deliver, new_session=lambda: next(sessions))
     authorizer = Authorizer(lambda rm: rm in keyed)
-    admin = AdminService(registry, authorizer, query_every_s=0.01, write_max_s=write_max_s)
-    port = GrpcServer(registry, admin, authorizer, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
-    address = await port.start("127.0.0.1:0")
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield World(core, port, channel, address)
-    finally:
-        await port.stop(0)
+    with (
+        patch.multiple(grpc_manager, REGISTRATION_S=registration_s, STREAMLESS_S=streamless_s),
+        patch.multiple(grpc_admin_service, QUERY_EVERY_S=0.01, WRITE_MAX_S=write_max_s),
+        patch.multiple(grpc_scheduler_service, KEEPALIVE_S=keepalive_s, KEEPALIVE_ANSWER_S=keepalive_answer_s),
+    ):
+        port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)
+        address = await port.start("127.0.0.1:0")
+        try:
+            async with grpc.aio.insecure_channel(address) as channel:
+                yield World(core, port, channel, address)
+        finally:
+            await port.stop(0)
 
 
 def port_of(core: FakeCore, *, keyed: Collection[str] = ()) -> GrpcServer:
