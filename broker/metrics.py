@@ -33,10 +33,6 @@ class BrokerMetrics:
         self._reports: dict[str, tuple[float, list[Family]]] = {}
         """Peer to the time of its report and the report."""
 
-    def drop_report(self, peer: str) -> None:
-        """Drop the report of a process that has restarted."""
-        self._reports.pop(peer, None)
-
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Store a report or answer a query. A peer that may do neither gets no answer.
 

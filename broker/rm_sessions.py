@@ -130,13 +130,7 @@ def _build_registration(
     if latest is None or latest.checksum != session.checksum or latest.base != base:
         origin = FROM_FILE if session.follows_core and state.watched else "registration"
         version = state.versions.build_next(rm, text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=base)
-    return RmRegistration(
-        target=session,
-        version=version,
-        started_at=now,
-        deadline=now + ROLLOUT_MAX_S,
-        call=header,
-    )
+    return RmRegistration(target=session, version=version, started_at=now, deadline=now + ROLLOUT_MAX_S, call=header)
 
 
 def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> tuple[str, Configuration, str]:

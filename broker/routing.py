@@ -302,7 +302,6 @@ class BrokerMachine:
     # Workers --------------------------------------------------------------------------------------------------------
 
     def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
-        self.metrics.drop_report(incoming.source)
         if hello.role == SUPERVISOR:
             self._reported_leases = None
         if hello.role == RMPROXY:

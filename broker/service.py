@@ -7,7 +7,7 @@ Not here: decisions (`routing.py`).
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
@@ -28,7 +28,7 @@ RECORD_NAME: Final = "broker.sqlite"
 VALIDATION_MAX_S: Final = 30.0
 """How long the analysis of one text may take. The largest text that is accepted needs about ten seconds."""
 
-_VALIDATION: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "broker.config_validation")
+VALIDATION: Final = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "broker.config_validation")
 
 _log = logging.getLogger("core.broker")
 
@@ -87,12 +87,8 @@ class ValidationProcess(Inbox):
     thread, which competes with the event loop for the interpreter.
     """
 
-    def __init__(
-        self, *, wake: Callable[[], None], program: Sequence[str] = _VALIDATION, limit_s: float = VALIDATION_MAX_S
-    ) -> None:
+    def __init__(self, *, wake: Callable[[], None]) -> None:
         super().__init__(wake=wake)
-        self._program = program
-        self._limit_s = limit_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, message: Outgoing) -> None:
@@ -115,9 +111,9 @@ class ValidationProcess(Inbox):
 
     async def _run_child(self, text: bytes) -> bytes:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*self._program, stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(*VALIDATION, stdin=pipe, stdout=pipe)
         try:
-            async with asyncio.timeout(self._limit_s):
+            async with asyncio.timeout(VALIDATION_MAX_S):
                 found, _ = await process.communicate(text)
         finally:
             if process.returncode is None:

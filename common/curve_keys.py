@@ -182,16 +182,6 @@ class ClientKeys:
         socket.curve_serverkey = self.server.encode()
 
 
-def require_client_keys(socket: "zmq.Socket[bytes]", pair: KeyPair, *, domain: str) -> None:
-    """Make a socket accept only clients whose key is allowed in this ZAP domain; before it listens. Without a ZAP
-    authenticator for the domain it accepts none.
-    """
-    socket.curve_server = True
-    socket.curve_secretkey = pair.secret.encode()
-    socket.setsockopt(zmq.ZAP_DOMAIN, domain.encode())
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-
-
 # The allow-list -------------------------------------------------------------------------------------------------------
 
 # The allow-list maps public keys to the RMs that a client with this key may act for. It has a line for each key; other

@@ -88,6 +88,11 @@ def count_open_descriptors() -> int:
         return descriptor_limit()
 
 
+def count_free_descriptors() -> int:
+    """Return how many more descriptors this process may open."""
+    return descriptor_limit() - count_open_descriptors()
+
+
 def is_shortage(error: OSError) -> bool:
     """Whether the process, or the machine, has no free descriptor."""
     return error.errno in _SHORTAGE
@@ -133,14 +138,8 @@ class Listener(Protocol):
 class DescriptorGuard:
     """Pauses listeners while this process has few free descriptors. Needs a running event loop."""
 
-    def __init__(
-        self,
-        *,
-        check_every_s: float = CHECK_EVERY_S,
-        free: Callable[[], int] = lambda: descriptor_limit() - count_open_descriptors(),
-    ) -> None:
+    def __init__(self, *, check_every_s: float = CHECK_EVERY_S) -> None:
         self._check_every_s = check_every_s
-        self._free = free
         self._listeners: list[Listener] = []
         self._paused: list[Listener] = []
         self._loop = asyncio.get_running_loop()
@@ -168,12 +167,12 @@ class DescriptorGuard:
         if self._is_logged:
             _log.warning(
                 "no connections are accepted for now: %s (%d of %d file descriptors are free, %d have to be); %s",
-                *(cause, max(0, self._free()), descriptor_limit(), ENOUGH, REMEDY),
+                *(cause, max(0, count_free_descriptors()), descriptor_limit(), ENOUGH, REMEDY),
             )
 
     def _check(self) -> None:
         self._timer = self._loop.call_later(self._check_every_s, self._check)
-        free = self._free()
+        free = count_free_descriptors()
         if free < RESERVE:
             self.pause(_FEW)
         elif self._paused and free >= ENOUGH:

@@ -23,7 +23,7 @@ import atexit
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -311,6 +311,10 @@ class Authenticator(Protocol):
         """Return why the owner of this public key may not act for this RM; empty if it may."""
 
 
+_OPTIONS: Final = {zmq.LINGER: LINGER_MS, zmq.MAXMSGSIZE: MESSAGE_BYTES_HARD_MAX, zmq.SNDHWM: 0, zmq.RCVHWM: 0}
+"""Of every socket that does not set its own."""
+
+
 class _Socket:
     """A ZeroMQ socket that calls `wake` when messages may have arrived; made and closed in a running event loop.
 
@@ -318,7 +322,9 @@ class _Socket:
     signal. So `receive` reads until nothing is left, and `_look` checks the state after each send, too.
     """
 
-    def __init__(self, kind: int, address: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, kind: int, address: str, wake: Callable[[], None], options: Mapping[zmq.SocketOption, int]
+    ) -> None:
         self.dropped = 0
         """Messages for peers that were not connected."""
         self._wake = wake
@@ -328,15 +334,7 @@ class _Socket:
             self.raw: zmq.Socket[bytes] = CONTEXT.socket(kind)
         except zmq.ZMQError as error:
             raise OSError(error.errno, f"cannot open a socket for {address}: {_text_of(error)}") from error
-        self._set(
-            (zmq.LINGER, LINGER_MS),
-            (zmq.MAXMSGSIZE, MESSAGE_BYTES_HARD_MAX),
-            (zmq.SNDHWM, 0),
-            (zmq.RCVHWM, 0),
-        )
-
-    def _set(self, *options: tuple[int, int]) -> None:
-        for option, value in options:
+        for option, value in {**_OPTIONS, **options}.items():
             self.raw.setsockopt(option, value)
 
     def _open(self, action: Callable[[str], object], verb: str, address: str) -> None:
@@ -394,10 +392,10 @@ class BrokerConnection(_Socket):
 
     def __init__(self, address: str, *, peer: str, name: str, wake: Callable[[], None]) -> None:
         _path_of(address)
-        super().__init__(zmq.DEALER, address, wake)
+        pauses = {zmq.RECONNECT_IVL: RECONNECT_MIN_MS, zmq.RECONNECT_IVL_MAX: RECONNECT_MAX_MS}
+        super().__init__(zmq.DEALER, address, wake, pauses)
         self.peer = peer
         self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
-        self._set((zmq.RECONNECT_IVL, RECONNECT_MIN_MS), (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS))
         self._open(self.raw.connect, "connect to", address)
 
     def receive(self) -> wire.Incoming | None:
@@ -438,8 +436,7 @@ class BrokerPort(_Port):
 
     def __init__(self, address: str, *, wake: Callable[[], None]) -> None:
         self._path = _path_of(address)
-        super().__init__(zmq.ROUTER, address, wake)
-        self._set((zmq.ROUTER_MANDATORY, 1), (zmq.ROUTER_HANDOVER, 1))
+        super().__init__(zmq.ROUTER, address, wake, {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1})
         self._listen(address)
         self._guard = DescriptorGuard(check_every_s=COUNT_EVERY_S)
         self._guard.add(self)
@@ -469,26 +466,21 @@ class NativePort(_Port):
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        prefix: str,
-        wake: Callable[[], None],
-        authenticator: Authenticator | None = None,
+        self, address: str, *, prefix: str, wake: Callable[[], None], authenticator: Authenticator | None = None
     ) -> None:
-        super().__init__(zmq.ROUTER, address, wake)
+        options = {
+            zmq.HANDSHAKE_IVL: HANDSHAKE_MAX_MS,
+            zmq.RCVHWM: RECEIVE_QUEUE_MAX,
+            zmq.SNDHWM: SEND_QUEUE_MAX,
+            zmq.ROUTER_MANDATORY: 1,
+            zmq.TCP_KEEPALIVE: 1,
+            zmq.IPV6: int("[" in address),  # otherwise an IPv4 endpoint reports an IPv6 address
+        }
+        super().__init__(zmq.ROUTER, address, wake, options)
         self.prefix = prefix
         self._authenticator = authenticator
         if authenticator is not None:
             authenticator.secure(self.raw)
-        self._set(
-            (zmq.HANDSHAKE_IVL, HANDSHAKE_MAX_MS),
-            (zmq.RCVHWM, RECEIVE_QUEUE_MAX),
-            (zmq.SNDHWM, SEND_QUEUE_MAX),
-            (zmq.ROUTER_MANDATORY, 1),
-            (zmq.TCP_KEEPALIVE, 1),
-            (zmq.IPV6, int("[" in address)),  # otherwise an IPv4 endpoint reports an IPv6 address
-        )
         self._listen(address)
 
     def receive(self) -> wire.Incoming | None:

@@ -15,6 +15,7 @@ import msgspec
 from common.control_messages import WorkersWanted
 from common.metrics import Family, counter, gauge
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, worker_name
+from common.wire import Outgoing
 
 STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
 
@@ -184,16 +185,6 @@ class Disconnect(msgspec.Struct, frozen=True):
     """Close the connection to the broker."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """Report to the broker why the worker of a partition ended before it was ready."""
-
-    partition: str
-    epoch: int
-    reason: str
-    cannot_start: bool
-    """Whether the worker itself, or the operating system, reported the reason."""
-
-
 class Forget(msgspec.Struct, frozen=True):
     """Remove the files of a partition that has ended."""
 
@@ -213,7 +204,8 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Report | Forget | Announce | Note
+Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Outgoing | Forget | Announce | Note
+"""`Outgoing` is a message for the broker, dropped without a connection."""
 
 # Metrics --------------------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,8 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 from common import curve_keys
@@ -24,17 +22,11 @@ from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, find_hierarchy_problems, load
 from common.names import OFF, PREDICATE_PLUGINS
 from common.process_limits import raise_descriptor_limit
-from common.settings import (
-    Settings,
-    TlsPaths,
-    encode_settings,
-    host_and_port,
-    replace_settings,
-)
+from common.settings import Settings, TlsPaths, encode_settings, host_and_port, replace_settings
 from common.text_formats import format_count
 from common.token_keys import TokenKeyError, read_token_keys
 from deploy.settings import PORTS, describe_read_error
-from deploy.state_directory import claim_state_directory
+from deploy.state_directory import StateDirectory, claim_state_directory
 
 DESCRIPTORS_FIXED: Final = 256
 """File descriptors that a process may need for any number of partitions: libraries, files, connections of a few
@@ -47,23 +39,10 @@ worker, the same for the worker that replaces it, and one to wait for its end.""
 _log = logging.getLogger("core.supervisor")
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The resources of the processes, held until the system ends."""
-
-    settings: Settings
-    """Those of the processes, with the state directory in use."""
-    file: Path
-    """The file of these settings."""
-    broker: str
-    """Address of the broker's socket, in a directory that only this user can enter."""
-    lock: int
-    """File descriptor of the lock on the state directory, which the processes inherit."""
-
-
 @contextmanager
-def prepare(settings: Settings) -> Iterator[Resources]:
-    """Check everything, claim the state directory, and write the file of the settings.
+def prepare(settings: Settings) -> Iterator[tuple[Settings, StateDirectory]]:
+    """Check everything, claim the state directory, and write the file of the settings. Yields the settings of the
+    processes, with the state directory in use, and that directory.
 
     Raises:
         SettingsError: the first problem.
@@ -82,12 +61,12 @@ def prepare(settings: Settings) -> Iterator[Resources]:
         state = claim_state_directory(settings, stack)
         _check_ports(settings)  # after the lock: the processes of a killed supervisor held ports, too
         settings = replace_settings(settings, {"state": state.folder})
-        file = state.run / "settings.json"
         try:
-            file.write_bytes(encode_settings(settings))
+            state.settings.write_bytes(encode_settings(settings))
         except OSError as error:
-            raise settings.error("state", f"{file}: cannot be written: {describe_read_error(error)}") from None
-        yield Resources(settings, file, f"ipc://{state.socket}", state.lock)
+            reason = f"{state.settings}: cannot be written: {describe_read_error(error)}"
+            raise settings.error("state", reason) from None
+        yield settings, state
 
 
 def _check_config(settings: Settings) -> None:

@@ -44,17 +44,15 @@ class StateDirectory:
     """The directory while this process holds it."""
 
     folder: Path
-    run: Path
-    """Files that the next start does not need."""
-    socket: Path
-    """The broker's socket, in a directory that only this user can enter."""
+    settings: Path
+    """The file of the processes' settings."""
+    broker: str
+    """Address of the broker's socket, in a directory that only this user can enter."""
     lock: int
     """File descriptor of the lock, which the processes inherit."""
 
 
-def claim_state_directory(
-    settings: Settings, stack: ExitStack, *, wait_max_s: float = HOLDER_GONE_MAX_S
-) -> StateDirectory:
+def claim_state_directory(settings: Settings, stack: ExitStack) -> StateDirectory:
     """Create and lock the directory until the stack closes. Waits for processes that a killed supervisor has left.
 
     Raises:
@@ -65,7 +63,7 @@ def claim_state_directory(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         run, _, _ = (_make_private(folder / name, origin) for name in ("run", "journals", "history"))
-        lock = _lock(folder / LOCK, origin, wait_max_s)
+        lock = _lock(folder / LOCK, origin)
     except FileExistsError:
         raise SettingsError(f"{origin}: {folder}: not a directory; choose one with --state") from None
     except OSError as error:
@@ -76,7 +74,7 @@ def claim_state_directory(
     if len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX:
         socket = _make_temporary(stack) / "broker.sock"
     stack.callback(socket.unlink, missing_ok=True)
-    return StateDirectory(folder, run, socket, lock)
+    return StateDirectory(folder, run / "settings.json", f"ipc://{socket}", lock)
 
 
 def _make_private(folder: Path, origin: str) -> Path:
@@ -109,10 +107,10 @@ def _make_temporary(stack: ExitStack) -> Path:
 # The lock -------------------------------------------------------------------------------------------------------------
 
 
-def _lock(path: Path, origin: str, wait_max_s: float) -> int:
+def _lock(path: Path, origin: str) -> int:
     """Open and lock the file, and write our process id into it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline, is_waiting = time.monotonic() + wait_max_s, False
+    deadline, is_waiting = time.monotonic() + HOLDER_GONE_MAX_S, False
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +123,7 @@ def _lock(path: Path, origin: str, wait_max_s: float) -> int:
             is_waiting = True
             _log.warning(
                 "process %s, which used %s, has ended; waiting up to %g s for the processes that it left behind: %s",
-                *(supervisor, path.parent, wait_max_s, " ".join(holders)),
+                *(supervisor, path.parent, HOLDER_GONE_MAX_S, " ".join(holders)),
             )
         time.sleep(POLL_S)
     os.ftruncate(lock, 0)

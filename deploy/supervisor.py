@@ -22,10 +22,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, WorkerEnded, WorkersWanted
+from common.messages import Header
 from common.metrics import Family
 from common.names import BROKER, OFF, RMPROXY, WEBSERVICE, WORKER
-from common.wire import NEVER
+from common.wire import NEVER, make_outgoing
 from deploy import children
 from deploy.children import Cause, Child, Event, Instruction, Phase
 
@@ -231,7 +232,8 @@ class Supervisor:
         was_given_up = child.phase is Phase.KILLED and child.cause in (Cause.FAILED, Cause.SLOW)
         if is_wanted and (child.phase is Phase.STARTING or was_given_up):
             reason = (child.problem or ending)[:WORKER_REASON_CHARS_MAX]
-            yield children.Report(child.partition, child.epoch, reason, cannot_start=child.cause is Cause.FAILED)
+            header = Header(kind="WorkerEnded", partition=child.partition, epoch=child.epoch)
+            yield make_outgoing(BROKER, WorkerEnded(reason=reason, cannot_start=child.cause is Cause.FAILED), header)
 
     def _add(self, child: Child) -> None:
         """Register a child under its title. A former spare worker has another name while it runs."""

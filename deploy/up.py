@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Final
 
 from common.compiled import find_engine
-from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
-from common.messages import Header
+from common.control_messages import Figures, Hello, WorkersWanted
 from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR
 from common.process import configure_logging, install_signal_handlers
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings, SettingsError, add_options, given_options
 from common.transport import BrokerConnection, clock
-from common.wire import NEVER, decode_body, make_outgoing
+from common.wire import NEVER, Outgoing, decode_body, make_outgoing
 from deploy import children
 from deploy.children import Event, Instruction
-from deploy.preflight import Resources, find_warnings, prepare
+from deploy.preflight import find_warnings, prepare
 from deploy.processes import COMMANDS, Commands, Processes
 from deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
+from deploy.state_directory import StateDirectory
 from deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
 
 STARTS_PER_PROCESSOR: Final = 2
@@ -66,21 +66,18 @@ class BrokerLink:
         """Connect and send Hello."""
         self.close()
         self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
-        self._link.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
+        self.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
         self.send_metrics()
 
     def send_metrics(self) -> None:
         """Send the supervisor's metrics, if connected."""
-        if self._link is not None:
-            figures = Figures(process=SUPERVISOR, families=encode_families(self._metrics()))
-            self._link.send(make_outgoing(BROKER, figures))
+        figures = Figures(process=SUPERVISOR, families=encode_families(self._metrics()))
+        self.send(make_outgoing(BROKER, figures))
 
-    def send_report(self, report: children.Report) -> None:
-        """Report why a worker did not start, if connected. A later broker gets the report of the next attempt."""
+    def send(self, message: Outgoing) -> None:
+        """Send a message, if connected."""
         if self._link is not None:
-            header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
-            message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
-            self._link.send(make_outgoing(BROKER, message, header))
+            self._link.send(message)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -96,19 +93,19 @@ class BrokerLink:
                 _log.debug("the broker sent %s, which the supervisor does not expect", incoming.header.kind)
 
 
-async def supervise(resources: Resources, commands: Commands, *, compiled: Path | None) -> Supervisor:
+async def supervise(
+    settings: Settings, state: StateDirectory, commands: Commands, *, compiled: Path | None
+) -> Supervisor:
     """Run the whole system until it has stopped; return the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
     report = events.put_nowait
     _handle_signals(lambda: report(children.Leave()))
     starts_max = max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * len(os.sched_getaffinity(0))))
-    supervisor = Supervisor(
-        resources.settings, broker=resources.broker, file=str(resources.file), starts_max=starts_max
-    )
-    link = BrokerLink(resources.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
+    supervisor = Supervisor(settings, broker=state.broker, file=str(state.settings), starts_max=starts_max)
+    link = BrokerLink(state.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
     own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
-        processes = Processes(commands, resources.lock, group, report, compiled)
+        processes = Processes(commands, state.lock, group, report, compiled)
         while supervisor.status is None:
             event = await _wait_for_event(events, supervisor.deadline - clock())
             now = clock()
@@ -116,7 +113,7 @@ async def supervise(resources: Resources, commands: Commands, *, compiled: Path 
             if supervisor.deadline <= now:
                 instructions += supervisor.tick(now)
             for instruction in instructions:
-                await _execute(instruction, processes, link, resources.settings.journals)
+                await _execute(instruction, processes, link, settings.journals)
     own.close()
     link.close()
     return supervisor
@@ -147,8 +144,8 @@ async def _execute(instruction: Instruction, processes: Processes, link: BrokerL
             link.open()
         case children.Disconnect():
             link.close()
-        case children.Report():
-            link.send_report(instruction)
+        case Outgoing():
+            link.send(instruction)
         case children.Forget(partition) if journals is not None:
             remove_journal(journals, partition)
         case children.Note(level, text):
@@ -273,13 +270,13 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
     log = logging.getLogger("core.supervisor")
     for line in find_unknown_variables(os.environ):
         log.warning("%s", line)
-    with prepare(settings) as resources:
+    with prepare(settings) as (effective, state):
         for line in find_warnings(settings):
             log.warning("%s", line)
         compiled = None if settings.interpreted else find_engine()
         if compiled is not None:
             log.info("workers run the compiled engine in %s", compiled)
-        return asyncio.run(supervise(resources, commands, compiled=compiled))
+        return asyncio.run(supervise(effective, state, commands, compiled=compiled))
 
 
 def _fail(reason: str) -> int:

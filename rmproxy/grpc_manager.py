@@ -54,10 +54,7 @@ class GrpcRm:
     """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
 
     def __init__(
-        self,
-        request: rm_messages.RegisterResourceManager,
-        session: str,
-        deliver: Callable[[Incoming], None],
+        self, request: rm_messages.RegisterResourceManager, session: str, deliver: Callable[[Incoming], None]
     ) -> None:
         self.session: Final = Session(rm_id=request.rm_id, session=session)
         self.status: Status | None = None

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.metrics import REPORT_MAX_AGE_S
-from common.control_messages import Figures, Hello, NodesAstray
+from common.control_messages import Figures, NodesAstray
 from common.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
 from common.names import RMPROXY, SUPERVISOR
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
@@ -44,13 +44,6 @@ def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
     bench.wait(bench.now + REPORT_MAX_AGE_S)
     assert samples(bench, "windows") == {}
     assert samples(bench, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
-
-
-def test_one_that_has_begun_anew_has_told_nothing_yet() -> None:
-    bench = BrokerBench()
-    tells(bench, SUPERVISOR)
-    bench.hear(SUPERVISOR, Hello(role=SUPERVISOR), rm="", session="")
-    assert samples(bench, UP)[SUPERVISOR, ""] == 0
 
 
 def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:

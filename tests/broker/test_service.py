@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
+from unittest.mock import patch
 
 import msgspec
 
+from broker import service
 from broker.config_validation import analyze
 from broker.service import ValidationProcess
 from common.messages import Header
@@ -18,15 +20,12 @@ PATIENCE_S = 30.0
 async def answer(*program: str, limit_s: float = PATIENCE_S) -> Incoming:
     """What is heard of the text."""
     came = asyncio.Event()
-    reader = (
-        ValidationProcess(wake=came.set, program=program, limit_s=limit_s)
-        if program
-        else ValidationProcess(wake=came.set)
-    )
-    reader.send(Outgoing(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
-    assert reader.receive() is None
-    async with asyncio.timeout(PATIENCE_S):
-        await came.wait()
+    reader = ValidationProcess(wake=came.set)
+    with patch.multiple(service, VALIDATION=program or service.VALIDATION, VALIDATION_MAX_S=limit_s):
+        reader.send(Outgoing(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
+        assert reader.receive() is None
+        async with asyncio.timeout(PATIENCE_S):
+            await came.wait()
     found = reader.receive()
     assert found is not None
     reader.close()
@@ -52,9 +51,10 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 
 def test_who_closes_waits_for_nothing() -> None:
     async def closed() -> Incoming | None:
-        reader = ValidationProcess(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
-        reader.send(Outgoing(READER, Header(kind="ReadText", ref="1"), b""))
-        await asyncio.sleep(0)
+        reader = ValidationProcess(wake=lambda: None)
+        with patch.object(service, "VALIDATION", (sys.executable, "-c", "import time; time.sleep(60)")):
+            reader.send(Outgoing(READER, Header(kind="ReadText", ref="1"), b""))
+            await asyncio.sleep(0)
         reader.close()
         await asyncio.gather(*reader._tasks, return_exceptions=True)
         return reader.receive()

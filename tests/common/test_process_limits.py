@@ -82,7 +82,7 @@ class FakeListener:
 
 
 def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
 
@@ -94,7 +94,8 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
             looks.release()
             return free
 
-        guard = DescriptorGuard(check_every_s=0.001, free=count)
+        monkeypatch.setattr(process_limits, "count_free_descriptors", count)
+        guard = DescriptorGuard(check_every_s=0.001)
         listener = FakeListener()
         guard.add(listener)
         await listener.until(["pause"])
@@ -114,10 +115,13 @@ def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
     assert second.startswith("connections are accepted again, after ")
 
 
-def test_episodes_that_follow_each_other_soon_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_episodes_that_follow_each_other_soon_are_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_limits, "count_free_descriptors", lambda: ENOUGH)
+
     async def story() -> None:
-        free = ENOUGH
-        guard = DescriptorGuard(check_every_s=0.001, free=lambda: free)
+        guard = DescriptorGuard(check_every_s=0.001)
         listener = FakeListener()
         guard.add(listener)
         for round_ in range(1, 4):
@@ -133,9 +137,10 @@ def test_a_listener_that_cannot_resume_yet_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_limits, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(process_limits, "count_free_descriptors", lambda: ENOUGH)
 
     async def story() -> None:
-        guard = DescriptorGuard(check_every_s=0.001, free=lambda: ENOUGH)
+        guard = DescriptorGuard(check_every_s=0.001)
         listener = FakeListener()
         guard.add(listener)
         listener.failure = OSError(errno.EADDRINUSE, "cannot listen on tcp://127.0.0.1:9090: in use")

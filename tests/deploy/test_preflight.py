@@ -112,14 +112,14 @@ def test_a_queue_that_moves_between_partitions_is_refused_only_if_that_is_enforc
 
 def test_the_processes_get_the_settings_in_a_file() -> None:
     settings = asked(**{"scheduler-admins": "ann"})
-    with prepare(settings) as resources:
-        found = read_settings(resources.file)
-        assert found == resources.settings
+    with prepare(settings) as (effective, state):
+        found = read_settings(state.settings)
+        assert found == effective
         assert [one.name for one in found.effective] == list(SETTINGS)
         assert (
             EffectiveSetting("scheduler-admins", "ann", "--scheduler-admins", "--scheduler-admins") in found.effective
         )
-        assert found.state == resources.file.parent.parent
+        assert found.state == state.folder
 
 
 def test_a_port_that_other_machines_can_reach_is_refused_before_anything_is_made(tmp_path: Path) -> None:

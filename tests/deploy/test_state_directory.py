@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from common.settings import SettingsError
+from deploy import state_directory
 from deploy.settings import resolve_settings
 from deploy.state_directory import (
     HOLDER_GONE_MAX_S,
@@ -24,8 +26,8 @@ from deploy.state_directory import (
 def used(folder: Path | str | None = None, *, patience_s: float = HOLDER_GONE_MAX_S) -> Iterator[StateDirectory]:
     """The directory, claimed; a temporary one if none is named."""
     settings = resolve_settings({"ephemeral": "true"} if folder is None else {"state": str(folder)}, {})
-    with ExitStack() as stack:
-        yield claim_state_directory(settings, stack, wait_max_s=patience_s)
+    with ExitStack() as stack, patch.object(state_directory, "HOLDER_GONE_MAX_S", patience_s):
+        yield claim_state_directory(settings, stack)
 
 
 def refusal(folder: Path | str, *, patience_s: float = HOLDER_GONE_MAX_S) -> str:
@@ -50,7 +52,7 @@ def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) ->
     folder = tmp_path / "a" / "b"
     with used(folder) as state:
         run = folder / "run"
-        assert state == StateDirectory(folder, run, run / "broker.sock", state.lock)
+        assert state == StateDirectory(folder, run / "settings.json", f"ipc://{run}/broker.sock", state.lock)
         assert (folder / "lock").read_text() == f"{os.getpid()}\n"
     assert folder.exists()
     with used(folder):
@@ -61,10 +63,9 @@ def test_nobody_else_can_enter_where_the_socket_and_the_journals_are(tmp_path: P
     before = os.umask(0)
     try:
         with used(tmp_path / "a") as state:
-            assert [
-                mode(one) for one in (state.folder, state.run, state.folder / "journals", state.folder / "history")
-            ] == [0o700] * 4
-            assert state.run.stat().st_uid == os.geteuid()
+            folders = (state.folder, *(state.folder / name for name in ("run", "journals", "history")))
+            assert list(map(mode, folders)) == [0o700] * 4
+            assert state.settings.parent.stat().st_uid == os.geteuid()
     finally:
         os.umask(before)
 
@@ -108,9 +109,10 @@ def test_a_link_or_a_file_in_the_place_of_a_private_directory_is_refused(tmp_pat
 
 def test_a_path_too_long_for_a_socket_gives_way_to_a_temporary_one(tmp_path: Path) -> None:
     with used(tmp_path / ("x" * 100)) as state:
-        assert len(str(state.socket)) <= SOCKET_PATH_BYTES_MAX
-        assert mode(state.socket.parent) == 0o700
-    assert not state.socket.parent.exists()
+        socket = Path(state.broker.removeprefix("ipc://"))
+        assert len(str(socket)) <= SOCKET_PATH_BYTES_MAX
+        assert mode(socket.parent) == 0o700
+    assert not socket.parent.exists()
 
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, WorkerEnded, WorkersWanted
+from common.messages import Header
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER
 from common.settings import Settings, replace_settings
-from common.wire import NEVER
+from common.wire import NEVER, Outgoing, make_outgoing
 from deploy.children import (
     FIRST_S,
     STEADY_S,
@@ -28,7 +29,6 @@ from deploy.children import (
     Leave,
     Note,
     Ready,
-    Report,
     Start,
     Terminate,
 )
@@ -277,18 +277,23 @@ def test_a_worker_that_fails_before_all_is_ready_keeps_nothing_from_starting() -
     assert started(system.wait(1)) == [WORKER_A]
 
 
+def report_of(partition: str, reason: str, *, cannot_start: bool = False) -> Outgoing:
+    header = Header(kind="WorkerEnded", partition=partition, epoch=1)
+    return make_outgoing(BROKER, WorkerEnded(reason=reason, cannot_start=cannot_start), header)
+
+
 def test_the_broker_is_told_why_a_worker_cannot_start_and_how_one_that_was_not_ready_ended() -> None:
     system = running()
     system(WorkersWanted(partitions={"rm_a": 1, "rm_b": 1}))
     assert system(Failed(WORKER_A, "disk full" + "!" * 2000)) == []
     [report] = system(Died(WORKER_A, "exit status 2"))
-    assert report == Report("rm_a", 1, ("disk full" + "!" * 2000)[:WORKER_REASON_CHARS_MAX], True)
-    assert system(Died(WORKER_B, "SIGSEGV")) == [Report("rm_b", 1, "SIGSEGV", False)]
+    assert report == report_of("rm_a", ("disk full" + "!" * 2000)[:WORKER_REASON_CHARS_MAX], cannot_start=True)
+    assert system(Died(WORKER_B, "SIGSEGV")) == [report_of("rm_b", "SIGSEGV")]
     system.wait(1)
     system.silent.add(WORKER_A)
     assert system.wait(START_MAX_S) == [Kill(WORKER_A)]
     [report] = system(Died(WORKER_A, "SIGKILL"))
-    assert report == Report("rm_a", 1, "not ready after 30 s", False)
+    assert report == report_of("rm_a", "not ready after 30 s")
 
 
 def test_the_broker_is_not_told_of_a_worker_that_was_ready_or_is_not_wanted_any_more() -> None:
