@@ -18,7 +18,7 @@ from common.names import BROKER, WORKER
 from common.query_messages import PartitionEntry, PartitionList, Query
 from webservice import metrics
 from webservice.calls import Call, NamedPartition, Reply, age_header, partition_names, read_registry
-from webservice.health import HealthView, find_storage_problems, health_view
+from webservice.health import NONE_REGISTERED, HealthView, find_storage_problems, health_view
 from webservice.parameters import ANY_TEXT, RM
 from webservice.response_cache import CachedAnswer
 from webservice.router import TEXT, Access, Content, Route, RouteGroup
@@ -96,14 +96,8 @@ async def healthcheck(call: Call) -> Reply:
     """
     known = await read_registry(call)
     answers, storage = await asyncio.gather(_ask_all(call, known, "health"), find_storage_problems(call.services))
-    problems = replace(
-        storage,
-        silent=[one.entry.full_name for one, answer in answers.items() if isinstance(answer, str)],
-        unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
-        away=[one.rm_id for one in known.managers if one.away_since_ns],
-        failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
-        record=known.record_problem,
-    )
+    silent = [one.entry.full_name for one, answer in answers.items() if isinstance(answer, str)]
+    problems = replace(storage, known=known, silent=silent)
     found = [(one.entry.full_name, it.answer.body) for one, it in answers.items() if isinstance(it, CachedAnswer)]
     return Reply(encode(health_view(found, problems, whole=call.viewer is None)), headers=_make_age_header(answers))
 
@@ -166,8 +160,6 @@ async def _ask_all(call: Call, known: PartitionList, what: str) -> _Answers:
 METRICS_MAX_S: Final = 3.5
 """Seconds for all processes to report their metrics, together; Prometheus times out after ten seconds by default."""
 
-_NONE_KNOWN: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
-
 
 @_route("metrics", Access.ADMINS, Content(ANY_TEXT, TEXT))
 async def all_metrics(call: Call) -> Reply:
@@ -205,7 +197,7 @@ async def _read_registry_until(until: float, call: Call) -> PartitionList:
     except (TimeoutError, RequestError) as error:
         if isinstance(error, RequestError) and error.status != 503:
             raise
-        return _NONE_KNOWN
+        return NONE_REGISTERED
 
 
 async def _read_metrics(until: float, call: Call, partition: str, shown: str) -> list[Family] | None:
@@ -246,8 +238,7 @@ def _make_rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
     text = "Nodes that were registered for a partition that does not exist (failed)."
     failed = "yunikorn_scheduler_node"
     if len(known.partitions) == 1:
-        total = sum(one.nodes_astray for one in known.managers)
-        yield gauge(failed, text, ("state",), [(("failed",), total)])
+        yield gauge(failed, text, ("state",), [(("failed",), sum(one.nodes_astray for one in known.managers))])
     elif known.partitions:
         samples = [((one.rm_id, "failed"), float(one.nodes_astray)) for one in known.managers]
         yield gauge(failed, text, ("rm", "state"), samples)

@@ -5,14 +5,14 @@ disk: free space, and whether the audit log and the history are written.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from common.query_messages import WorkerHealth
+from common.query_messages import ManagerEntry, PartitionList, WorkerHealth
 from webservice.calls import Services
 from webservice.views import RequestError
 
@@ -23,6 +23,9 @@ Nothing else depends on this bound.
 
 FILES_MIN: Final = 256
 """Free inodes below which the check fails. File systems without a bound report 0 in total."""
+
+
+NONE_REGISTERED: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
 
 
 async def find_storage_problems(services: Services) -> "SystemProblems":
@@ -60,14 +63,8 @@ class SystemProblems(Struct, frozen=True, kw_only=True):
 
     silent: Sequence[str] = ()
     """Partitions that do not answer."""
-    unstartable: Sequence[tuple[str, str]] = ()
-    """Partitions whose workers cannot start, with the reasons."""
-    away: Sequence[str] = ()
-    """Disconnected resource managers."""
-    failed_nodes: Mapping[str, int] = {}
-    """By resource manager: how many nodes it registered for partitions that do not exist."""
-    record: str = ""
-    """Why the broker's record cannot be written; empty if it can."""
+    known: PartitionList = NONE_REGISTERED
+    """Also the problems that the broker reports: its own, and those of resource managers and workers."""
     space: Sequence[str] = ()
     """Directories with too little space."""
     audit: str = ""
@@ -160,14 +157,16 @@ def _diagnose(
     ratios = " ".join(f"{one.reservations / one.nodes:.6f}" if one.nodes else "NaN" for _, one in found)
     on_nodes = _collect_names(found, lambda one: [*map(show, one.orphans_on_nodes)])
     of_applications = _collect_names(found, lambda one: [*map(show, one.orphans_of_applications)])
-    away, syncing = _quote(problems.away), _quote([name for name, one in found if one.syncing])
+    known = problems.known
+    away = _quote([one.rm_id for one in known.managers if one.away_since_ns])
+    syncing = _quote([name for name, one in found if one.syncing])
     drift = [f"{name}: {show(problem)}" for name, one in found for problem in one.drift]
     journals = [f"{name}: {show(one.journal_problem)}" for name, one in found if one.journal_problem]
-    unstartable = [f"{name}: {show(reason)}" for name, reason in problems.unstartable]
+    unstartable = [f"{one.full_name}: {show(one.problem)}" for one in known.partitions if one.problem]
     poison = [f"{name}: {show(one.poison)}" for name, one in found if one.poison]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
-        _diagnose_failed_nodes(problems.failed_nodes),
+        _diagnose_failed_nodes(known.managers),
         _report("Partitions with negative resources", [name for name, one in found for _ in range(one.negative)]),
         _report("Nodes with negative resources", _collect_names(found, lambda one: one.negative_nodes)),
         _report("Partitions with inconsistent data", [name for name, one in found if one.inconsistent]),
@@ -181,29 +180,28 @@ def _diagnose(
         (f"Away: {away}, partitions that resume: {syncing}", False),
         _report("Workers that cannot start", unstartable),
         _report("File systems without room", [*map(show, problems.space)]),
-        _report("Writes of the record that failed", [show(problems.record)]),
+        _report("Writes of the record that failed", [show(known.record_problem)]),
         _report("Writes of the audit log that failed", [show(problems.audit)]),
         _report("Problems of the history", [show(problems.history)]),
         _report("Messages that were quarantined", poison),
     ]
 
 
-def _diagnose_failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
+def _diagnose_failed_nodes(managers: Sequence[ManagerEntry]) -> tuple[str, bool]:
     """With one resource manager the check fails, as in YuniKorn. With several, the errors of one are reported, but do
     not make the core unhealthy for the others.
     """
-    total = sum(of_managers.values())
+    total = sum(one.nodes_astray for one in managers)
     text = f"There were {total} failed nodes logged in the metrics"
-    if total and len(of_managers) > 1:
-        by = [f"{rm}: {count}" for rm, count in sorted(of_managers.items()) if count]
+    if total and len(managers) > 1:
+        by = sorted(f"{one.rm_id}: {one.nodes_astray}" for one in managers if one.nodes_astray)
         return f"{text}, registered by {_quote(by)} for partitions that they do not have", False
     return text, total > 0
 
 
 def _collect_names(found: Sequence[tuple[str, WorkerHealth]], names: Callable[[WorkerHealth], list[str]]) -> list[str]:
     """The names of all reports; with several partitions, each with its partition, as nodes may have equal names."""
-    several = len(found) > 1
-    return [f"{name}: {one}" if several else one for name, each in found for one in names(each)]
+    return [f"{name}: {one}" if len(found) > 1 else one for name, each in found for one in names(each)]
 
 
 def _report(what: str, names: Sequence[str]) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ from tests.webservice.fakes import FakeLink, partition, request
 from webservice import audit, health
 from webservice.audit import PROBE_S, AuditLog
 from webservice.calls import Services
-from webservice.health import SystemProblems, find_storage_problems, health_view
+from webservice.health import NONE_REGISTERED, SystemProblems, find_storage_problems, health_view
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
@@ -49,6 +49,11 @@ def failed(**more: object) -> list[str]:
     return wrong
 
 
+def reported(**known: object) -> SystemProblems:
+    """The problems that the broker reports."""
+    return SystemProblems(known=replace(NONE_REGISTERED, **known))
+
+
 def test_names_are_hidden_from_limited_viewers() -> None:
     wrong: dict[str, object] = {
         "orphans_on_nodes": ["ask-of-bert"],
@@ -68,8 +73,7 @@ def test_names_are_hidden_from_limited_viewers() -> None:
 
 def test_paths_are_hidden_from_limited_viewers() -> None:
     problems = SystemProblems(
-        unstartable=[("rm-1_default", "/var: full")],
-        record="/var: full",
+        known=replace(NONE_REGISTERED, partitions=[partition(problem="/var: full")], record_problem="/var: full"),
         space=("/var: full",),
         audit="/var/audit.log: full",
         history="/var/history: full",
@@ -88,7 +92,9 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
     ("problems", "name", "diagnosis"),
     [
         (
-            SystemProblems(unstartable=[("rm-1_b", "disk full"), ("rm-2_b", "locked")]),
+            reported(
+                partitions=[partition("rm-1", "b", problem="disk full"), partition("rm-2", "b", problem="locked")]
+            ),
             "Workers",
             'Workers that cannot start: ["rm-1_b: disk full" "rm-2_b: locked"]',
         ),
@@ -97,7 +103,7 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
             "Disk space",
             'File systems without room: ["/s: 1.0 MiB free"]',
         ),
-        (SystemProblems(record="disk full"), "Broker record", 'Writes of the record that failed: ["disk full"]'),
+        (reported(record_problem="disk full"), "Broker record", 'Writes of the record that failed: ["disk full"]'),
         (
             SystemProblems(audit="/s/audit.log: disk full"),
             "Audit log",
@@ -193,7 +199,9 @@ def test_nodes_of_the_same_name_are_shown_with_their_partition() -> None:
 
 
 def test_disconnected_and_resuming_managers_are_no_failure() -> None:
-    shown = health_view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
+    shown = health_view(
+        [("rm-1_default", found(syncing=True))], reported(managers=[ManagerEntry("rm-2", "s", away_since_ns=1)])
+    )
     assert shown.Healthy
     assert shown.HealthChecks[12].DiagnosisMessage == ('Away: ["rm-2"], partitions that resume: ["rm-1_default"]')
 
@@ -236,7 +244,7 @@ def test_an_unreadable_answer_is_an_error() -> None:
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = health_view([("rm-1_default", found())], SystemProblems(failed_nodes={"rm-1": 1}))
+    shown = health_view([("rm-1_default", found())], reported(managers=[ManagerEntry("rm-1", "s", nodes_astray=1)]))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"
