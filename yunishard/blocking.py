@@ -125,9 +125,8 @@ class BlockingResourceManager:
     def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
         """Leave permanently, then close; as in `ResourceManager`, with the same errors."""
         self._check()
-        leaving = self._rm.leave(reason, timeout_s=timeout_s)
         try:
-            self._run(leaving)
+            self._run(self._rm.leave(reason, timeout_s=timeout_s))
         finally:
             self.close()
 

@@ -324,8 +324,7 @@ class ClientSession:
             return
         if header.seq:
             self._sync_answers[header.partition] = number
-        problem = f"{sync.partition}: {done.problem}"
-        sync.outcome = exceptions.ResyncFailed(problem) if done.problem else done
+        sync.outcome = exceptions.ResyncFailed(f"{sync.partition}: {done.problem}") if done.problem else done
         self._syncs = [one for one in self._syncs if one.outcome is None]
 
     def _fail_syncs(self, failed: list[Sync], reason: str) -> None:

@@ -222,8 +222,7 @@ def _get_side(rest: Rest, rm: str, name: str) -> tuple[str, str]:
 
 def _find_version_before(rest: Rest, rm: str, name: str) -> str:
     """Return the version before the named one; the current one for a file."""
-    versions = _request_config(rest, rm, "history").decode(list[VersionView])
-    for one, before in pairwise(versions):
+    for one, before in pairwise(_request_config(rest, rm, "history").decode(list[VersionView])):
         if (name == CURRENT and one.current) or str(one.version) == name:
             return str(before.version)
     if name == CURRENT or name.isdecimal():

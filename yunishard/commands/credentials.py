@@ -285,8 +285,7 @@ def run_token(args: argparse.Namespace) -> int:
       2  wrong usage, or a file that cannot be used
     """
     if [args.user is not None, args.new_key, args.show is not None].count(True) != 1:
-        text = "give one of USER, --new-key and --show, see `yunishard token --help`"
-        raise CommandFailed(text, status=UNUSABLE)
+        raise CommandFailed("give one of USER, --new-key and --show, see `yunishard token --help`", status=UNUSABLE)
     file = config_directory() / JWKS_FILE if args.keys is None else Path(args.keys)
     if args.new_key:
         _create_token_key(file, in_json=args.json)
@@ -381,7 +380,6 @@ def _parse_lifetime_s(text: str) -> int:
     days = re.fullmatch(r"([0-9]{1,4})d", text)
     found = float(days[1]) * 86400 if days else parse_duration(text)
     if found is None or not 1 <= found <= LIFETIME_MAX_S:
-        most = LIFETIME_MAX_S // 86400
-        wanted = f"a duration from 1s to {most}d, such as 30m, 12h or 7d"
+        wanted = f"a duration from 1s to {LIFETIME_MAX_S // 86400}d, such as 30m, 12h or 7d"
         raise CommandFailed(f"--lifetime: expected {wanted}, got {text!r}", status=UNUSABLE)
     return int(found)

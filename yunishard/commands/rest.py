@@ -158,8 +158,7 @@ class Rest:
             raise RequestFailed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
         try:
             if self.url.startswith("https:"):
-                context = ssl.create_default_context(cafile=ca)
-                self._connect = partial(http.client.HTTPSConnection, context=context)
+                self._connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=ca))
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise RequestFailed(f"--ca {ca}: cannot be used: {reason}", status=UNUSABLE) from None

@@ -211,8 +211,7 @@ class ReplayDriver:
             except asyncio.CancelledError:
                 if self._signal is None:
                     raise
-                text = "interrupted before anything was submitted"
-                raise CommandFailed(text, status=128 + self._signal) from None
+                raise CommandFailed("interrupted before anything was submitted", status=128 + self._signal) from None
             except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
                 raise CommandFailed(str(error), status=UNUSABLE) from None
 

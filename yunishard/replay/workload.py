@@ -48,10 +48,6 @@ class MalformedLineError(ValueError):
     """A line that is no job; the text is the reason."""
 
 
-JOB_COLUMNS: Final = (0, 1, 3, 4, 6, 7, 9, 10, 11, 12, 15)
-"""Columns of the fields of `Job`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job line. Numbers are not negative, or `UNKNOWN`; number and submit time are always known."""
@@ -61,20 +57,14 @@ class Job:
     """Since the start of the log."""
     run_s: int
     processors: int
+    """Used, or requested if the log does not say."""
     memory_kb: int
-    """Used, for each processor."""
-    processors_requested: int
-    memory_requested_kb: int
-    """For each processor."""
-    status: int
+    """Used or requested for each processor, the larger one."""
+    is_part: bool
+    """Whether the line is one part of a job that was swapped out; the whole job has a line of its own."""
     user: int
     group: int
     partition: int
-
-    @property
-    def is_part(self) -> bool:
-        """Whether the line is one part of a job that was swapped out; the whole job has a line of its own."""
-        return self.status in (2, 3, 4)
 
 
 @dataclass(slots=True)
@@ -166,7 +156,12 @@ def parse_job(line: bytes) -> Job:
         values.append(value)
     if UNKNOWN in values[:2]:
         raise MalformedLineError("job number and submit time must be known")
-    return Job(*(values[column] for column in JOB_COLUMNS))
+    number, submit_s, _, run_s, used, _, memory_kb, requested, _, memory_requested_kb, status, user, group, *others = (
+        values
+    )
+    processors = used if used > 0 else requested
+    memory_kb, is_part = max(memory_kb, memory_requested_kb), status in (2, 3, 4)
+    return Job(number, submit_s, run_s, processors, memory_kb, is_part, user, group, partition=others[2])
 
 
 def _unpack(file: BufferedIOBase) -> BufferedIOBase:
@@ -334,22 +329,14 @@ def plan(
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _count_processors(job: Job) -> int:
-    return job.processors if job.processors > 0 else job.processors_requested
-
-
-def _find_memory_kb(job: Job) -> int:
-    return max(job.memory_requested_kb, job.memory_kb, 0)
-
-
 def _find_obstacle(job: Job) -> str:
     """Return why this job cannot be replayed; empty if it can."""
     obstacles = {
         "a part of a job that has a line of its own": job.is_part,
         "run time unknown": job.run_s < 0,
-        "number of processors unknown": _count_processors(job) <= 0,
-        f"more than {PROCESSORS_MAX} processors": _count_processors(job) > PROCESSORS_MAX,
-        f"more than {MEMORY_KB_MAX} KiB for each processor": _find_memory_kb(job) > MEMORY_KB_MAX,
+        "number of processors unknown": job.processors <= 0,
+        f"more than {PROCESSORS_MAX} processors": job.processors > PROCESSORS_MAX,
+        f"more than {MEMORY_KB_MAX} KiB for each processor": job.memory_kb > MEMORY_KB_MAX,
     }
     return next((reason for reason, holds in obstacles.items() if holds), "")
 
@@ -362,8 +349,8 @@ def _plan_job(job: Job, partition: str, start_s: int) -> PlannedJob:
         user=f"u{job.user}" if job.user >= 0 else "unknown",
         submit_s=job.submit_s - start_s,
         run_s=job.run_s,
-        processors=_count_processors(job),
-        memory=_find_memory_kb(job) * 1024,
+        processors=job.processors,
+        memory=max(job.memory_kb, 0) * 1024,
     )
 
 
