@@ -176,10 +176,9 @@ class LoopbackUsers:
         Raises:
             RequestError: 403, the connection comes from another machine, or its owner was not found.
         """
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(LOOK_UP_MAX_S):
-                return await loop.run_in_executor(self._threads, self._look_up, client, server)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, self._look_up, client, server)
         except TimeoutError:
             text = f"the operating system did not look the caller up within {LOOK_UP_MAX_S:g} s; try again"
             raise _refuse_caller(text) from None

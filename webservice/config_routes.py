@@ -189,8 +189,7 @@ async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersi
 
 
 def _send_text(found: ConfigVersion) -> Reply:
-    headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
-    return Reply(found.config.encode(), 200, YAML, headers)
+    return Reply(found.config.encode(), 200, YAML, {"ETag": entity_tag(found.checksum), "Vary": "Accept"})
 
 
 async def _render_config(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:

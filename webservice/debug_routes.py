@@ -195,8 +195,7 @@ class StateDump:
         return json.encode({"Error": "no partition of this resource manager can ask it"})
 
     async def _log_level(self, rm: str) -> bytes:
-        current = await config_routes.read_version(self._call, rm, ReadConfig(what="current"))
-        return _encode_log_level(current.extra)
+        return _encode_log_level((await config_routes.read_version(self._call, rm, ReadConfig(what="current"))).extra)
 
     async def _configuration(self, rm: str) -> bytes:
         query, headers = {"rm": rm} if rm else {}, {"accept": config_routes.JSON_ONLY}

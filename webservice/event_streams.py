@@ -181,8 +181,7 @@ class EventFollower:
         pause_s, answered_at = pace.interval_min_s, clock()
         try:
             while self.streams:
-                seen = len(self._last)
-                found = await self._read(start=self._end - seen, count=COUNT_MAX)
+                found = await self._read(start=self._end - len(self._last), count=COUNT_MAX)
                 fresh: list[msgspec.Raw] = []
                 if found is not None:
                     overlap = self._end - found.first
@@ -199,6 +198,8 @@ class EventFollower:
                     await asyncio.sleep(pause_s)
         finally:
             self.close()
+            if self.owner.followers.get(self.partition) is self:
+                del self.owner.followers[self.partition]
 
     async def _read(self, *, start: int, count: int) -> Lines | None:
         """The events from this number on; None if the partition does not answer."""
@@ -282,7 +283,7 @@ class EventStreams:
         self.cut_off = 0
         """Clients that were disconnected because they did not read."""
         self._closed = False
-        self._followers: dict[str, EventFollower] = {}
+        self.followers: dict[str, EventFollower] = {}
         """By full name of the partition: all and only running ones."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -295,7 +296,7 @@ class EventStreams:
         now = await read_events(self.ask, partition)
         if not now.tracking:
             raise RequestError(500, "Event tracking is disabled")
-        mine = [one for follower in self._followers.values() if follower.rm == rm for one in follower.streams]
+        mine = [one for follower in self.followers.values() if follower.rm == rm for one in follower.streams]
         of_host = sum(one.host == host for one in mine)
         too_many = len(self.open) >= STREAMS_MAX or len(mine) >= now.streams_max or of_host >= now.streams_per_host_max
         if self._closed or too_many:
@@ -309,7 +310,7 @@ class EventStreams:
     @property
     def open(self) -> list[EventStream]:
         """All open streams, in the order in which they were opened."""
-        found = [one for follower in self._followers.values() for one in follower.streams]
+        found = [one for follower in self.followers.values() for one in follower.streams]
         return sorted(found, key=lambda one: one.began)
 
     def families(self) -> Iterator[Family]:
@@ -327,24 +328,17 @@ class EventStreams:
         self._closed = True
         for task in self._tasks:
             task.cancel()
-        for follower in self._followers.values():
+        for follower in self.followers.values():
             follower.close()
 
     def _follower(self, partition: str, rm: str, now: Lines) -> EventFollower:
-        found = self._followers.get(partition)
+        found = self.followers.get(partition)
         if found is not None and found.instance == now.instance:
             return found
         if found is not None:
             found.close()  # of a previous instance of the worker
-        follower = self._followers[partition] = EventFollower(self, partition, rm, now)
-        task = asyncio.create_task(self._run(follower), name=f"events of {partition}")
+        follower = self.followers[partition] = EventFollower(self, partition, rm, now)
+        task = asyncio.create_task(follower.run(), name=f"events of {partition}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return follower
-
-    async def _run(self, follower: EventFollower) -> None:
-        try:
-            await follower.run()
-        finally:
-            if self._followers.get(follower.partition) is follower:
-                del self._followers[follower.partition]

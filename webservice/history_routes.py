@@ -124,10 +124,9 @@ def _declare_list(name: ListName) -> None:
         is_csv = _is_csv(call)
         wanted = await _make_filter(call, name)
         limit = whole_number(call.query.get("limit", str(ROWS_DEFAULT)), ROWS_MAX, _LIMIT_ERROR)
-        after = call.query.get("after", "")
 
         def read(path: Path) -> tuple[str, bytes]:
-            page = queries.read_page(path, name, wanted, limit=limit, after=after)
+            page = queries.read_page(path, name, wanted, limit=limit, after=call.query.get("after", ""))
             return page.next, queries.encode_csv(one.view, page.rows) if is_csv else encode(page)
 
         following, body = await history.read(read)

@@ -183,8 +183,7 @@ class ResponseCache:
             for one in self._entries.values()
             if one is entry or (one.cost_s and one.partition == entry.partition and one.queried_at > begun)
         )
-        lasts_s = min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE)
-        return self._clock() < entry.queried_at + lasts_s + longer_s
+        return self._clock() < entry.queried_at + min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE) + longer_s
 
     async def _refresh(self, query: Query, entry: _Entry, arrived_at: float) -> None:
         """Query the worker for a request that arrived at this time, unless a later query was answered meanwhile."""

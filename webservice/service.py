@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import h11
@@ -89,13 +90,10 @@ class _Server(uvicorn.Server):
         handshake.add_done_callback(self._handshakes.discard)
 
     async def _handshake(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        make_protocol = partial(BoundedHttpProtocol, self.config, self.server_state, self.lifespan.state)
         connection.settimeout(0)
         with contextlib.suppress(OSError):  # the client disconnected, or its TLS handshake failed
-            await loop.connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
-
-    def _protocol(self) -> asyncio.Protocol:
-        return BoundedHttpProtocol(self.config, self.server_state, self.lifespan.state)
+            await asyncio.get_running_loop().connect_accepted_socket(make_protocol, connection, ssl=self.config.ssl)
 
 
 def listen(host: str, port: int) -> socket.socket:

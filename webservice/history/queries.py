@@ -402,8 +402,7 @@ def encode_csv(view: type[PastRow], rows: Iterable[PastRow]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(view.__struct_encode_fields__)
-    names = view.__struct_fields__
-    writer.writerows([_format_cell(name, getattr(row, name)) for name in names] for row in rows)
+    writer.writerows([_format_cell(name, getattr(row, name)) for name in view.__struct_fields__] for row in rows)
     return text.getvalue().encode()
 
 
