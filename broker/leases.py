@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from broker.config_rollout import ConfigChanges
 from broker.registry import RmSession, WorkerSlot
-from broker.rm_sessions import end_absent_rm, mark_away
+from broker.rm_sessions import end_absent_rm, mark_proxy_away
 from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
 from common.messages import Header
@@ -38,11 +38,6 @@ CHECK_INTERVAL_S: Final = 1.0
 
 LATE_CHECK_S: Final = 1.0
 """A check may be late by this much under load."""
-
-OVERDUE_S: Final = 30.0
-"""A worker that has not connected for so long is logged; the supervisor continues to start it. A configuration
-change that waits for the worker has its own timeout.
-"""
 
 
 class Liveness:
@@ -84,23 +79,17 @@ class Liveness:
             self._changes.extend_deadlines(late)
         registry, settings = self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
-            if slot.is_present:
-                if now - slot.last_seen >= settings.lease_timeout_s:
-                    self._state.warnings.append(
-                        f"worker {slot.worker} was silent for {now - slot.last_seen:.0f} s: another one takes over"
-                    )
-                    registry.renew_lease(partition)
-                    self._state.counters.leases_renewed += 1
-            elif not slot.missed_since:
-                slot.missed_since = now
-            elif now - slot.missed_since >= OVERDUE_S and self._changes.find_for_partition(partition) is None:
-                self._state.warnings.append(f"worker {slot.worker} has not connected within {OVERDUE_S:g} s")
-                slot.missed_since = NEVER
+            silent_s = now - slot.last_seen
+            if slot.is_present and silent_s >= settings.lease_timeout_s:
+                self._state.warnings.append(
+                    f"worker {slot.worker} was silent for {silent_s:.0f} s: another one takes over"
+                )
+                registry.renew_lease(partition)
+                self._state.counters.leases_renewed += 1
         sends: list[Outgoing] = []
         for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= settings.silence_s]:
             del registry.last_seen[peer]
-            for one in [one for one in registry.sessions.values() if one.proxy == peer]:
-                sends += mark_away(self._state, one, f"its proxy {peer} is silent", now)
+            sends += mark_proxy_away(self._state, peer, f"its proxy {peer} is silent", now)
         pause_s = settings.pause_timeout_s
         for rm in [rm for rm, since in registry.away.items() if now - since >= pause_s]:
             self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")

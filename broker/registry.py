@@ -176,8 +176,6 @@ class WorkerSlot:
     """When the worker last sent anything, once it is present."""
     problem: str = ""
     """Why the worker cannot start or cannot run the configuration in force; cleared by its Hello."""
-    missed_since: float = 0.0
-    """When the broker first checked for an absent worker; 0 before that."""
 
 
 class Registry:

@@ -195,10 +195,10 @@ def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -
     return [registry.build_worker_message(session, partition, Pause()) for partition in session.partitions]
 
 
-def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Outgoing]:
-    """A restarted proxy has no RM connections: mark all of its RMs as away until they resume."""
+def mark_proxy_away(state: BrokerState, proxy: str, reason: str, now: float) -> list[Outgoing]:
+    """Mark all RMs of a proxy as away until they resume."""
     through = [one for one in state.registry.sessions.values() if one.proxy == proxy]
-    return [send for one in through for send in mark_away(state, one, "its proxy has restarted", now)]
+    return [send for one in through for send in mark_away(state, one, reason, now)]
 
 
 def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> list[Outgoing]:

@@ -305,7 +305,7 @@ class BrokerMachine:
         if hello.role == SUPERVISOR:
             self._reported_leases = None
         if hello.role == RMPROXY:
-            return rm_sessions.mark_proxy_restarted(self.state, incoming.source, now)
+            return rm_sessions.mark_proxy_away(self.state, incoming.source, "its proxy has restarted", now)
         slot = self._slot_of_sender(incoming)
         if hello.role != "worker" or slot is None:
             return []

@@ -51,10 +51,7 @@ def digest(sources: Iterator[tuple[str, bytes]]) -> str:
 def _sources() -> Iterator[tuple[str, bytes]]:
     """Yield the files of a worker by their paths in the package."""
     for package in PACKAGES:
-        spec = find_spec(package)
-        assert spec is not None, package
-        assert spec.origin is not None, package
-        root = Path(spec.origin).parent
+        root = Path(__file__).parents[1] / package
         for path in sorted(root.rglob("*.py")):
             yield f"{package}/{path.relative_to(root).as_posix()}", path.read_bytes()
 

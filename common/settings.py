@@ -300,34 +300,20 @@ class Settings:
     )
     native: str = setting(_address("tcp://"), "port for resource managers (RMs), or `off`", "tcp://127.0.0.1:9090")
     grpc: str = setting(_address(), "port for the scheduler interface over gRPC, or `off`", "127.0.0.1:3333")
-    rest: str = setting(
-        _address(), "port for REST and metrics, `off` opens no port and keeps no history", "127.0.0.1:9080"
-    )
+    rest: str = setting(_address(), "port for REST and metrics, or `off`: then no history", "127.0.0.1:9080")
     grpc_tls_cert: Path | None = setting(FILE, "certificate of the gRPC port (default: no TLS)")
     grpc_tls_key: Path | None = setting(FILE, "its key")
-    grpc_tls_client_ca: Path | None = setting(
-        FILE, "CAs that sign certificates of gRPC clients (default: any client may connect)"
-    )
+    grpc_tls_client_ca: Path | None = setting(FILE, "CAs of gRPC clients' certificates (default: clients need none)")
     rest_tls_cert: Path | None = setting(FILE, "certificate of the REST port (default: no TLS)")
     rest_tls_key: Path | None = setting(FILE, "its key")
     rest_tls_client_ca: Path | None = setting(FILE, "CAs that sign users' certificates, for --auth certificate")
-    native_keys: Path | None = setting(
-        DIR, "its key server.key_secret, or its directory (default: no keys, any client may connect)"
-    )
-    native_allowed: Path | None = setting(
-        FILE, "file with the keys of each RM, watched for changes (default: allowed beside the key)"
-    )
+    native_keys: Path | None = setting(DIR, "key server.key_secret, or its directory (default: clients need no key)")
+    native_allowed: Path | None = setting(FILE, "keys of the RMs, watched for changes (default: allowed beside it)")
     insecure: bool = setting(FLAG, "open unsecured ports on addresses other than loopback, too", "false")
-    allowed_rms: tuple[str, ...] = setting(
-        RM_IDS, "ids of RMs that may register, separated by commas; * in an id matches any text", "*"
-    )
+    allowed_rms: tuple[str, ...] = setting(RM_IDS, "ids of RMs that may register; * in an id matches any text", "*")
     scheduler_admins: str = setting(ACL, "administrators as 'user,user group,group', besides yourself (default: none)")
-    auth: tuple[str, ...] = setting(
-        METHODS, "how clients authenticate: token, certificate, proxy, separated by commas", OFF
-    )
-    auth_keys: Path | None = setting(
-        FILE, "keys that verify tokens: a JWKS or the secret of `yunishard token`; watched for changes"
-    )
+    auth: tuple[str, ...] = setting(METHODS, "how clients authenticate: some of token,certificate,proxy", OFF)
+    auth_keys: Path | None = setting(FILE, "keys of tokens, watched for changes: a JWKS or that of `yunishard token`")
     auth_issuer: str = setting(TEXT, "accept only tokens with this `iss` (default: any)")
     auth_audience: str = setting(TEXT, "accept only tokens with this in `aud` (default: only tokens without `aud`)")
     auth_proxy: tuple[str, ...] = setting(NETWORKS, "addresses or networks of proxies whose X-Forwarded-User counts")
@@ -339,28 +325,20 @@ class Settings:
         "host names of the REST port, * for any; without --auth and TLS, private answers are given "
         "only under these, addresses and localhost (default: the name in --rest)",
     )
-    preemption_threshold_percent: int = setting(
-        PERCENT, "preempt for guarantees only while this much of the cluster is used", "0"
-    )
+    preemption_threshold_percent: int = setting(PERCENT, "preempt for guarantees only above this usage", "0")
     preemption_pause_s: float = setting(DURATION, "time between two searches for victims for an ask", "15s")
     disable_reservation: bool = setting(FLAG, "reserve no node for an ask that fits none now", "false")
-    predicates: tuple[str, ...] = setting(
-        PLUGINS, "plug-ins that decide which nodes an ask may use (default: built-in)"
-    )
+    predicates: tuple[str, ...] = setting(PLUGINS, "plug-ins that filter nodes for an ask (default: built-in)")
     manual: bool = setting(FLAG, "make no scheduling decision unless `yunishard schedule` asks for it", "false")
     interpreted: bool = setting(FLAG, "run the engine as Python even if `make compiled` has compiled it", "false")
     asks_max: int = setting(_count(1, 100_000_000), "asks and allocations of a partition; more are rejected", "2000000")
     partitions_max: int = setting(_count(1, 10_000), "partitions of all RMs together, each is a process", "500")
     spare_workers: int = setting(_count(0, 64), "idle workers that can take over a partition whose worker ended", "0")
-    heartbeat_s: float = setting(
-        _duration("0.1s"), "interval at which an otherwise silent process or RM sends a heartbeat", "1s"
-    )
+    heartbeat_s: float = setting(_duration("0.1s"), "interval of the heartbeats of a process or RM", "1s")
     silence_s: float = setting(DURATION, "time without a message after which an RM is disconnected", "3s")
     pause_timeout_s: float = setting(DURATION, "time after which the partitions of a disconnected RM end", "15m")
     lease_timeout_s: float = setting(DURATION, "time without a message after which a worker is replaced", "10s")
-    proxy_memory_max_bytes: int = setting(
-        _size(256), "memory of RM messages; beyond it, all RMs are disconnected and resume", "2GiB"
-    )
+    proxy_memory_max_bytes: int = setting(_size(256), "memory of the proxy; beyond it, all RMs reconnect", "2GiB")
     state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
     journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")

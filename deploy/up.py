@@ -25,7 +25,7 @@ from common.process import configure_logging, install_signal_handlers
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings, SettingsError, add_options, given_options
 from common.transport import BrokerConnection, clock
-from common.wire import NEVER, Outgoing, decode_body, make_outgoing
+from common.wire import Outgoing, decode_body, make_outgoing
 from deploy import children
 from deploy.children import Event, Instruction
 from deploy.preflight import find_warnings, prepare
@@ -89,8 +89,6 @@ class BrokerLink:
         while self._link is not None and (incoming := self._link.receive()) is not None:
             if incoming.header.kind == WorkersWanted.__name__:
                 self._report(decode_body(WorkersWanted, incoming.body))
-            else:
-                _log.debug("the broker sent %s, which the supervisor does not expect", incoming.header.kind)
 
 
 async def supervise(
@@ -121,10 +119,8 @@ async def supervise(
 
 async def _wait_for_event(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
     """Return the next event, or None after the timeout."""
-    if not events.empty():
-        return events.get_nowait()
     try:
-        async with asyncio.timeout(None if timeout_s == NEVER else timeout_s):
+        async with asyncio.timeout(timeout_s):
             return await events.get()
     except TimeoutError:
         return None
@@ -267,15 +263,14 @@ def run_up(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
 def _run(settings: Settings, commands: Commands) -> Supervisor:
     install_signal_handlers()
     configure_logging("supervisor", settings.log_level)
-    log = logging.getLogger("core.supervisor")
     for line in find_unknown_variables(os.environ):
-        log.warning("%s", line)
+        _log.warning("%s", line)
     with prepare(settings) as (effective, state):
         for line in find_warnings(settings):
-            log.warning("%s", line)
+            _log.warning("%s", line)
         compiled = None if settings.interpreted else find_engine()
         if compiled is not None:
-            log.info("workers run the compiled engine in %s", compiled)
+            _log.info("workers run the compiled engine in %s", compiled)
         return asyncio.run(supervise(effective, state, commands, compiled=compiled))
 
 

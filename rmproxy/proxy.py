@@ -164,9 +164,7 @@ class Proxy:
             return self._forward_call(incoming)
         if header.kind in (wire.MALFORMED, wire.FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            if header.kind == wire.MALFORMED:
-                return self._refuse(incoming, "malformed", reason, now)
-            return self._refuse(incoming, "forbidden", reason, now)
+            return self._refuse(incoming, header.kind.lower(), reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":
