@@ -151,12 +151,8 @@ class ClientSession:
         """Request another configuration: now, or once the session is resumed."""
         if extra_config is not None:
             self._extra_config = extra_config
-        request = rm_messages.UpdateConfiguration(
-            rm_id=self._request.rm_id,
-            policy_group=self._request.policy_group,
-            config=text,
-            extra_config=self._extra_config,
-        )
+        own, extra = self._request, self._extra_config
+        request = rm_messages.UpdateConfiguration(own.rm_id, own.policy_group, config=text, extra_config=extra)
         change = ConfigurationChange(f"configuration-{next(self._change_numbers)}", request)
         self._changes[change.reference] = change
         self._send_changes()

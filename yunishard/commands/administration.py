@@ -176,16 +176,10 @@ def _show_history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     answer = _request_config(rest, rm, "history")
     if args.json:
         return answer.print()
-    rows = [
-        (
-            f"{one.version} *" if one.current else str(one.version),
-            _format_time(one.at),
-            one.author or "-",
-            one.origin,
-            one.checksum[:12],
-        )
-        for one in answer.decode(list[VersionView])
-    ]
+    rows = []
+    for one in answer.decode(list[VersionView]):
+        version = f"{one.version} *" if one.current else str(one.version)
+        rows.append((version, _format_time(one.at), one.author or "-", one.origin, one.checksum[:12]))
     show(("version", "when", "author", "origin", "checksum"), rows)
     return 0
 

@@ -33,13 +33,9 @@ _PREFIXES: Final = {"load": "cannot be loaded: ", "rules": "placement rules cann
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard validate`."""
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {console.STDIN} for standard input")
-    parser.add_argument(
-        "--same-hierarchy",
-        choices=MODES,
-        default="warn",
-        metavar="|".join(MODES),
-        help="how to report a queue that has another parent in another partition (default: warn)",
-    )
+    about = "how to report a queue that has another parent in another partition (default: warn)"
+    modes = "|".join(MODES)
+    parser.add_argument("--same-hierarchy", choices=MODES, default="warn", metavar=modes, help=about)
     parser.add_argument("--json", action="store_true", help="print one JSON document: verdict, problems, warnings")
 
 

@@ -87,14 +87,9 @@ def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, 
     for site in replay.plan.sites:
         capacity_s = site.processors * replay.end_s[site.partition]
         rows = [_build_row(name, jobs, capacity_s) for name, jobs in queues[site.partition].items()]
-        partitions.append(
-            PartitionReport(
-                total=_build_row(site.partition, chain(*queues[site.partition].values()), capacity_s),
-                nodes=site.nodes,
-                processors=site.processors,
-                queues=tuple(sorted(rows, key=lambda row: (-row.jobs, row.name))),
-            )
-        )
+        total = _build_row(site.partition, chain(*queues[site.partition].values()), capacity_s)
+        busiest = tuple(sorted(rows, key=lambda row: (-row.jobs, row.name)))
+        partitions.append(PartitionReport(total=total, nodes=site.nodes, processors=site.processors, queues=busiest))
     return Report(
         complete=replay.is_complete,
         total=_build_row("all", replay.jobs.values(), None),
@@ -162,7 +157,7 @@ def _build_row(name: str, jobs: Iterable[PlannedJob], capacity_s: float | None) 
 
 
 def _format_table(summary: Report) -> list[str]:
-    cells = [("partition, queue", "jobs", "done", "wait median", "wait 95 %", "utilisation")]
+    cells: list[tuple[str, ...]] = [("partition, queue", "jobs", "done", "wait median", "wait 95 %", "utilisation")]
     for partition in summary.partitions:
         cells.append(_format_row(f"{partition.total.name} ({partition.processors:,} processors)", partition.total))
         cells += [_format_row(f"  {row.name}", row) for row in partition.queues[:QUEUES_SHOWN_MAX]]
@@ -180,16 +175,9 @@ def _format_table(summary: Report) -> list[str]:
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]
 
 
-def _format_row(name: str, row: Row) -> tuple[str, str, str, str, str, str]:
-    used = "" if row.utilisation is None else f"{row.utilisation:.0%}"
-    return (
-        name,
-        f"{row.jobs:,}",
-        f"{row.done:,}",
-        _format_seconds(row.wait_median_s),
-        _format_seconds(row.wait_p95_s),
-        used,
-    )
+def _format_row(name: str, row: Row) -> tuple[str, ...]:
+    waits = (_format_seconds(row.wait_median_s), _format_seconds(row.wait_p95_s))
+    return (name, f"{row.jobs:,}", f"{row.done:,}", *waits, "" if row.utilisation is None else f"{row.utilisation:.0%}")
 
 
 def _format_seconds(seconds: float | None) -> str:

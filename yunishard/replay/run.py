@@ -9,6 +9,7 @@ import ctypes
 import math
 import signal
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
@@ -122,11 +123,7 @@ async def local_system(command: tuple[str, ...] = COMMAND) -> AsyncIterator[str]
         CommandFailed: it ended, or was not ready within `START_S_MAX`; its standard error has the reason.
     """
     process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        process_group=0,
-        preexec_fn=_link_to_parent(),
+        *command, stdin=DEVNULL, stdout=PIPE, process_group=0, preexec_fn=_link_to_parent()
     )
     assert process.stdout is not None
     drain: asyncio.Task[bytes] | None = None

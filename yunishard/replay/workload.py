@@ -388,9 +388,5 @@ def _size_site(name: str, jobs: list[PlannedJob], *, span_s: int, load: float, n
         node_processors = max(ceil(processors / nodes), biggest_task)
     else:
         node_processors = max(NODE_PROCESSORS, biggest_task)
-    return Site(
-        partition=name,
-        nodes=nodes,
-        node_processors=node_processors,
-        node_memory=max(job.memory for job in jobs) * node_processors,
-    )
+    memory = max(job.memory for job in jobs) * node_processors
+    return Site(partition=name, nodes=nodes, node_processors=node_processors, node_memory=memory)
