@@ -92,6 +92,7 @@ def api_document(groups: Sequence[RouteGroup], *, release: str) -> dict[str, Jso
     """The document of all routes of these groups."""
     routes = [route for group in groups for route in group.routes]
     schemas = _Schemas(content for route in routes for content in (*_list_answers(route), *route.body))
+    errors = {_name_response(status): schemas.error(text) for status, text in _ERROR_STATUSES.items()}
     paths: dict[str, dict[str, Json]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _describe_operation(route, schemas)
@@ -101,11 +102,7 @@ def api_document(groups: Sequence[RouteGroup], *, release: str) -> dict[str, Jso
         "servers": [{"url": "/"}],
         "tags": [{"name": group.name, "description": group.description} for group in groups],
         "paths": dict(sorted(paths.items())),
-        "components": {
-            "schemas": schemas.components,
-            "responses": {_name_response(status): schemas.error(text) for status, text in _ERROR_STATUSES.items()},
-            "securitySchemes": _SECURITY,
-        },
+        "components": {"schemas": schemas.components, "responses": errors, "securitySchemes": _SECURITY},
     }
 
 

@@ -42,21 +42,18 @@ async def clusters(call: Call) -> Reply:
     known = await read_registry(call)
     builds = [{**build, "rmId": rm_id} for rm_id, build in known.build_information.items()]
     away = {one.rm_id: one.away_since_ns for one in known.managers}
-    return Reply(
-        encode(
-            [
-                ClusterView(
-                    start_time=known.started_ns,
-                    rm_build_information=sorted(builds, key=lambda build: build["rmId"] != entry.rm_id),
-                    partition=name,
-                    cluster_name="kubernetes",
-                    rm_id=entry.rm_id,
-                    away_since=away.get(entry.rm_id, 0),
-                )
-                for name, entry in partition_names(call, known).all()
-            ]
+    views = [
+        ClusterView(
+            start_time=known.started_ns,
+            rm_build_information=sorted(builds, key=lambda build: build["rmId"] != entry.rm_id),
+            partition=name,
+            cluster_name="kubernetes",
+            rm_id=entry.rm_id,
+            away_since=away.get(entry.rm_id, 0),
         )
-    )
+        for name, entry in partition_names(call, known).all()
+    ]
+    return Reply(encode(views))
 
 
 @_route("partitions", Access.KNOWN, list[rest_views.PartitionView])
@@ -65,10 +62,11 @@ async def partitions(call: Call) -> Reply:
 
     A partition that does not answer has the `state` `Silent`, and everything else in it is empty or 0.
     """
-    known = await read_registry(call)
-    return await _join(
-        call, known, "partition", lambda one: rest_views.SilentPartitionView(cluster_id=one.entry.rm_id, name=one.shown)
-    )
+
+    def make_silent(one: NamedPartition) -> rest_views.SilentPartitionView:
+        return rest_views.SilentPartitionView(cluster_id=one.entry.rm_id, name=one.shown)
+
+    return await _join(call, await read_registry(call), "partition", make_silent)
 
 
 @_route("scheduler/node-utilizations", Access.KNOWN, Content(list[rest_views.UtilisationView] | None))
@@ -80,12 +78,11 @@ async def node_utilisations(call: Call) -> Reply:
     known = await read_registry(call)
     if not known.build_information:
         return Reply(b"null\n")
-    return await _join(
-        call,
-        known,
-        "utilisation",
-        lambda one: rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown),
-    )
+
+    def make_silent(one: NamedPartition) -> rest_views.SilentUtilisationView:
+        return rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown)
+
+    return await _join(call, known, "utilisation", make_silent)
 
 
 @_route("scheduler/healthcheck", Access.KNOWN, HealthView)

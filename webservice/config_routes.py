@@ -43,22 +43,16 @@ JSON_ONLY: Final = "application/json"
 _PARSED_MAX: Final = 4
 """Parsed configurations in the cache: parsing a large one takes seconds, and it changes seldom."""
 
-_QUEUE_SCHEMA: Final[Schema] = {
-    "type": ["object", "null"],
-    "properties": {"name": {"type": ["string", "number", "boolean"], "pattern": f"^{QUEUE.pattern}$"}},
-    "required": ["name"],
+_QUEUE_NAME: Final[Schema] = {"type": ["string", "number", "boolean"], "pattern": f"^{QUEUE.pattern}$"}
+_QUEUE: Final[Schema] = {"type": ["object", "null"], "properties": {"name": _QUEUE_NAME}, "required": ["name"]}
+_PARTITION_KEYS: Final[Schema] = {
+    "name": {"type": ["string", "number", "boolean", "null"]},
+    "queues": {"type": "array", "items": _QUEUE},
 }
-_PARTITION_SCHEMA: Final[Schema] = {
-    "type": ["object", "null"],
-    "properties": {
-        "name": {"type": ["string", "number", "boolean", "null"]},
-        "queues": {"type": "array", "items": _QUEUE_SCHEMA},
-    },
-    "required": ["queues"],
-}
+_PARTITION: Final[Schema] = {"type": ["object", "null"], "properties": _PARTITION_KEYS, "required": ["queues"]}
 _CONFIG_SCHEMA: Final[Schema] = {
     "type": ["object", "null"],
-    "properties": {"partitions": {"type": ["array", "null"], "items": _PARTITION_SCHEMA}},
+    "properties": {"partitions": {"type": ["array", "null"], "items": _PARTITION}},
 }
 """As lenient as YAML: any scalar is a name, and an empty document is a configuration without partitions."""
 
@@ -66,6 +60,8 @@ _CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MED
 """The body is YAML, with any content type. Generated clients can send text and bytes, but not YAML: openapi-generator
 takes the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
 """
+
+_ANY_BODY: Final = (Content(ANY_TEXT, TEXT), Content({}, YAML_MEDIA), Content(BYTES, BINARY))
 
 _NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
 _FORCE: Final = Parameter(
@@ -208,15 +204,7 @@ def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
-@Route(
-    CONFIGURATION,
-    "POST",
-    "/ws/v1/validate-conf",
-    Access.KNOWN,
-    (VerdictView,),
-    body=(Content(ANY_TEXT, TEXT), Content({}, YAML_MEDIA), Content(BYTES, BINARY)),
-    body_required=False,
-)
+@Route(CONFIGURATION, "POST", "/ws/v1/validate-conf", Access.KNOWN, (VerdictView,), body=_ANY_BODY, body_required=False)
 async def validate(call: Call) -> Reply:
     """Whether a configuration is valid; nothing changes.
 

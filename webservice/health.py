@@ -140,11 +140,10 @@ def health_view(
         """A name or path: it may belong to any user's queues and applications."""
         return text if whole or not text else HIDDEN
 
+    diagnoses = _diagnose(found, problems or SystemProblems(), show)
     checks = [
         CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
-        for (name, description), (diagnosis, failed) in zip(
-            _CHECKS, _diagnose(found, problems or SystemProblems(), show), strict=True
-        )
+        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
     ]
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 

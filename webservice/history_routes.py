@@ -165,12 +165,9 @@ async def _make_filter(call: Call, name: ListName) -> HistoryFilter:
         raise RequestError(400, f"state must be one of {', '.join(states)}")
     return HistoryFilter(
         partition=partition,
-        rm=query.get("rm", ""),
         queue=queue_name(query["queue"]) if query.get("queue") else "",
         subtree="subtree" in query,
-        user=query.get("user", ""),
-        group=query.get("group", ""),
-        application=query.get("application", ""),
+        **{name: query.get(name, "") for name in ("rm", "user", "group", "application")},
         state=state,
         since_ns=_parse_moment("since", query.get("since", ""), now_ns),
         until_ns=_parse_moment("until", query.get("until", ""), now_ns),

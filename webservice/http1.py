@@ -108,11 +108,8 @@ class BoundedHttpProtocol(H11Protocol):
         reset the connection and drop the error. With TLS, closing itself waits.
         """
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
-        for event in (
-            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
-            h11.Data(data=text.encode()),
-            h11.EndOfMessage(),
-        ):
+        response = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
+        for event in (response, h11.Data(data=text.encode()), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         if self.transport.can_write_eof():
             self._is_refused = True

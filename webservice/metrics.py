@@ -104,7 +104,7 @@ def render(
             continue
         lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {one.kind}")
-        for labels in sorted(series, key=_rank):
+        for labels in sorted(series, key=lambda labels: [*zip(*labels, strict=True)]):  # by names, then by values
             value = series[labels]
             if isinstance(value, tuple):
                 lines += _format_histogram(name, labels, *value)
@@ -112,11 +112,6 @@ def render(
                 lines.append(f"{name}{_format_labels(labels)} {number(value)}")
     lines.append("")
     return "\n".join(lines).encode()
-
-
-def _rank(labels: _Labels) -> tuple[list[str], list[str]]:
-    """The order of series: by the names of their labels, then by the values."""
-    return [name for name, _ in labels], [value for _, value in labels]
 
 
 def _format_histogram(name: str, labels: _Labels, bounds: tuple[float, ...], observed: Distribution) -> Iterator[str]:

@@ -24,6 +24,8 @@ CHANGES: Final = RouteGroup("changes", "Changes to applications by administrator
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 _PAGE: Final = (parameters.LIMIT, parameters.AFTER)
+_ACTIVE: Final[dict[str, Schema]] = {"state": {"type": "string", "enum": [parameters.ACTIVE]}}
+_STATUS: Final = Parameter("status", f"{parameters.STATUS.description} Ignored for other states.")
 
 
 def _query_route(
@@ -75,7 +77,7 @@ async def queue_applications(call: Call) -> Reply:
     list[ApplicationView],
     parameters.STATUS,
     *_PAGE,
-    segments={"state": {"type": "string", "enum": [parameters.ACTIVE]}},
+    segments=_ACTIVE,
 )
 async def queue_applications_by_state(call: Call) -> Reply:
     """The active applications in a queue."""
@@ -94,19 +96,11 @@ async def queue_application(call: Call) -> Reply:
     """One active application of a queue."""
     text = parameters.decode_segment(call.segments["queue"])
     partition = await find_partition(call)
-    application = call.segments["application"]
-    return await ask_partition(
-        call, partition, "application", queue=parameters.queue_name(text), application=application
-    )
+    path, application = parameters.queue_name(text), call.segments["application"]
+    return await ask_partition(call, partition, "application", queue=path, application=application)
 
 
-@_query_route(
-    "/applications/{state}",
-    Access.SEEN,
-    list[ApplicationView],
-    Parameter("status", f"{parameters.STATUS.description} Ignored for other states."),
-    *_PAGE,
-)
+@_query_route("/applications/{state}", Access.SEEN, list[ApplicationView], _STATUS, *_PAGE)
 async def applications_by_state(call: Call) -> Reply:
     """The applications that are active, rejected or completed."""
     partition = await find_partition(call)
@@ -217,12 +211,11 @@ def _event_route(path: str, answer: Schema | type[object], *more: Parameter, str
     return Route(EVENTS, "GET", path, Access.ADMINS, (answer,), parameters=shared, statuses=statuses, streams=streams)
 
 
-@_event_route(
-    "batch",
-    BatchView,
-    Parameter("start", "The number of the first event; 0 if not set.", _NUMBER),
-    Parameter("count", "How many at most.", _AT_LEAST_ONE),
-)
+_START: Final = Parameter("start", "The number of the first event; 0 if not set.", _NUMBER)
+_COUNT: Final = Parameter("count", "How many at most.", _AT_LEAST_ONE)
+
+
+@_event_route("batch", BatchView, _START, _COUNT)
 async def event_batch(call: Call) -> Reply:
     """Events from a number on.
 
@@ -299,12 +292,10 @@ async def kill(call: Call) -> Reply:
     return await _send_change(call, partition, wanted)
 
 
-@_change_route(
-    "/application/{application}/move",
-    Access.OWN,
-    MovedView,
-    Parameter("queue", "The full path of the leaf queue to move to.", required=True),
-)
+_TARGET: Final = Parameter("queue", "The full path of the leaf queue to move to.", required=True)
+
+
+@_change_route("/application/{application}/move", Access.OWN, MovedView, _TARGET)
 async def move(call: Call) -> Reply:
     """Move an application to another queue."""
     partition = await find_partition(call)
@@ -316,12 +307,10 @@ async def move(call: Call) -> Reply:
     return await _send_change(call, partition, wanted)
 
 
-@_change_route(
-    "/schedule",
-    Access.ADMINS,
-    StepsView,
-    Parameter("steps", "How many; one if not set.", {"type": "integer", "minimum": 1, "maximum": STEPS_MAX}),
-)
+_STEPS: Final = Parameter("steps", "How many; one if not set.", {"type": "integer", "minimum": 1, "maximum": STEPS_MAX})
+
+
+@_change_route("/schedule", Access.ADMINS, StepsView, _STEPS)
 async def schedule(call: Call) -> Reply:
     """Make scheduling decisions, in a system that schedules only on request."""
     partition = await find_partition(call)

@@ -125,11 +125,8 @@ class Collector:
         ]
 
     def _make_query(self, position: ReadPosition, now_ns: int) -> Query:
-        args = {
-            "instance": position.instance,
-            "start": str(position.next_event),
-            "since": str(_reset_future(position.ended_ns, now_ns)),
-        }
+        since = str(_reset_future(position.ended_ns, now_ns))
+        args = {"instance": position.instance, "start": str(position.next_event), "since": since}
         if self.sampling:
             args["sample"] = "true"
             if position.unsure:
