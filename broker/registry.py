@@ -122,14 +122,8 @@ class RmSession(RmRecord, frozen=True, kw_only=True):
         self, message: Message, *, to: str = "", ref: str = "", partition: str = "", generation: int = 0
     ) -> Outgoing:
         """A message about the session or a partition (by full name); to its proxy, unless `to` names another one."""
-        header = Header(
-            kind=type(message).__name__,
-            rm=self.rm,
-            partition=usual_name(partition),
-            session=self.session,
-            ref=ref,
-            life=generation,
-        )
+        kind, name = type(message).__name__, usual_name(partition)
+        header = Header(kind=kind, rm=self.rm, partition=name, session=self.session, ref=ref, life=generation)
         return make_outgoing(to or self.proxy, message, header)
 
     def build_registered(self, ref: str, partition: str = "") -> Outgoing:
@@ -346,14 +340,8 @@ class Registry:
 
     def build_worker_message(self, session: RmSession, partition: str, message: Control, *, ack: int = 0) -> Outgoing:
         """A message to the worker of one of an RM's partitions."""
-        header = Header(
-            kind=type(message).__name__,
-            rm=session.rm,
-            partition=partition,
-            session=session.session,
-            life=session.generation(partition),
-            ack=ack,
-        )
+        kind, life = type(message).__name__, session.generation(partition)
+        header = Header(kind=kind, rm=session.rm, partition=partition, session=session.session, life=life, ack=ack)
         return make_outgoing(self.slots[partition].worker, message, header)
 
     def build_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:

@@ -31,16 +31,7 @@ import uvloop
 
 from common import gc_tuning
 from common.names import WORKER
-from common.settings import (
-    SETTINGS,
-    Settings,
-    SettingsError,
-    add_options,
-    given_options,
-    parse_setting,
-    read_settings,
-    replace_settings,
-)
+from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
 
 LEAVE_MAX_S: Final = 5.0
 """Seconds for an orderly stop after the supervisor is gone; then the process exits at once."""
@@ -166,13 +157,9 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
         SettingsError: a setting is invalid, or the file cannot be read.
     """
     settings = read_settings(args.settings) if args.settings else Settings()
-    values = {
-        SETTINGS[name].attribute: parse_setting(name, text, SETTINGS[name].flag)
-        for name, text in given_options(args).items()
-    }
     partition = getattr(args, "partition", None)
     assignment = Assignment(partition, args.epoch) if partition is not None else None
-    return Arguments(args.broker, replace_settings(settings, values), assignment)
+    return Arguments(args.broker, replace_settings(settings, parse_options(args)), assignment)
 
 
 def install_signal_handlers() -> None:

@@ -65,12 +65,7 @@ class ProcessMetrics:
     """
 
     def __init__(
-        self,
-        process: str,
-        partition: str = "",
-        *,
-        wire: Transport | None = None,
-        send: Callable[[], None] | None = None,
+        self, process: str, partition: str = "", wire: Transport | None = None, send: Callable[[], None] | None = None
     ) -> None:
         self._labels = (process, partition)
         self._wire = wire

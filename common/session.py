@@ -460,15 +460,8 @@ class Session:
 
     def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:
         lanes = self._lanes_of(partition)
-        return Header(
-            kind=kind,
-            rm=self.rm_id,
-            partition=partition,
-            session=self.session,
-            seq=seq,
-            ack=lanes.received,
-            life=lanes.generation,
-        )
+        ack, life = lanes.received, lanes.generation
+        return Header(kind=kind, rm=self.rm_id, partition=partition, session=self.session, seq=seq, ack=ack, life=life)
 
     def _lanes_of(self, partition: str) -> _Lanes:
         if partition not in self._lanes:

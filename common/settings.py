@@ -454,6 +454,12 @@ def parse_setting(name: str, text: str, origin: str) -> object:
         raise SettingsError(f"{origin}: {error}") from None
 
 
+def parse_options(args: argparse.Namespace) -> dict[str, object]:
+    """Return the values of the settings on the command line, by attribute. Raises SettingsError."""
+    given = [(SETTINGS[name], text) for name, text in given_options(args).items()]
+    return {row.attribute: parse_setting(row.name, text, row.flag) for row, text in given}
+
+
 def replace_settings(base: Settings, values: Mapping[str, object]) -> Settings:
     """Return `base` with these values, by attribute."""
     return msgspec.convert({**vars(base), **values}, Settings, dec_hook=_decode)

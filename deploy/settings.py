@@ -16,22 +16,9 @@ from typing import Final
 
 import yaml
 
+from common import settings as table
 from common.names import OFF, compile_rm_ids
-from common.settings import (
-    ANY,
-    CERTIFICATE,
-    DEFAULT,
-    DIR,
-    FILE,
-    PROXY,
-    SETTINGS,
-    TOKEN,
-    EffectiveSetting,
-    Settings,
-    SettingsError,
-    parse_setting,
-    replace_settings,
-)
+from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, parse_setting
 
 SETTINGS_FILE: Final = "settings"
 """`--settings` and YUNISHARD_SETTINGS name the settings file; it is not a setting itself."""
@@ -58,10 +45,10 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     given = {**layers, **_choose_state(layers, environment)}
     values: dict[str, object] = {}
     for name, row in SETTINGS.items():
-        one = given.setdefault(name, EffectiveSetting(name, "", DEFAULT, row.flag))
+        one = given.setdefault(name, EffectiveSetting(name, "", table.DEFAULT, row.flag))
         value = values[row.attribute] = parse_setting(name, one.value, one.origin)
         given[name] = one._replace(value=str(value) if isinstance(value, Path) else one.value)
-    settings = replace_settings(Settings(), {**values, "effective": tuple(given[name] for name in SETTINGS)})
+    settings = table.replace_settings(Settings(), {**values, "effective": tuple(given[name] for name in SETTINGS)})
     _check_ports(settings)
     _check_tls(settings)
     _check_times(settings)
@@ -86,7 +73,7 @@ def _list_sources(
     variable = f"{_PREFIX}{SETTINGS_FILE.upper()}"
     if path := file or environment.get(variable):
         yield _read_file(Path(path), f"--{SETTINGS_FILE}" if file else variable)
-    yield (EffectiveSetting(row.name, row.default, DEFAULT, row.flag) for row in rows)
+    yield (EffectiveSetting(row.name, row.default, table.DEFAULT, row.flag) for row in rows)
 
 
 def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
@@ -112,7 +99,7 @@ def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
             raise SettingsError(f"{name} in {file}: expected one value, got a list or a map")
         seen.add(name)
         text = value.value
-        if text and SETTINGS[name].kind in (FILE, DIR) and not text.startswith("~"):
+        if text and SETTINGS[name].kind in (table.FILE, table.DIR) and not text.startswith("~"):
             text = str(file.absolute().parent / text)
         yield EffectiveSetting(name, text, f"{file}:{key.start_mark.line + 1}", f"{name} in {file}")
 
@@ -180,7 +167,7 @@ def _find_default_state(environment: Mapping[str, str]) -> EffectiveSetting:
             folder = Path.home() / ".local" / "state"
         except RuntimeError:
             raise SettingsError("--state: your home directory is unknown: set HOME, or choose a directory") from None
-    return EffectiveSetting("state", str(folder / "yunishard"), DEFAULT, "--state")
+    return EffectiveSetting("state", str(folder / "yunishard"), table.DEFAULT, "--state")
 
 
 def _check_times(settings: Settings) -> None:
@@ -224,18 +211,18 @@ def _check_tls(settings: Settings) -> None:
 
 def _check_auth(settings: Settings) -> None:
     """Check that each method of authentication has its settings, and each such setting its method."""
-    if settings.auth and ANY in settings.cors:
+    if settings.auth and table.ANY in settings.cors:
         raise settings.error(
             "cors",
             f"* would let every page use what {settings.origin('auth')} protects; "
             "name the sites instead, as in https://ui.example",
         )
     for method, name, is_required in (
-        (TOKEN, "auth-keys", True),
-        (TOKEN, "auth-issuer", False),
-        (TOKEN, "auth-audience", False),
-        (CERTIFICATE, "rest-tls-client-ca", True),
-        (PROXY, "auth-proxy", True),
+        (table.TOKEN, "auth-keys", True),
+        (table.TOKEN, "auth-issuer", False),
+        (table.TOKEN, "auth-audience", False),
+        (table.CERTIFICATE, "rest-tls-client-ca", True),
+        (table.PROXY, "auth-proxy", True),
     ):
         is_given = bool(getattr(settings, SETTINGS[name].attribute))
         if is_required and method in settings.auth and not is_given:

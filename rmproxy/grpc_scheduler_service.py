@@ -19,21 +19,12 @@ from common.process_limits import LogLimit
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from common.transport import clock
 from common.wire import BODY_BYTES_MAX
-from rmproxy import grpc_conversion
+from rmproxy import grpc_conversion, grpc_streams
 from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import (
-    Context,
-    RmStream,
-    StatusError,
-    StatusKind,
-    abort,
-    abort_on_error,
-    parse_request,
-    rm_in_metadata,
-)
+from rmproxy.grpc_streams import Context, RmStream, StatusError, StatusKind, parse_request
 from rmproxy.si import scheduler_pb2 as pb
 
 CHECK_EVERY_S: Final = 0.05
@@ -148,7 +139,7 @@ class GrpcServer:
     # Registration ---------------------------------------------------------------------------------------------------
 
     async def _register(self, data: bytes, context: Context) -> bytes:
-        async with abort_on_error(context):
+        async with grpc_streams.abort_on_error(context):
             request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
             await self._registry.register(request)
@@ -163,7 +154,7 @@ class GrpcServer:
         """
         stream = RmStream(read_rm_ids(context.auth_context()))
         self._streams.add(stream)
-        reader = asyncio.create_task(self._read(kind, stream, rm_in_metadata(context), requests))
+        reader = asyncio.create_task(self._read(kind, stream, grpc_streams.rm_in_metadata(context), requests))
         reader.add_done_callback(lambda _: stream.half_close())
         try:
             await context.send_initial_metadata(())  # some clients wait for it
@@ -176,7 +167,7 @@ class GrpcServer:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
         if stream.status is not None:
-            await abort(context, stream.status)
+            await grpc_streams.abort(context, stream.status)
         if not reader.cancelled():
             reader.result()  # raises its exception
 
