@@ -77,23 +77,21 @@ class Liveness:
             self._state.warnings.append(f"the broker did not run for {late:.1f} s: all deadlines are extended by that")
             self._state.registry.extend_deadlines(late, now)
             self._changes.extend_deadlines(late)
-        registry, settings = self._state.registry, self._state.settings
+        state, registry, settings = self._state, self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
             silent_s = now - slot.last_seen
             if slot.is_present and silent_s >= settings.lease_timeout_s:
-                self._state.warnings.append(
-                    f"worker {slot.worker} was silent for {silent_s:.0f} s: another one takes over"
-                )
+                state.warnings.append(f"worker {slot.worker} was silent for {silent_s:.0f} s: another one takes over")
                 registry.renew_lease(partition)
-                self._state.counters.leases_renewed += 1
+                state.counters.leases_renewed += 1
         sends: list[Outgoing] = []
         for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= settings.silence_s]:
             del registry.last_seen[peer]
-            sends += mark_proxy_away(self._state, peer, f"its proxy {peer} is silent", now)
+            sends += mark_proxy_away(state, peer, f"its proxy {peer} is silent", now)
         pause_s = settings.pause_timeout_s
         for rm in [rm for rm, since in registry.away.items() if now - since >= pause_s]:
-            self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
-            sends += end_absent_rm(self._state, self._changes, rm)
+            state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
+            sends += end_absent_rm(state, self._changes, rm)
         return sends
 
 

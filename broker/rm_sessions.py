@@ -210,10 +210,8 @@ def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> l
     if before is None:
         reason = f"RM {header.rm!r} has no such session, register again"
         return [build_refusal(incoming.source, header, "unknown-session", reason)]
-    newer_generations = (
-        seen > before.latest_generation(before.full_name(name)) for name, seen in request.lives.items()
-    )
-    if request.configuration_number > before.rollout or any(newer_generations):
+    newer = (seen > before.latest_generation(before.full_name(name)) for name, seen in request.lives.items())
+    if request.configuration_number > before.rollout or any(newer):
         reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
         state.warnings.append(f"RM {header.rm} has to register again: its record has gone back to an earlier state")
         return [build_refusal(incoming.source, header, "unknown-session", reason)]

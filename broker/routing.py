@@ -64,10 +64,8 @@ class BrokerMachine:
         self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(state.incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
-        if self.registry.away:
-            self.state.notes.append(
-                f"waiting for {format_count(len(self.registry.away), 'RM')} registered before this start"
-            )
+        if away := len(self.registry.away):
+            self.state.notes.append(f"waiting for {format_count(away, 'RM')} registered before this start")
         self._liveness.schedule(now)
         self._reported_leases: dict[str, int] | None = self._persistence.durable_leases()
         """The leases that the supervisor has received; None for a supervisor that has just connected."""
@@ -260,9 +258,8 @@ class BrokerMachine:
             case "ConfigVote":
                 if self._slot_of_sender(incoming) is None:
                     return []
-                return self._changes.count_vote(
-                    header.partition, decode_body(control_messages.ConfigVote, incoming.body), now
-                )
+                vote = decode_body(control_messages.ConfigVote, incoming.body)
+                return self._changes.count_vote(header.partition, vote, now)
             case "Recorded" if incoming.source == RECORD:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" if incoming.source == SUPERVISOR:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
-from broker.files import RecordFile, WatchedFile
+from broker.files import IN_MEMORY, RecordFile, WatchedFile
 from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
 from common.messages import Header
@@ -38,9 +38,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
     settings = arguments.settings
     wire = Transport()
     with ExitStack() as stack:
-        record = RecordFile(
-            str(settings.state / RECORD_NAME) if settings.state else ":memory:", wake=partial(wire.wake, RECORD)
-        )
+        path = settings.state / RECORD_NAME if settings.state else IN_MEMORY
+        record = RecordFile(path, wake=partial(wire.wake, RECORD))
         stack.callback(record.close)
         wire.add(RECORD, record)
         file = WatchedFile(settings.config, wake=partial(wire.wake, FILE)) if settings.config else None

@@ -116,9 +116,8 @@ def distribution(
     """Build a histogram family; all histograms have the same bounds."""
     listed = list(observed)
     bounds = listed[0][1].bounds if listed else ()
-    return Family(
-        name, "histogram", what, labels, [], bounds, [(values, one.counts, one.sum_s) for values, one in listed]
-    )
+    found = [(values, one.counts, one.sum_s) for values, one in listed]
+    return Family(name, "histogram", what, labels, [], bounds, found)
 
 
 # Metrics that several processes report about a process ----------------------------------------------------------------

@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,11 +179,9 @@ def configure_logging(process: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), format=line, stream=sys.stderr)
 
 
-def main(
-    role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[None]], words: Sequence[str] | None = None
-) -> int:
+def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[None]]) -> int:
     """Run a server process until `serve` returns; return the exit status. An OSError is reported in one line."""
-    args = make_parser(role, about).parse_args(words)
+    args = make_parser(role, about).parse_args()
     gc_tuning.collect_rarely()
     install_signal_handlers()
     if args.lifeline is not None:  # the supervisor decides when to stop, not a terminal

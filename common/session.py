@@ -150,14 +150,12 @@ def split_by_partition(normalise: Callable[[str], str], command: Command) -> dic
     return dict.fromkeys(parts, command) if len(parts) == 1 else parts
 
 
-def _group(
-    normalise: Callable[[str], str], items: Iterable[_T], partition_of: Callable[[_T], str]
-) -> dict[str, list[_T]]:
+def _group(normalise: Callable[[str], str], items: Iterable[_T], name_of: Callable[[_T], str]) -> dict[str, list[_T]]:
     """Group items by the normalised name of their partition; each spelling is normalised once."""
     groups: dict[str, list[_T]] = {}
     spellings: dict[str, list[_T]] = {}
     for item in items:
-        name = partition_of(item)
+        name = name_of(item)
         group = spellings.get(name)
         if group is None:
             group = spellings[name] = groups.setdefault(normalise(name), [])
@@ -279,9 +277,8 @@ class Session:
 
     def heartbeat(self) -> EncodedMessage:
         """Build the message that keeps an idle connection alive."""
-        return EncodedMessage(
-            Header(kind="Heartbeat", rm=self.rm_id, session=self.session), encode_body(rm_messages.Heartbeat())
-        )
+        header = Header(kind="Heartbeat", rm=self.rm_id, session=self.session)
+        return EncodedMessage(header, encode_body(rm_messages.Heartbeat()))
 
     def update_configuration(
         self, request: rm_messages.UpdateConfiguration, *, ref: str = "configuration"

@@ -123,9 +123,7 @@ def _key(text: bytes, number: int) -> TokenKey | None:
     if algorithm is None or entry.alg not in ("", algorithm) or entry.use != "sig":
         return None
     if entry.d:
-        raise TokenKeyError(
-            f"key {number}: is a private key, which must not leave who issues tokens: give the public one"
-        )
+        raise TokenKeyError(f"key {number}: is a private key, which only the issuer may have: give the public one")
     import jwt
 
     try:

@@ -45,6 +45,9 @@ a worker busy for a quarter of a second; a whole window of them would delay its 
 _STARTED_WALL: Final = time.time()
 _STARTED_MONOTONIC: Final = time.monotonic()
 
+Wake = Callable[[], None]
+"""Ends the wait for messages, as an endpoint may have some."""
+
 Turn = Callable[[list[wire.Incoming]], float]
 """Processes received messages; returns the seconds until the machine's deadline."""
 
@@ -67,7 +70,7 @@ class Endpoint(Protocol):
 class Inbox:
     """An endpoint for messages that arise inside the process, such as the requests of the gRPC port."""
 
-    def __init__(self, *, wake: Callable[[], None]) -> None:
+    def __init__(self, *, wake: Wake) -> None:
         self.deliver: Callable[[wire.Outgoing], None] | None = None
         """Called with each message that is sent to this endpoint."""
         self._waiting: deque[wire.Incoming] = deque()
@@ -322,9 +325,7 @@ class _Socket:
     signal. So `receive` reads until nothing is left, and `_look` checks the state after each send, too.
     """
 
-    def __init__(
-        self, kind: int, address: str, wake: Callable[[], None], options: Mapping[zmq.SocketOption, int]
-    ) -> None:
+    def __init__(self, kind: int, address: str, wake: Wake, options: Mapping[zmq.SocketOption, int]) -> None:
         self.dropped = 0
         """Messages for peers that were not connected."""
         self._wake = wake
@@ -390,7 +391,7 @@ class _Socket:
 class BrokerConnection(_Socket):
     """A process's connection to the broker, under a fixed name. ZeroMQ reconnects, and queues while disconnected."""
 
-    def __init__(self, address: str, *, peer: str, name: str, wake: Callable[[], None]) -> None:
+    def __init__(self, address: str, *, peer: str, name: str, wake: Wake) -> None:
         _path_of(address)
         pauses = {zmq.RECONNECT_IVL: RECONNECT_MIN_MS, zmq.RECONNECT_IVL_MAX: RECONNECT_MAX_MS}
         super().__init__(zmq.DEALER, address, wake, pauses)
@@ -434,7 +435,7 @@ class _Port(_Socket):
 class BrokerPort(_Port):
     """The broker's port for our processes, each under its name. A restarted process takes over its name."""
 
-    def __init__(self, address: str, *, wake: Callable[[], None]) -> None:
+    def __init__(self, address: str, *, wake: Wake) -> None:
         self._path = _path_of(address)
         super().__init__(zmq.ROUTER, address, wake, {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1})
         self._listen(address)
@@ -465,9 +466,7 @@ class NativePort(_Port):
     fingerprint of its key follow.
     """
 
-    def __init__(
-        self, address: str, *, prefix: str, wake: Callable[[], None], authenticator: Authenticator | None = None
-    ) -> None:
+    def __init__(self, address: str, *, prefix: str, wake: Wake, authenticator: Authenticator | None = None) -> None:
         options = {
             zmq.HANDSHAKE_IVL: HANDSHAKE_MAX_MS,
             zmq.RCVHWM: RECEIVE_QUEUE_MAX,

@@ -145,23 +145,21 @@ def find_unknown_variables(names: Iterable[str]) -> list[str]:
 # Settings that depend on each other -----------------------------------------------------------------------------------
 
 
-def _choose_state(
-    given: ChainMap[str, EffectiveSetting], environment: Mapping[str, str]
-) -> dict[str, EffectiveSetting]:
+def _choose_state(given: ChainMap[str, EffectiveSetting], variables: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     """Decide between `state` and `ephemeral`: the one with the stronger source wins."""
     strongest = next(one for one in given.maps if "state" in one or "ephemeral" in one)
     ephemeral = given["ephemeral"]
     if not parse_setting("ephemeral", ephemeral.value, ephemeral.origin) or "ephemeral" not in strongest:
-        state = given.get("state") or _find_default_state(environment)
+        state = given.get("state") or _find_default_state(variables)
         return {"state": state, "ephemeral": ephemeral._replace(value="false")}
     if "state" in strongest:
         raise SettingsError(f"{ephemeral.origin} and {strongest['state'].origin} exclude each other: leave one out")
     return {"state": ephemeral._replace(name="state", value=""), "ephemeral": ephemeral._replace(value="true")}
 
 
-def _find_default_state(environment: Mapping[str, str]) -> EffectiveSetting:
+def _find_default_state(variables: Mapping[str, str]) -> EffectiveSetting:
     """Return the per-user directory of the XDG base directory specification, which ignores relative paths."""
-    folder = Path(environment.get("XDG_STATE_HOME", ""))
+    folder = Path(variables.get("XDG_STATE_HOME", ""))
     if not folder.is_absolute():
         try:
             folder = Path.home() / ".local" / "state"

@@ -91,9 +91,7 @@ class BrokerLink:
                 self._report(decode_body(WorkersWanted, incoming.body))
 
 
-async def supervise(
-    settings: Settings, state: StateDirectory, commands: Commands, *, compiled: Path | None
-) -> Supervisor:
+async def supervise(settings: Settings, state: StateDirectory, commands: Commands, compiled: Path | None) -> Supervisor:
     """Run the whole system until it has stopped; return the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
     report = events.put_nowait

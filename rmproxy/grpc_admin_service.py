@@ -153,9 +153,8 @@ class AdminService:
             request = grpc_streams.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = replace(msgspec.convert(MessageToDict(request), UpdateConfiguration), rm_id=rm.session.rm_id)
-            answer = await _await_answer(
-                rm.reconfigure(wanted), "which configuration is in force is not known: ask for it again"
-            )
+            consequence = "which configuration is in force is not known: ask for it again"
+            answer = await _await_answer(rm.reconfigure(wanted), consequence)
         assert isinstance(answer, ConfigurationUpdated), answer
         response = pb.UpdateConfigurationResponse(checksum=answer.checksum, partitions=answer.partitions)
         return response.SerializeToString()
@@ -164,9 +163,8 @@ class AdminService:
         async with grpc_streams.abort_on_error(context):
             request = grpc_streams.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
             rm = self._find_rm(context, request.rm_id, "LeaveRequest")
-            answer = await _await_answer(
-                rm.leave(request.reason), "whether the RM has left is not known: register again to be sure"
-            )
+            consequence = "whether the RM has left is not known: register again to be sure"
+            answer = await _await_answer(rm.leave(request.reason), consequence)
         assert isinstance(answer, Left), answer
         return pb.LeaveResponse().SerializeToString()
 

@@ -359,9 +359,7 @@ REGISTRATION_S: Final = 60.0
 class GrpcRegistry:
     """All RMs that are registered over gRPC. Once it is stopping it refuses all calls."""
 
-    def __init__(
-        self, deliver: Callable[[Incoming], None], *, new_session: Callable[[], str] = secrets.token_hex
-    ) -> None:
+    def __init__(self, deliver: Callable[[Incoming], None], new_session: Callable[[], str] = secrets.token_hex) -> None:
         self._deliver = deliver
         self._new_session = new_session
         self._stopping = False
@@ -432,18 +430,15 @@ class GrpcRegistry:
             rm.end_registration(status)
 
     async def _await_answer(self, rm: GrpcRm) -> None:
+        """Conclude a registration. If it was refused, the earlier one stays; otherwise the earlier one ends.
+
+        It ends without an answer, too, because the core may have replaced the earlier session.
+        """
         try:
             async with asyncio.timeout(REGISTRATION_S):
                 await rm.answered.wait()
         except TimeoutError:
             rm.end_registration(StatusKind.UNANSWERED.make(waited_s=REGISTRATION_S))
-        self._settle(rm)
-
-    def _settle(self, rm: GrpcRm) -> None:
-        """Conclude a registration. If it was refused, the earlier one stays; otherwise the earlier one ends.
-
-        It ends without an answer, too, because the core may have replaced the earlier session.
-        """
         rm_id = rm.session.rm_id
         del self._registering[rm_id]
         if rm.session.state != "refused" and (earlier := self._registered.pop(rm_id, None)) is not None:
