@@ -152,17 +152,10 @@ class Api:
 
     async def _call(self, request: Request, match: Match) -> Response:
         route, own = match.route, dict[str, str]()
-        call = Call(
-            self.services,
-            match.segments,
-            parse_query(request.scope["query_string"].decode(errors="replace")),  # `request.url` fails for invalid text
-            lambda: _read_body(request),
-            request.scope["raw_path"].decode("latin-1"),
-            _join_headers(request),
-        )
-        is_private = (
-            route.changes or route.is_private or (bool(route.private_with) and route.private_with in call.query)
-        )
+        query = request.scope["query_string"].decode(errors="replace")  # `request.url` fails for invalid text
+        raw_path, sent = request.scope["raw_path"].decode("latin-1"), _join_headers(request)
+        call = Call(self.services, match.segments, parse_query(query), lambda: _read_body(request), raw_path, sent)
+        is_private = route.changes or route.is_private or route.private_with in call.query
         try:
             if route.changes:
                 own["X-Request-Id"] = secrets.token_hex(8)

@@ -158,12 +158,9 @@ def select_rm(known: PartitionList, rm_id: str) -> PartitionList:
     if rm_id not in known.build_information and not managers:
         listed = ", ".join(sorted({*known.build_information, *(one.rm_id for one in known.managers)})) or "none"
         raise RequestError(404, f"RM {rm_id[:RM_SHOWN_MAX]!r} is not registered, those that are: {listed}")
-    return replace(
-        known,
-        partitions=[entry for entry in known.partitions if entry.rm_id == rm_id],
-        build_information={id_: build for id_, build in known.build_information.items() if id_ == rm_id},
-        managers=managers,
-    )
+    partitions = [entry for entry in known.partitions if entry.rm_id == rm_id]
+    builds = {id_: build for id_, build in known.build_information.items() if id_ == rm_id}
+    return replace(known, partitions=partitions, build_information=builds, managers=managers)
 
 
 def default_rm(known: PartitionList, preferred: str) -> str:

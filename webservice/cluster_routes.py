@@ -172,10 +172,8 @@ async def all_metrics(call: Call) -> Reply:
     found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
     answered = {name for name, _ in found}
     others = [*_make_partition_metrics(known.partitions, answered), *_make_rm_metrics(known, time.time())]
-    system = [
-        *call.services.metrics.families(),
-        *([report_process_up(BROKER, is_up=False)] if broker is None else broker),
-    ]
+    of_broker = [report_process_up(BROKER, is_up=False)] if broker is None else broker
+    system = [*call.services.metrics.families(), *of_broker]
     rm_id = call.query.get("rm", "")
     others += _select_rm(system, rm_id) if rm_id else system
     text = await asyncio.to_thread(metrics.render, found, others, several=len(known.partitions) > 1)

@@ -45,15 +45,11 @@ _PARSED_MAX: Final = 4
 
 _QUEUE_NAME: Final[Schema] = {"type": ["string", "number", "boolean"], "pattern": f"^{QUEUE.pattern}$"}
 _QUEUE: Final[Schema] = {"type": ["object", "null"], "properties": {"name": _QUEUE_NAME}, "required": ["name"]}
-_PARTITION_KEYS: Final[Schema] = {
-    "name": {"type": ["string", "number", "boolean", "null"]},
-    "queues": {"type": "array", "items": _QUEUE},
-}
+_PARTITION_NAME: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
+_PARTITION_KEYS: Final[Schema] = {"name": _PARTITION_NAME, "queues": {"type": "array", "items": _QUEUE}}
 _PARTITION: Final[Schema] = {"type": ["object", "null"], "properties": _PARTITION_KEYS, "required": ["queues"]}
-_CONFIG_SCHEMA: Final[Schema] = {
-    "type": ["object", "null"],
-    "properties": {"partitions": {"type": ["array", "null"], "items": _PARTITION}},
-}
+_PARTITIONS: Final[Schema] = {"type": ["array", "null"], "items": _PARTITION}
+_CONFIG_SCHEMA: Final[Schema] = {"type": ["object", "null"], "properties": {"partitions": _PARTITIONS}}
 """As lenient as YAML: any scalar is a name, and an empty document is a configuration without partitions."""
 
 _CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MEDIA), Content(BYTES, BINARY))

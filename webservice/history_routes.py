@@ -99,9 +99,8 @@ def _list_parameters(name: ListName) -> tuple[Parameter, ...]:
     if "queue" in one.filters:
         more.append(Parameter("queue", "Only of this queue."))
         more.append(Parameter("subtree", "With any value: also of all queues below."))
-    more += [
-        Parameter(word, f"Only of this {word}.") for word in ("user", "group", "application") if word in one.filters
-    ]
+    words = [word for word in ("user", "group", "application") if word in one.filters]
+    more += [Parameter(word, f"Only of this {word}.") for word in words]
     if one.states:
         more.append(Parameter("state", "Only in this state.", {"type": "string", "enum": [*one.states, ""]}))
     return tuple(more)

@@ -151,9 +151,8 @@ class BoundedHttpProtocol(H11Protocol):
         elif self._owed is not owed:
             self._stop_timeout()
             self._owed = owed
-            self._late = self.loop.call_later(
-                self.head_max_s if owed is h11.IDLE else self.body_max_s, self.transport.close
-            )
+            limit_s = self.head_max_s if owed is h11.IDLE else self.body_max_s
+            self._late = self.loop.call_later(limit_s, self.transport.close)
 
     def _stop_timeout(self) -> None:
         self._owed = None

@@ -131,11 +131,8 @@ RM: Final = Parameter(
     " first.",
     {"type": "string", "pattern": f"^({RM_ID.pattern})?$"},
 )
-STATUS: Final = Parameter(
-    "status",
-    "Only active applications in this state; case does not matter.",
-    {"type": "string", "enum": [*ACTIVE_STATUSES, STARTING, ""]},
-)
+_STATUS: Final[Schema] = {"type": "string", "enum": [*ACTIVE_STATUSES, STARTING, ""]}
+STATUS: Final = Parameter("status", "Only active applications in this state; case does not matter.", _STATUS)
 
 
 def queue_path(text: str) -> str:
@@ -222,11 +219,9 @@ def page(query: Mapping[str, str]) -> dict[str, str]:
 # Conditional requests -------------------------------------------------------------------------------------------------
 
 IF_NONE_MATCH: Final = Parameter("If-None-Match", "An `ETag`: 304 if the answer would be the same.", place="header")
+_IF_MATCH: Final[Schema] = {"type": "string", "pattern": '^([*]|"[0-9A-Fa-f]{64}")$'}
 IF_MATCH: Final = Parameter(
-    "If-Match",
-    "The checksum that must be in force, or nothing changes (412).",
-    {"type": "string", "pattern": '^([*]|"[0-9A-Fa-f]{64}")$'},
-    place="header",
+    "If-Match", "The checksum that must be in force, or nothing changes (412).", _IF_MATCH, place="header"
 )
 
 _CHECKSUM: Final = re.compile(r"[0-9A-Fa-f]{64}")

@@ -252,9 +252,8 @@ async def event_stream(call: Call) -> Reply:
     if found is None:
         raise RequestError(503, "There is no partition yet whose events could be followed, try again later")
     host, count = call.headers.get("host", ""), call.query.get("count", "")
-    return Reply(
-        await call.services.streams.open_stream(found.entry.full_name, found.entry.rm_id, host=host, count=count)
-    )
+    streams, partition = call.services.streams, found.entry
+    return Reply(await streams.open_stream(partition.full_name, partition.rm_id, host=host, count=count))
 
 
 def _find_events_partition(call: Call, known: PartitionList) -> NamedPartition | None:

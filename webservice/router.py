@@ -94,7 +94,7 @@ class Route:
     """Statuses that do not follow from the rest of the declaration, with their meaning."""
     is_private: bool = False
     """Whether pages of other sites may not read the answer: YuniKorn has no such route."""
-    private_with: str = ""
+    private_with: str | None = None
     """A query parameter that makes the answer private."""
     debug_only: bool = False
     """Whether it exists only with the setting `debug`."""

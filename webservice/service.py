@@ -165,9 +165,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:
-        recorder = HistoryRecorder(
-            settings.history_file, bytes_max=settings.history_max_bytes, age_max_s=settings.history_age_s
-        )
+        bytes_max, age_max_s = settings.history_max_bytes, settings.history_age_s
+        recorder = HistoryRecorder(settings.history_file, bytes_max=bytes_max, age_max_s=age_max_s)
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_make_uvicorn_config(api, tls))
