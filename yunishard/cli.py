@@ -187,9 +187,8 @@ def _run(words: Sequence[str]) -> int:
         parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
     _warn_of_variables(args.command)
     try:
-        run: Callable[[argparse.Namespace], int] = getattr(
-            importlib.import_module(COMMANDS[args.command].module), f"run_{args.command}"
-        )
+        module = importlib.import_module(COMMANDS[args.command].module)
+        run: Callable[[argparse.Namespace], int] = getattr(module, f"run_{args.command}")
         return run(args)
     except CommandFailed as failed:
         text, status = str(failed), failed.status

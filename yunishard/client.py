@@ -349,9 +349,8 @@ class ResourceManager:
         self._finding = f" ({finding.text})"
         text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
         if finding.is_foreign:
-            self._driver.end(
-                exceptions.ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)")
-            )
+            reason = f"{text}. Give the native port (9090 unless configured otherwise)"
+            self._driver.end(exceptions.ConnectFailed(reason))
         else:
             _log.warning("%s: %s; trying again", self.rm_id, text)
 

@@ -266,9 +266,8 @@ class ClientSession:
             case rm_messages.Refused():
                 self._handle_refusal(header, message, before)
             case rm_messages.PredicatesAsked() if self._predicate is not None and self.protocol.state == "open":
-                self._outgoing.append(
-                    self.protocol.encode_unnumbered(header.partition, answer_predicates(message, self._predicate))
-                )
+                verdicts = answer_predicates(message, self._predicate)
+                self._outgoing.append(self.protocol.encode_unnumbered(header.partition, verdicts))
             case rm_messages.StateDumpAsked() if len(self.state_dump_requests) < STATE_DUMPS_WAITING_MAX:
                 self.state_dump_requests.append((header.partition, message))
             case rm_messages.StateDumpAsked():

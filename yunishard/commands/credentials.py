@@ -43,9 +43,8 @@ def add_keys_arguments(parser: argparse.ArgumentParser) -> None:
     for name, own in add_actions(parser, {name: about for name, (_, about) in _KEY_ACTIONS.items()}).items():
         own.add_argument("--dir", metavar="DIR", type=Path, help="directory of the keys (default: ~/.config/yunishard)")
         if name != "new":
-            own.add_argument(
-                "--list", metavar="FILE", type=Path, help=f"the list (default: {curve_keys.ALLOWED} in DIR)"
-            )
+            about = f"the list (default: {curve_keys.ALLOWED} in DIR)"
+            own.add_argument("--list", metavar="FILE", type=Path, help=about)
         match name:
             case "new":
                 about = f"name of the pair; {curve_keys.SERVER} for the port's own pair"

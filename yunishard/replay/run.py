@@ -217,10 +217,8 @@ class ReplayDriver:
         if not in_json:
             print(self._describe_plan(), flush=True)  # noqa: T201 - this is the output
         await self._run_ticks(rm)
-        elapsed_s = self._elapsed_s(monotonic())
-        summary = summarize(
-            self._replay, elapsed_s=elapsed_s, speed=self._speed, tick_s=TICK_S, malformed=self._malformed
-        )
+        replay, elapsed_s = self._replay, self._elapsed_s(monotonic())
+        summary = summarize(replay, elapsed_s=elapsed_s, speed=self._speed, tick_s=TICK_S, malformed=self._malformed)
         print(format_json(summary) if in_json else format_text(summary), flush=True)  # noqa: T201 - this is the output
         if self._signal is not None:
             return 128 + self._signal

@@ -156,12 +156,11 @@ def parse_job(line: bytes) -> Job:
         values.append(value)
     if UNKNOWN in values[:2]:
         raise MalformedLineError("job number and submit time must be known")
-    number, submit_s, _, run_s, used, _, memory_kb, requested, _, memory_requested_kb, status, user, group, *others = (
-        values
-    )
+    number, submit_s, _, run_s, used, _, memory_kb, requested, _, memory_requested_kb, *others = values
+    status, user, group, _, _, partition, _, _ = others
     processors = used if used > 0 else requested
     memory_kb, is_part = max(memory_kb, memory_requested_kb), status in (2, 3, 4)
-    return Job(number, submit_s, run_s, processors, memory_kb, is_part, user, group, partition=others[2])
+    return Job(number, submit_s, run_s, processors, memory_kb, is_part, user, group, partition)
 
 
 def _unpack(file: BufferedIOBase) -> BufferedIOBase:
@@ -317,13 +316,9 @@ def plan(
     grouped: dict[str, list[PlannedJob]] = {name: [] for name in names.values()}
     for planned in jobs:
         grouped[planned.partition].append(planned)
-    return Plan(
-        sites=tuple(_size_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items()),
-        jobs=jobs,
-        span_s=span_s,
-        folded_sites=max(0, len(names) - partitions),
-        left_out=dict(left_out),
-    )
+    sites = tuple(_size_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items())
+    folded = max(0, len(names) - partitions)
+    return Plan(sites=sites, jobs=jobs, span_s=span_s, folded_sites=folded, left_out=dict(left_out))
 
 
 # Private ------------------------------------------------------------------------------------------------------------
