@@ -152,14 +152,6 @@ class EventFollower:
         self._last: list[msgspec.Raw] = []
         """The latest event. It is queried once more each time, to detect that the worker lost its latest events."""
 
-    def join(self, now: Lines, *, host: str, count: int) -> EventStream:
-        """Open a stream that begins `count` events in the past, or at the oldest event."""
-        first_line = msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n"
-        position = max(now.lowest, now.end - count)
-        stream = EventStream(follower=self, first_line=first_line, position=position, host=host)
-        self.streams.append(stream)
-        return stream
-
     def remove(self, stream: EventStream) -> None:
         """Remove a stream, if it is still there."""
         if stream in self.streams:
@@ -288,7 +280,7 @@ class EventStreams:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open_stream(self, partition: str, rm: str, *, host: str, count: str) -> EventStream:
-        """Open a stream of a partition that begins with the latest `count` events.
+        """Open a stream of a partition that begins `count` events in the past, or at the oldest event.
 
         Raises:
             RequestError: it cannot be opened now.
@@ -305,7 +297,12 @@ class EventStreams:
             past = parse_unsigned(count) or 0
         except UnsignedError as error:
             raise RequestError(400, str(error)) from None
-        return self._follower(partition, rm, now).join(now, host=host, count=past)
+        follower = self._follower(partition, rm, now)
+        first_line = msgspec.json.encode({"InstanceUUID": follower.instance}) + b"\n"
+        position = max(now.lowest, now.end - past)
+        stream = EventStream(follower=follower, first_line=first_line, position=position, host=host)
+        follower.streams.append(stream)
+        return stream
 
     @property
     def open(self) -> list[EventStream]:

@@ -256,11 +256,9 @@ class SessionDriver:
             own = fingerprint(keys.own.public)
             return f"our key {own} is not on its allow-list (`yunishard keys allow` puts it there)"
         if event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL and value == zmq.Event.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            return (
-                "it takes only connections with keys (YUNISHARD_KEYS names the file of ours)"
-                if keys is None
-                else "it has no keys, and we want it to"
-            )
+            if keys is not None:
+                return "it has no keys, and we want it to"
+            return "it takes only connections with keys (YUNISHARD_KEYS names the file of ours)"
         if event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and keys is not None:
             self._hang_ups += 1
             if self._hang_ups == HANG_UPS_MAX:

@@ -493,7 +493,7 @@ _CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
     rm_messages.Goodbye: {"goodbye": ""},
     rm_messages.Refused: {"refused": ""},
 }
-"""ArgumentType of news to its callbacks, each with the field that holds the items; "" if the news are the item."""
+"""Class of news to its callbacks, each with the field that holds the items; "" if the news are the item."""
 
 
 def _iterate_items(news: Update) -> Iterator[tuple[str, Struct]]:

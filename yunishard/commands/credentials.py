@@ -5,7 +5,7 @@ whole or not at all; lines about other keys, and comments, stay as they are. The
 secret of a key file has signed until the token expires or the secret is removed from the file.
 
 The docstrings of `run_keys` and `run_token` are the help texts. Not here: the formats of key files and allow-lists
-(`common/curve_keys.py`, `common/token_keys.py`), verifying a token (`webservice/tokens.py`).
+(`common/curve_keys.py`, `common/token_keys.py`), verifying a token (`webservice/credentials.py`).
 """
 
 import argparse

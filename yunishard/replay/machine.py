@@ -9,7 +9,7 @@ confirmed all releases, the machine removes the application. Tasks do not wait f
 `settling` proves that the removals, which have no answer, have arrived. A partition handles its updates in order, so
 its answer to one more node (a duplicate, which it rejects) comes after them.
 
-Times are log seconds since the start. Not here: waiting (`job.py`), the summary (`report.py`).
+Times are log seconds since the start. Not here: waiting (`run.py`), the summary (`report.py`).
 """
 
 from collections import Counter
@@ -191,7 +191,11 @@ class Replay:
         for allocation in news.new:
             task = self._tasks.get(allocation.allocation_key)
             if task is not None and task.state == "waiting":
-                self._start(allocation.allocation_key, task, allocation.node_id, now)
+                job = task.job
+                task.state, task.node_id = "running", allocation.node_id
+                heappush(self._ends, (now + job.run_s, allocation.allocation_key))
+                self.allocations += 1
+                job.state, job.wait_s = "running", max(0.0, now - job.submit_s)
         for released in news.released:
             task = self._tasks.get(released.allocation_key)
             if task is not None and task.state != "released":
@@ -202,13 +206,6 @@ class Replay:
             if task is not None:
                 task.job.problem = f"ask {rejected.allocation_key} refused: {rejected.reason}"
             self._end_task(rejected.allocation_key, now)
-
-    def _start(self, key: str, task: _Task, node_id: str, now: float) -> None:
-        job = task.job
-        task.state, task.node_id = "running", node_id
-        heappush(self._ends, (now + job.run_s, key))
-        self.allocations += 1
-        job.state, job.wait_s = "running", max(0.0, now - job.submit_s)
 
     def _end_task(self, key: str, now: float) -> None:
         """Remove a task, if it exists; with the last task of its job remove the application."""
