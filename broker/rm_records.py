@@ -26,11 +26,7 @@ from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, make_outgoing
 
 RETRY_S: Final = 1.0
-"""Seconds until a failed write of a record is retried."""
-
-PROBE_S: Final = 2.0
-"""Seconds after a failed write until the broker probes whether the file can be written again."""
-
+"""Seconds after a failed write until it is retried, or until the broker probes the file if it was a decision's."""
 
 HELD_MAX: Final = 1_000
 """Messages held for one RM. A write takes a millisecond, so only a blocked disk reaches this bound. Further messages
@@ -74,27 +70,25 @@ class RmPersistence:
         """`problem` is the reason why the record could not be written when the broker started; empty if it could."""
         self.problem = ""
         """Why the latest write failed; empty if it did not."""
-        self._probe_at = NEVER
+        self.deadline = NEVER
+        """When failed writes are retried, or the file is probed."""
         self._state = state
         self._durable = durable
         self._writing: dict[str, tuple[int, RmRecord | None]] = {}
         """RM id to the number and record of the write that is not answered yet; no record for an RM that is gone."""
-        self._retry_at: dict[str, float] = {}
+        self._failed: dict[str, None] = {}
+        """Ids of the RMs whose write is to be retried."""
         self._held: dict[str, list[Outgoing]] = {}
         """RM id to the messages that wait for its record; all and only RMs whose record is not durable."""
         self._numbers = 0
         if problem:
             self._count_write(problem, now)
 
-    @property
-    def deadline(self) -> float:
-        return min((self._probe_at, *self._retry_at.values()))
-
     def persist(self, rm: str) -> list[Outgoing]:
         """Write the record of an RM that changed; if it is durable already, return the messages that waited for it."""
         session = self._state.registry.sessions.get(rm)
         record = build_record(session, self._state.registry) if session is not None else None
-        is_written = rm not in self._writing and rm not in self._retry_at
+        is_written = rm not in self._writing and rm not in self._failed
         if is_written and record == self._durable.get(rm):
             self._state.registry.leases_changed |= rm in self._held
             return self._held.pop(rm, [])
@@ -129,24 +123,23 @@ class RmPersistence:
                 self._durable[rm] = record
         return True
 
-    def schedule_retry(self, rm: str, problem: str, now: float) -> None:
+    def schedule_retry(self, rm: str, problem: str) -> None:
         """Retry a failed write of something that has already happened."""
         self._state.warnings.append(f"changes of RM {rm} cannot be recorded now, and are tried again: {problem}")
-        self._retry_at[rm] = now + RETRY_S
+        self._failed[rm] = None
 
     def _count_write(self, problem: str, now: float) -> None:
-        self.problem, self._probe_at = problem, now + PROBE_S if problem else NEVER
+        self.problem, self.deadline = problem, now + RETRY_S if problem or self._failed else NEVER
         self._state.counters.record_writes["refused" if problem else "durable"] += 1
 
     def retry_due(self, now: float) -> list[Outgoing]:
-        """Mark the RMs whose retry is due as changed, and probe the file if that is due."""
-        for rm in [rm for rm, at in self._retry_at.items() if at <= now]:
-            del self._retry_at[rm]
-            self._state.registry.changed_rms[rm] = None
-        if self._probe_at > now:
+        """Mark the RMs whose write failed as changed, or probe the file if there are none."""
+        if self.deadline > now:
             return []
-        self._probe_at = NEVER  # until the file has answered
-        return [make_outgoing(RECORD, ProbeRecord())]
+        self.deadline = now + RETRY_S
+        failed, self._failed = self._failed, {}
+        self._state.registry.changed_rms.update(failed)
+        return [] if failed else [make_outgoing(RECORD, ProbeRecord())]
 
     def durable_leases(self) -> dict[str, int]:
         """The workers that should run: while a lease is not durable, the one before it counts."""
@@ -160,7 +153,7 @@ class RmPersistence:
         """Write the record of an RM, or remove it: the number of the write, and the message to send."""
         self._numbers += 1
         self._writing[rm] = self._numbers, record
-        self._retry_at.pop(rm, None)
+        self._failed.pop(rm, None)
         facts = b"" if record is None else msgspec.json.encode(record)
         message = ManagerRecord(number=self._numbers, facts=facts, version=version)
         return self._numbers, make_outgoing(RECORD, message, Header(kind="ManagerRecord", rm=rm))

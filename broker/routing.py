@@ -157,7 +157,7 @@ class BrokerMachine:
         if change is not None and change.recording == recorded.number:
             return self._changes.complete(change, recorded, now)
         if recorded.problem:
-            self._persistence.schedule_retry(rm, recorded.problem, now)
+            self._persistence.schedule_retry(rm, recorded.problem)
         return []
 
     def _report_leases(self) -> list[Outgoing]:
@@ -170,10 +170,8 @@ class BrokerMachine:
             return failed
         self._reported_leases = leases
         managers = {partition: self.registry.slots[partition].rm for partition in leases}
-        return [
-            *failed,
-            make_outgoing(SUPERVISOR, control_messages.WorkersWanted(partitions=leases, managers=managers)),
-        ]
+        wanted = control_messages.WorkersWanted(partitions=leases, managers=managers)
+        return [*failed, make_outgoing(SUPERVISOR, wanted)]
 
     # Routing --------------------------------------------------------------------------------------------------------
 

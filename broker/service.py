@@ -17,7 +17,7 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
-from common.process import Arguments, Life
+from common.process import Arguments, Life, log_lines
 from common.process_metrics import ProcessMetrics
 from common.transport import BrokerPort, Inbox, Transport, clock, drive
 from common.wire import Incoming, Outgoing
@@ -66,16 +66,10 @@ async def serve(arguments: Arguments, life: Life) -> None:
         broker.metrics.process_families = process.collect
         life.ready()
         life.on_stop(wire.wake)
-        notes = (broker.state.notes, broker.state.warnings)
-        _write_notes(broker)
-        await drive(broker, wire, life.stopping, notes=notes, write_notes=partial(_write_notes, broker))
-
-
-def _write_notes(broker: BrokerMachine) -> None:
-    for level, lines in ((logging.INFO, broker.state.notes), (logging.WARNING, broker.state.warnings)):
-        for line in lines:
-            _log.log(level, "%s", line)
-        lines.clear()
+        lines = {logging.INFO: state.notes, logging.WARNING: state.warnings}
+        write_notes = partial(log_lines, _log, lines)
+        write_notes()
+        await drive(broker, wire, life.stopping, notes=lines.values(), write_notes=write_notes)
 
 
 class ValidationProcess(Inbox):

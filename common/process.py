@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +177,14 @@ def configure_logging(process: str, level: str) -> None:
     """Log to standard error."""
     line = f"%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
     logging.basicConfig(level=level.upper(), format=line, stream=sys.stderr)
+
+
+def log_lines(logger: logging.Logger, lines_by_level: Mapping[int, list[str]]) -> None:
+    """Log the lines of a machine, and clear them."""
+    for level, lines in lines_by_level.items():
+        for line in lines:
+            logger.log(level, "%s", line)
+        lines.clear()
 
 
 def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[None]]) -> int:

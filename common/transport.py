@@ -23,7 +23,7 @@ import atexit
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sized
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -93,7 +93,7 @@ async def drive(
     transport: "Transport",
     stopping: asyncio.Event,
     *,
-    notes: Sequence[Sized] = (),
+    notes: Collection[Sized] = (),
     write_notes: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process.

@@ -10,7 +10,7 @@ from common.control_messages import Figures
 from common.curve_keys import ALLOWED, read_pair, server_file
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY
-from common.process import Arguments, Life
+from common.process import Arguments, Life, log_lines
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.transport import BrokerConnection, Inbox, NativePort, Transport, drive
@@ -85,13 +85,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
 
         process = ProcessMetrics(RMPROXY, wire=transport, send=report)
         stack.callback(process.close)
-        lines = machine.rate_limiter.log_lines
-        await drive(machine, transport, life.stopping, notes=[lines], write_notes=partial(_write_notes, lines))
+        lines = {logging.WARNING: machine.rate_limiter.log_lines}
+        write_notes = partial(log_lines, _log, lines)
+        await drive(machine, transport, life.stopping, notes=lines.values(), write_notes=write_notes)
         for message in machine.goodbye():
             transport.send(message)
-
-
-def _write_notes(lines: list[str]) -> None:
-    for line in lines:
-        _log.warning("%s", line)
-    lines.clear()

@@ -283,11 +283,8 @@ class _Parser:
                 value = _CONVERTERS[type(kind)](node)
         if value is None:
             is_quoted = isinstance(node, Scalar) and not node.plain and node.text.isdigit()
-            hint = (
-                "a number stands without quotes"
-                if is_quoted and isinstance(kind, inspect.IntType | inspect.FloatType)
-                else ""
-            )
+            is_number = isinstance(kind, inspect.IntType | inspect.FloatType)
+            hint = "a number stands without quotes" if is_quoted and is_number else ""
             type_name = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
             expected = f"is not a {type_name}" if isinstance(kind, inspect.StrType) else _EXPECTED[type(kind)]
             if not path and isinstance(node, Scalar) and node.text.endswith((".yaml", ".yml")):

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from broker.registry import Registry
-from broker.rm_records import HELD_MAX, PROBE_S, RETRY_S, build_record, decode_record, restore_session
+from broker.rm_records import HELD_MAX, RETRY_S, build_record, decode_record, restore_session
 from broker.routing import BrokerMachine
 from broker.state import BrokerState
 from common.config.problems import ConfigError
@@ -131,18 +131,18 @@ def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_ag
     bench.vote(bench.hello("rm-2_default")[0])
     assert bench.broker.state.counters.record_writes["refused"] == 1
     assert record_problem(bench) == "disk full"
-    bench.wait(bench.now + 2 * PROBE_S)
+    bench.wait(bench.now + 2 * RETRY_S)
     assert (bench.broker.state.counters.record_writes["refused"], record_problem(bench)) == (3, "disk full")
     bench.disk_problem = ""
-    bench.wait(bench.now + PROBE_S)
+    bench.wait(bench.now + RETRY_S)
     assert (bench.broker.state.counters.record_writes["durable"], record_problem(bench)) == (written + 1, "")
     assert bench.broker.deadline == NEVER
 
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
     broker = BrokerMachine(BrokerState(settings=PATIENT), now=1.0, record_problem="disk full")
-    assert (broker.state.counters.record_writes["refused"], broker.deadline) == (1, 1.0 + PROBE_S)
-    assert kinds(broker.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
+    assert (broker.state.counters.record_writes["refused"], broker.deadline) == (1, 1.0 + RETRY_S)
+    assert kinds(broker.tick(1.0 + RETRY_S)) == [(RECORD, "ProbeRecord")]
     assert broker.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []
     assert (broker.state.counters.record_writes["durable"], broker.deadline) == (1, NEVER)
 
