@@ -41,17 +41,12 @@ PRELOAD_BYTES_MIN: Final = 64 << 10
 WAITING_MAX: Final = 1_000
 """Messages that may wait. With more, the broker analyses the text itself and handles all of them."""
 
-ORDERED_KINDS: Final = frozenset(
-    {
-        *("RegisterResourceManager", "UpdateConfiguration", "ChangeConfig", "ChangedFile"),
-        *("Resume", "Leave", "ManagerAway"),
-    }
-)
-"""Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
-
 _KINDS_WITH_TEXT: Final[dict[str, type[RegisterResourceManager | UpdateConfiguration | ChangeConfig | ChangedFile]]] = {
     one.__name__: one for one in (RegisterResourceManager, UpdateConfiguration, ChangeConfig, ChangedFile)
 }
+
+ORDERED_KINDS: Final = frozenset({*_KINDS_WITH_TEXT, "Resume", "Leave", "ManagerAway"})
+"""Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
 
 ProblemTuple = tuple[Problem, ...]
 

@@ -103,9 +103,8 @@ def _build_registration(
     if request.rm_id not in ("", rm):
         raise ChangeRefused(HTTPStatus.BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
     if not state.may_register(rm):
-        raise ChangeRefused(
-            HTTPStatus.FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it"
-        )
+        reason = f"RM {rm!r} may not register here: the setting allowed-rms does not name it"
+        raise ChangeRefused(HTTPStatus.FORBIDDEN, reason)
     own = request.config or state.default_text
     text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
     configs = state.registry.by_full_name(rm, configuration)

@@ -258,16 +258,12 @@ class BrokerState:
         assert configuration is not None, "a text without a configuration has problems"
         partitions = configuration.partitions
         if problem := self.registry.name_problem(rm, [one.name for one in partitions]):
-            raise ChangeRefused(
-                HTTPStatus.BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")]
-            )
+            naming = [Problem(message=problem, kind="partition-name")]
+            raise ChangeRefused(HTTPStatus.BAD_REQUEST, problem, problems=naming)
         others = sum(slot.rm != rm for slot in self.registry.slots.values())
         if others + len(partitions) > self.settings.partitions_max:
-            raise ChangeRefused(
-                HTTPStatus.CONFLICT,
-                f"{len(partitions)} partitions are too many now: all RMs together may have "
-                f"{self.settings.partitions_max}, the limit of the setting partitions-max",
-            )
+            limit = f"all RMs together may have {self.settings.partitions_max}, the limit of the setting partitions-max"
+            raise ChangeRefused(HTTPStatus.CONFLICT, f"{len(partitions)} partitions are too many now: {limit}")
         building: list[Problem] = []
         for one, problems, rule_problems in zip(partitions, analysis.building, analysis.rules, strict=True):
             building += problems

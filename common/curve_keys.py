@@ -13,9 +13,8 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, Self
 
@@ -208,7 +207,7 @@ class AllowListError(ValueError):
     """A list that cannot be used; the text begins with the number of the line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllowedKey:
     """A key with the RMs that it may act for."""
 
@@ -218,23 +217,22 @@ class AllowedKey:
     since: str = ""
     """The day on which it was allowed, as in 2026-11-21; empty if the line has none."""
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return compile_rm_ids(self.rm_ids)
+
+    def allows(self, rm: str) -> bool:
+        """Whether a client with this key may act for this RM."""
+        return RM_ID.fullmatch(rm) is not None and self._pattern.fullmatch(rm) is not None
+
     def line(self) -> str:
         """Return the line of the list."""
         about = " ".join(filter(None, (self.since, self.comment)))
         return f"{self.key}  {','.join(self.rm_ids)}" + (f"  # {about}" if about else "")
 
 
-@dataclass(frozen=True, slots=True)
-class AllowList:
-    """The allowed keys."""
-
-    entries: Mapping[str, AllowedKey] = field(default_factory=dict)
-    _patterns: dict[str, re.Pattern[str]] = field(default_factory=dict, repr=False)
-
-    def allows(self, key: str, rm: str) -> bool:
-        """Whether a client with this key may act for this RM."""
-        pattern = self._patterns.get(key)
-        return pattern is not None and RM_ID.fullmatch(rm) is not None and pattern.fullmatch(rm) is not None
+AllowList = dict[str, AllowedKey]
+"""The allowed keys, by public key."""
 
 
 def is_key(text: str) -> bool:
@@ -254,7 +252,7 @@ def parse_allow_list(text: str) -> AllowList:
     Raises:
         AllowListError: an invalid line, a repeated key, or too many keys.
     """
-    entries: dict[str, AllowedKey] = {}
+    entries: AllowList = {}
     for number, line in enumerate(text.splitlines(), start=1):
         found = parse_allow_line(line, number)
         if found is None:
@@ -264,7 +262,7 @@ def parse_allow_list(text: str) -> AllowList:
         entries[found.key] = found
     if len(entries) > KEYS_MAX:
         raise AllowListError(f"line 1: {len(entries)} keys, at most {KEYS_MAX} are possible")
-    return AllowList(entries, {key: compile_rm_ids(one.rm_ids) for key, one in entries.items()})
+    return entries
 
 
 def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:

@@ -54,9 +54,8 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     _check_times(settings)
     _check_auth(settings)
     if settings.default_rm and not compile_rm_ids(settings.allowed_rms).fullmatch(settings.default_rm):
-        raise settings.error(
-            "default-rm", f"{settings.default_rm!r} may not register: {settings.origin('allowed-rms')} does not name it"
-        )
+        allowed = settings.origin("allowed-rms")
+        raise settings.error("default-rm", f"{settings.default_rm!r} may not register: {allowed} does not name it")
     return settings
 
 
@@ -111,12 +110,8 @@ def describe_read_error(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-_KNOWN: Final = (
-    *(setting.variable for setting in SETTINGS.values()),
-    "YUNISHARD_SETTINGS",
-    "YUNISHARD_KEYS",
-    "YUNISHARD_TOKEN_FILE",
-)
+_OTHER_VARIABLES: Final = ("YUNISHARD_SETTINGS", "YUNISHARD_KEYS", "YUNISHARD_TOKEN_FILE")
+_KNOWN: Final = (*(setting.variable for setting in SETTINGS.values()), *_OTHER_VARIABLES)
 """All variables that `up`, the commands and the SDK read."""
 
 _PREFIX: Final = "YUNISHARD_"
@@ -174,11 +169,8 @@ def _check_times(settings: Settings) -> None:
     least_s = HEARTBEATS_MISSED * settings.heartbeat_s
     for name, timeout_s in (("silence", settings.silence_s), ("lease-timeout", settings.lease_timeout_s)):
         if timeout_s < least_s:
-            raise settings.error(
-                name,
-                f"{text[name]} is too short: with a heartbeat of {text['heartbeat']} "
-                f"({settings.origin('heartbeat')}) it takes at least {least_s:g}s",
-            )
+            heartbeat = f"a heartbeat of {text['heartbeat']} ({settings.origin('heartbeat')})"
+            raise settings.error(name, f"{text[name]} is too short: with {heartbeat} it takes at least {least_s:g}s")
 
 
 def _check_ports(settings: Settings) -> None:
@@ -188,11 +180,8 @@ def _check_ports(settings: Settings) -> None:
         raise SettingsError(f"{origins}: all ports are {OFF}, so nothing could reach the system; leave one open")
     for name, path in (("native-keys", settings.native_keys), ("native-allowed", settings.native_allowed)):
         if settings.native == OFF and path is not None:
-            raise settings.error(
-                name,
-                f"protects nothing while the native port is {OFF} "
-                f"({settings.origin('native')}); leave one of the two out",
-            )
+            native = f"the native port is {OFF} ({settings.origin('native')})"
+            raise settings.error(name, f"protects nothing while {native}; leave one of the two out")
 
 
 def _check_tls(settings: Settings) -> None:
@@ -210,11 +199,8 @@ def _check_tls(settings: Settings) -> None:
 def _check_auth(settings: Settings) -> None:
     """Check that each method of authentication has its settings, and each such setting its method."""
     if settings.auth and table.ANY in settings.cors:
-        raise settings.error(
-            "cors",
-            f"* would let every page use what {settings.origin('auth')} protects; "
-            "name the sites instead, as in https://ui.example",
-        )
+        problem = f"* would let every page use what {settings.origin('auth')} protects"
+        raise settings.error("cors", f"{problem}; name the sites instead, as in https://ui.example")
     for method, name, is_required in (
         (table.TOKEN, "auth-keys", True),
         (table.TOKEN, "auth-issuer", False),

@@ -105,17 +105,16 @@ class ZapAuthenticator:
 
     def find_objection(self, key: str, rm: str) -> str:
         """Return why the owner of this public key may not act for this RM; empty if it may."""
-        if self._list.allows(key, rm):
-            return ""
-        if key not in self._list.entries:
+        entry = self._list.get(key)
+        if entry is None:
             return f"key {fingerprint(key)} is not on the allow-list any more"
-        return f"key {fingerprint(key)} may not speak for RM {rm!r}"
+        return "" if entry.allows(rm) else f"key {fingerprint(key)} may not speak for RM {rm!r}"
 
     # The list -------------------------------------------------------------------------------------------------------
 
     def _apply(self, new: AllowList) -> None:
         self._list = new
-        self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
+        self._rm_ids_named |= {rm_id for entry in new.values() for rm_id in entry.rm_ids}
         self._patterns_named = compile_rm_ids(sorted(one for one in self._rm_ids_named if "*" in one))
 
     def _reload(self) -> None:
@@ -125,7 +124,7 @@ class ZapAuthenticator:
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            before = self._list.entries
+            before = self._list
             self._apply(_read(self._file))
         except (AllowListError, OSError) as error:
             problem, self._problem = self._problem, str(error)
@@ -133,8 +132,8 @@ class ZapAuthenticator:
                 _log.warning("the allow-list is not usable, the previous one stays in force: %s: %s", self._file, error)
             return
         self._problem = ""
-        gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))
-        _log.info("%s: keys allowed now: %d%s", self._file, len(self._list.entries), gone and f", no longer {gone}")
+        gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.keys()))
+        _log.info("%s: keys allowed now: %d%s", self._file, len(self._list), gone and f", no longer {gone}")
         self.on_change()
 
     # ZAP ------------------------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class ZapAuthenticator:
             except zmq.Again:
                 return
             key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" and credentials else ""
-            good = domain == DOMAIN.encode() and key in self._list.entries
+            good = domain == DOMAIN.encode() and key in self._list
             if not good:
                 peer = f"key {fingerprint(key)}" if key else "a connection without a key"
                 if (more := self._log_limit.admit(clock())) is not None:

@@ -186,11 +186,8 @@ def normalise_partition(partition: PartitionConfig) -> PartitionConfig:
     """Return the partition with a name and one root queue: the written one, or one inserted above all top queues."""
     written = _written_root(partition)
     root = QueueConfig(name=ROOT, queues=partition.queues or ()) if written is None else written
-    return replace(
-        partition,
-        name=partition_name(partition),
-        queues=(replace(root, parent=True, limits=root.limits or partition.limits),),
-    )
+    queues = (replace(root, parent=True, limits=root.limits or partition.limits),)
+    return replace(partition, name=partition_name(partition), queues=queues)
 
 
 def partition_name(partition: PartitionConfig) -> str:

@@ -105,7 +105,7 @@ def _create_pair(args: argparse.Namespace) -> None:
 
 
 def _list_keys(args: argparse.Namespace) -> None:
-    entries = _read_list(_list_file(args)).entries.values()
+    entries = _read_list(_list_file(args)).values()
     rows = [(curve_keys.fingerprint(one.key), one.key, one.rm_ids, one.comment, one.since) for one in entries]
     if args.json:
         names = ("fingerprint", "publicKey", "rmIds", "comment", "since")
@@ -125,7 +125,7 @@ def _allow_key(args: argparse.Namespace) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fingerprint = curve_keys.fingerprint(key)
     with _edit_list(file) as lines:
-        before = _read_list(file).entries.get(key)
+        before = _read_list(file).get(key)
         if before is not None:
             rms = ",".join(before.rm_ids)
             raise CommandFailed(f"key {fingerprint} is allowed for {rms} already: revoke it first, or edit {file}")

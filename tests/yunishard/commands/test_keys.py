@@ -23,7 +23,7 @@ def keys(*words: str) -> int:
 
 
 def listed(folder: Path) -> dict[str, tuple[str, ...]]:
-    return {key: one.rm_ids for key, one in parse_allow_list((folder / "allowed").read_text()).entries.items()}
+    return {key: one.rm_ids for key, one in parse_allow_list((folder / "allowed").read_text()).items()}
 
 
 def test_new_makes_a_pair_and_says_what_to_do_next(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
