@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
+from common.control_messages import Figures, Hello, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families, report_process_up
 from common.names import BROKER, RMPROXY, SUPERVISOR, WEBSERVICE
@@ -29,7 +29,6 @@ from deploy.children import (
     Instruction,
     Kill,
     Ready,
-    Report,
     Start,
     Terminate,
 )
@@ -154,11 +153,8 @@ class Keeper:
                     sends += self._connect()
                 case Disconnect():
                     self._disconnect()
-                case Report() if self._dealer is not None:
-                    header = Header(kind=WorkerEnded.__name__, partition=one.partition, epoch=one.epoch)
-                    sends.append(
-                        make_outgoing(BROKER, WorkerEnded(reason=one.reason, cannot_start=one.cannot_start), header)
-                    )
+                case Outgoing() if self._dealer is not None:
+                    sends.append(one)
         return sends
 
     def _connect(self) -> list[Outgoing]:
