@@ -47,7 +47,6 @@ from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
 from partition_worker.partition_host import PartitionHost
-from partition_worker.rm_channel import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
 
 NAME: Final = "rm-1_default"
@@ -56,6 +55,9 @@ SESSION: Final = "session-1"
 NOW_S: Final = 1_700_000_000.0
 BATCH: Final = 1000
 """Asks in one message while the partition is filled."""
+
+TAIL_STEPS: Final = 20_000
+"""Steps after the snapshot: about as many small ones as fit before the next snapshot is due."""
 
 NODES: Final = 5_000
 ALLOCATIONS: Final = 150_000
@@ -146,7 +148,7 @@ class Office:
             self._fresh = self._fresh or append.fresh
             for step in append.steps:
                 found = _step.decode(step)
-                self._rows.append(make_row(found.number, found.at, found.header.kind, step))
+                self._rows.append(make_row(found.number, found.at, found.kind, step))
             kept = encode_body(Kept(number=self._rows[-1].number))
             self._carry(self.worker.handle(Incoming(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
 
@@ -271,7 +273,7 @@ def shapes(nodes: int, allocations: int, tail: int) -> list[Shape]:
 
 def figures(plan: Plan) -> Iterator[Figure]:
     """Each shape, at the usual size."""
-    for shape in shapes(plan.scaled(NODES), plan.scaled(ALLOCATIONS), plan.scaled(SNAPSHOT_STEPS)):
+    for shape in shapes(plan.scaled(NODES), plan.scaled(ALLOCATIONS), plan.scaled(TAIL_STEPS)):
         yield Figure(f"recovery/{shape.name}", measured(shape, plan.rounds).seconds, "s")
 
 
@@ -280,7 +282,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__.split("\n\n")[0])
     parser.add_argument("--nodes", type=int, default=NODES, metavar="N")
     parser.add_argument("--allocations", type=int, default=ALLOCATIONS, metavar="N")
-    parser.add_argument("--tail", type=int, default=SNAPSHOT_STEPS, metavar="N", help="steps after the snapshot")
+    parser.add_argument("--tail", type=int, default=TAIL_STEPS, metavar="N", help="steps after the snapshot")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of so many is shown")
     parser.add_argument("--json", action="store_true", help="one object instead of a table")
     options = parser.parse_args()

@@ -2,32 +2,55 @@
 
 from typing import Final
 
-from msgspec import field
+from msgspec import Raw, field
 
+from common.control_messages import PrepareConfig
 from common.messages import Control, Header, Part
-from common.rm_messages import RejectedAllocation
+
+NO_RECORDS: Final = Raw(b"\x90")
+"""An empty list in MessagePack."""
+
+
+class SessionRecord(Part, frozen=True):
+    """The state of a worker besides the partition: its RM's session and the configuration."""
+
+    rm: str = ""
+    session: str = ""
+    life: int = 0
+    rollout: int = 0
+    """The roll-out that was committed last."""
+    prepared: tuple[Header, PrepareConfig] | None = None
+    """A roll-out that the worker voted for."""
+    retiring: bool = False
+    """Whether the partition is no longer configured, and only waits for the RM's acknowledgements."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The RM's settings, as received."""
+    capabilities: list[str] = field(default_factory=list)
 
 
 class Step(Part, frozen=True, array_like=True):
-    """One input of a partition in its journal: a message or the passing of time, and the news that followed. The same
-    steps in the same order give the same partition and the same news.
+    """The changes by one input of a partition, or by the passage of time: the records of the changed objects, and the
+    messages to the RM that followed. A later release may add fields at the end.
     """
 
     number: int
     """From 1, without gaps, over the whole life of the journal."""
     at: float
     """Unix seconds."""
-    source: str
-    """The peer that sent the message; empty for the passing of time."""
-    header: Header
-    """Of the message; for the passing of time its kind is `TICK`."""
-    body: bytes = b""
-    budget: int = 0
-    """Number of decisions that were allowed when time passed; 0 if only timers ended."""
+    kind: str
+    """The kind of the input; `TICK` for the passing of time."""
+    received: int = 0
+    """The number of the RM's last command."""
+    acknowledged: int = 0
+    """The last number of the news that the RM had acknowledged."""
+    cause: int = 0
+    """The engine's number of the input or scheduling cycle."""
     told: list[tuple[int, str, bytes]] = field(default_factory=list)
     """The news that followed: number in the lane, kind, body."""
-    acknowledged: int = 0
-    """The last number in that lane that the RM had acknowledged."""
+    records: Raw = NO_RECORDS
+    """A list of records (`partition_worker/engine/records.py`)."""
+    session: SessionRecord | None = None
+    """If it changed."""
 
 
 TICK: Final = "tick"
@@ -72,16 +95,3 @@ class SnapshotTaken(Control, frozen=True):
 
     number: int
     problem: str = ""
-
-
-class SetAside(Control, frozen=True):
-    """In a step of the journal in place of an RM's command that repeatedly ended the worker: the command has no effect,
-    and the items that it would have added are rejected.
-    """
-
-    kind: str
-    """Of the command."""
-    reason: str
-    nodes: list[str] = field(default_factory=list)
-    applications: list[str] = field(default_factory=list)
-    allocations: list[RejectedAllocation] = field(default_factory=list)

@@ -391,7 +391,9 @@ class SyncDone(News, frozen=True):
     applications: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)
     problem: str = ""
-    """The reason if nothing was removed because the numbers differ; then the RM sends a new full report."""
+    """The reason if nothing was removed, because the numbers differ or the worker was restarted during the report; then
+    the RM sends a new full report.
+    """
     cause: int = 0
 
 

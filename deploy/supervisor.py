@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 START_MAX_S: Final = 30.0
 """A process that is not ready after this time is killed. For the worker of a partition, which may have a long journal
-to replay, the time starts again with each heartbeat.
+to read, the time starts again with each heartbeat.
 """
 
 STOP_MAX_S: Final = 5.0
 """Seconds for a process to stop; then it is killed."""
 
 WORKER_STOP_MAX_S: Final = 30.0
-"""The same for the worker of a partition, which first writes a snapshot: without one, the next worker, perhaps of
-another release, replays journal steps.
+"""The same for the worker of a partition, which first writes a snapshot: without one, the next worker has
+more journal steps to read.
 """
 
 SILENCES_MAX: Final = 5
@@ -65,7 +65,7 @@ more at once would not be ready sooner, and would slow down the running processe
 """
 
 TURN_MAX_S: Final = 5.0
-"""A worker that has been starting for longer does not count as starting any more: it may have a long journal to replay,
+"""A worker that has been starting for longer does not count as starting any more: it may have a long journal to read,
 and one that hangs must not delay the others."""
 
 STOPPED: Final = 0

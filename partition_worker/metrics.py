@@ -311,7 +311,8 @@ _HELP: Final[Mapping[str, str]] = {
     "journal_snapshot_seconds": "Seconds that this snapshot took, 0 for none. Investigate values near 60, the limit.",
     "journal_size_bytes": "Bytes of the journal and its snapshots on the disk. Investigate near the setting "
     "journal-max.",
-    "journal_steps_total": "Number of the latest step since the journal was created: messages received, and ticks.",
+    "journal_steps_total": "Number of the latest step since the journal was created: messages and ticks that "
+    "changed something.",
     "journal_unkept_bytes": "Bytes of steps that are not durable yet. At 16 MiB scheduling stops: investigate if it "
     "does not return to 0.",
     "outbox_bytes": "Bytes of the messages in `yunishard_outbox_messages`.",
@@ -329,7 +330,7 @@ _HELP: Final[Mapping[str, str]] = {
     "queue_draining_seconds": "Seconds since the queue left the configuration; it waits for its applications to end. "
     "Investigate a queue that stays: an application in it hangs.",
     "recovery_seconds": "Seconds that the recovery took when this process started; nothing was scheduled meanwhile.",
-    "recovery_steps": "Journal steps that were replayed when this process started.",
+    "recovery_steps": "Journal steps after the snapshot that were read when this process started.",
     "releases_ignored_total": "Releases by the resource manager without an effect, as the partition has no such "
     "application, ask or allocation. A few are normal, as both sides may end the same allocation. Investigate a rate "
     "that stays up: releases may go to the wrong partition.",

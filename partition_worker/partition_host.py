@@ -23,7 +23,6 @@ one by one, in numbered messages. Every other quarantined message is answered wi
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,10 +31,9 @@ from msgspec.structs import replace
 
 from common import control_messages, extra_config, rm_messages
 from common.config.validation import find_build_problems
-from common.journal_messages import SetAside, Step
 from common.messages import Command, Header, Message
 from common.names import BROKER, usual_name
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import admin_actions
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
@@ -89,8 +87,8 @@ class PartitionHost:
         self.rollout = 0
         """The last one that was committed."""
         self.prepared: tuple[Header, control_messages.PrepareConfig] | None = None
-        self.began_from: tuple[Header, control_messages.PrepareConfig] | None = None
-        """The configuration that the partition has just started with, until the journal has it."""
+        self.is_fresh = False
+        """Whether the partition has just started, and the journal does not have it yet."""
         self.retiring = False
         """Whether the partition is no longer configured, and only waits for the RM's acknowledgements."""
         self.settings: dict[str, str] = {}
@@ -124,8 +122,6 @@ class PartitionHost:
         match incoming.header.kind:
             case kind if kind in rm_messages.NUMBERED:
                 return self._apply_command(incoming, now)
-            case "SetAside":
-                return self._refuse_set_aside(incoming, now)
             case "PredicatesAnswered":
                 return self._apply_verdicts(incoming, now)
             case "KillApplication" | "MoveApplication" | "Schedule":
@@ -184,7 +180,6 @@ class PartitionHost:
             complaints = self.partition.nodes.predicates.complaints
             self.warnings += complaints
             complaints.clear()
-            self.partition.changes = Changes()  # not recorded yet: the journal holds the inputs
             if events := self.partition.drain_events():
                 self.events.append_events(events, self.partition.now)
         return effects
@@ -208,7 +203,7 @@ class PartitionHost:
         if header.seq:
             self.channel.received = header.seq
         try:
-            command = _decode_command(header.kind, incoming.body)
+            command = decode_command(header.kind, incoming.body)
         except WireError as error:
             return [self.channel.refuse(header, "malformed", str(error)), self.channel.acknowledge()]
         effects = self.record_effects(self.partition.apply(command, now))
@@ -219,30 +214,47 @@ class PartitionHost:
         sends += [make_outgoing(GROUPS, wanted) for wanted in select_parts(effects, control_messages.GroupsWanted)]
         return sends
 
-    def _refuse_set_aside(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Reject the items of a quarantined command that would have been new, each by itself.
+    def reject_quarantined(self, header: Header, command: Command | None, why: str, now: float) -> list[Outgoing]:
+        """Reject the items of a quarantined command that would have been new, each by itself; none if it cannot be
+        decoded.
 
         The command counts as received and has no effect. A `SyncEnd` is answered, as the RM waits for that.
         """
-        header, partition = incoming.header, self.partition
+        partition, rejected = self.partition, list[Part]()
         assert partition is not None, header
+        self.changes, self.changed_at = self.changes + 1, now
         if header.seq:
             self.channel.received = header.seq
-        message = decode_body(SetAside, incoming.body)
-        self.note_poison(message.reason, now)
-        why = message.reason
-        nodes = [one for one in message.nodes if partition.nodes.get(one) is None]
-        new = [one for one in message.applications if one not in partition.applications]
-        rejected: list[Part] = [
-            *(rm_messages.RejectedNode(node_id=one, reason=why) for one in nodes),
-            *(rm_messages.RejectedApplication(application_id=one, reason=why) for one in new),
-            *(one for one in message.allocations if partition.allocations.get(one.allocation_key) is None),
-        ]
-        if message.kind == rm_messages.SyncEnd.__name__:
+        self.note_poison(why, now)
+        match command:
+            case rm_messages.NodeRequest(nodes=nodes):
+                creating = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
+                new = [
+                    one.node_id for one in nodes if one.action in creating and partition.nodes.get(one.node_id) is None
+                ]
+                rejected += [rm_messages.RejectedNode(node_id=one, reason=why) for one in new]
+            case rm_messages.ApplicationRequest(new=applications):
+                names = [one.application_id for one in applications if one.application_id not in partition.applications]
+                rejected += [rm_messages.RejectedApplication(application_id=one, reason=why) for one in names]
+            case rm_messages.AllocationRequest(allocations=asks):
+                rejected += [
+                    rm_messages.RejectedAllocation(
+                        allocation_key=one.allocation_key, application_id=one.application_id, reason=why
+                    )
+                    for one in asks
+                    if one.allocation_key not in partition.allocations
+                ]
+        if header.kind == rm_messages.SyncEnd.__name__:
             rejected.append(rm_messages.SyncDone(problem=why))
         rejections = build_messages([Effect(0, one) for one in rejected])
-        refusal = self.channel.refuse(header, "poison", message.reason)
+        refusal = self.channel.refuse(header, "poison", why)
         return [refusal, *self.channel.send_numbered(rejections), self.channel.acknowledge(header.ref)]
+
+    def discard_changes(self) -> None:
+        """Discard the record of the latest changes and messages, which a journal would have kept."""
+        self.channel.drain_sent()
+        if self.partition is not None:
+            self.partition.changes = Changes()
 
     def recent_poison(self, now: float) -> str:
         """The reason of a message that was quarantined within POISON_SHOWN_S; empty if none was."""
@@ -263,8 +275,7 @@ class PartitionHost:
     def _report_ignored_releases(self, effects: list[Effect], now: float) -> list[Outgoing]:
         """Report releases that had no effect to the RM, in the counter and in the log.
 
-        The message is not numbered, and so not in the journal: a journal of an earlier release leads to the same
-        numbered messages.
+        The message is not numbered, and so not in the journal.
         """
         found = select_parts(effects, IgnoredRelease)
         if not found:
@@ -318,7 +329,7 @@ class PartitionHost:
         self.channel = RMChannel(
             partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life
         )
-        self.began_from, self.retiring = (header, message), False
+        self.is_fresh, self.retiring = True, False
         self.events = EventRingBuffer(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
         name = usual_name(self.name)  # the name that the RM uses
         self.partition = Partition(message.config, name=name, now=now, plugins=self.plugins, tuning=self.tuning)
@@ -355,7 +366,7 @@ class PartitionHost:
         return [*self._send_effects(effects), self.make_reply(answer, ref=incoming.header.ref)]
 
 
-def _decode_command(kind: str, body: bytes) -> Command:
+def decode_command(kind: str, body: bytes) -> Command:
     """Decode a command of the RM.
 
     Raises:
@@ -399,12 +410,23 @@ _ENTRY: Final = struct.Struct(f"<{_IDENTITY_BYTES}sIId")
 """The identity and the fields of `Deaths`."""
 
 
+class ReceivedMessage(Struct, array_like=True, frozen=True):
+    """A message as the worker received it."""
+
+    number: int
+    """Always 0; the steps of earlier journals, which had the same fields, were numbered."""
+    at: float
+    """Unix seconds."""
+    source: str
+    header: Header
+    body: bytes = b""
+
+
 class QuarantinedMessage(Struct, array_like=True, frozen=True):
     """A quarantined message, to be stored for inspection."""
 
     reason: str
-    step: Step
-    """The step that the message would have become, with number 0."""
+    message: ReceivedMessage
 
 
 class Deaths(NamedTuple):
@@ -490,30 +512,3 @@ def describe_reason(header: Header, body: bytes, partition: str) -> str:
         f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
         "while it was handled: it was quarantined and has no effect"
     )
-
-
-def build_set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
-    """Build the message that replaces a quarantined command. If `itemized`, it lists the items that the command would
-    have added; for that the command is decoded.
-    """
-    header, body = incoming.header, incoming.body
-    message = SetAside(kind=header.kind, reason=why)
-    command: Command | None = None
-    if itemized:
-        with suppress(WireError):  # a malformed command is refused as a whole
-            command = _decode_command(header.kind, body)
-    match command:
-        case rm_messages.NodeRequest(nodes=nodes):
-            creating = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
-            message = replace(message, nodes=[one.node_id for one in nodes if one.action in creating])
-        case rm_messages.ApplicationRequest(new=new):
-            message = replace(message, applications=[one.application_id for one in new])
-        case rm_messages.AllocationRequest(allocations=asks):
-            rejected = [
-                rm_messages.RejectedAllocation(
-                    allocation_key=one.allocation_key, application_id=one.application_id, reason=why
-                )
-                for one in asks
-            ]
-            message = replace(message, allocations=rejected)
-    return Incoming(incoming.source, replace(header, kind=SetAside.__name__), encode_body(message))

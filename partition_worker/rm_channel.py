@@ -236,12 +236,7 @@ commands that it still receives.
 """
 
 SNAPSHOT_BYTES: Final = 16 << 20
-"""Steps since the last snapshot, after which the next one is due: about 80,000 allocations in large commands, which are
-replayed in about three seconds.
-"""
-
-SNAPSHOT_STEPS: Final = 20_000
-"""The same as a number of steps: small ones take about a tenth of a millisecond each."""
+"""Bytes of steps since the last snapshot, after which the next one is due: about 30,000 allocations."""
 
 REST: Final = 9
 """Pause before the next snapshot, as a multiple of the last one's duration, so that snapshots use a tenth of a
@@ -276,7 +271,7 @@ class OutboxBarrier:
         """Messages with the steps that they wait for."""
         self._pending: deque[tuple[int, int]] = deque()
         """Last number and bytes of each append that is not durable."""
-        self._bytes_since_snapshot = self._steps_since_snapshot = 0
+        self._bytes_since_snapshot = 0
         self._taking_snapshot = False
         self._snapshot_started = self._snapshot_after = 0.0
         """When the last snapshot was started, and when the next one may."""
@@ -287,7 +282,7 @@ class OutboxBarrier:
             return
         self.last = step.number
         if fresh:
-            self._lazy, self._fresh, self._bytes_since_snapshot, self._steps_since_snapshot = [], True, 0, 0
+            self._lazy, self._fresh, self._bytes_since_snapshot = [], True, 0
         self._lazy.append(encode_body(step))
 
     def hold_or_send(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
@@ -311,8 +306,7 @@ class OutboxBarrier:
         if not self.urgent or (more and patient):
             return out
         steps = self.flush()
-        enough = self._bytes_since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
-        if enough and now >= self._snapshot_after:
+        if self._bytes_since_snapshot >= SNAPSHOT_BYTES and now >= self._snapshot_after:
             steps += self.request_snapshot(now)
         return [*steps, *out]
 
@@ -328,7 +322,6 @@ class OutboxBarrier:
         self._pending.append((self.last, size))
         self.pending_bytes += size
         self._bytes_since_snapshot += size
-        self._steps_since_snapshot += len(steps)
         return [make_outgoing(JOURNAL, append)]
 
     def request_snapshot(self, now: float) -> list[Outgoing]:
@@ -337,7 +330,7 @@ class OutboxBarrier:
             return []
         steps = self.flush()
         self._taking_snapshot, self._snapshot_started = True, now
-        self._bytes_since_snapshot = self._steps_since_snapshot = 0
+        self._bytes_since_snapshot = 0
         return [*steps, make_outgoing(JOURNAL, TakeSnapshot(number=self.last))]
 
     def drop_superseded(self) -> None:

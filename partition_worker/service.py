@@ -1,7 +1,7 @@
 """Run a worker process: plug-ins, recovery from the journal, the event loop around the worker's machine, logging.
 
-If the journal has lost data, or its replay has another result than the first time, it is moved aside, and the worker
-starts with an empty partition and reports the problem in its Hello.
+If the journal has lost data, it is moved aside, and the worker starts with an empty partition and reports the problem
+in its Hello.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,6 @@ import msgspec
 
 from common import gc_tuning
 from common.extra_config import base_level, logger_levels
-from common.journal_messages import Step
 from common.messages import Header
 from common.metrics import Family, distribution
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, worker_name
@@ -40,8 +39,8 @@ from partition_worker.journal import files as journal_files
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files, identify_parent_process, open_attempts
 from partition_worker.journal.writer import Journal
-from partition_worker.partition_host import GROUPS, Attempts, PartitionHost, identify_message
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
+from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import Worker
 
 SWITCH_S: Final = 0.0005
@@ -59,8 +58,8 @@ class StartedWorker:
     worker: Worker
     journal: Journal | None
     """None if the system keeps no journal."""
-    replayed: int = 0
-    """Number of replayed steps."""
+    steps: int = 0
+    """Number of steps after the snapshot."""
     took_s: float = 0.0
     """Duration of the recovery."""
 
@@ -150,7 +149,7 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
         wake, bytes_max = partial(wire.wake, JOURNAL), settings.journal_max_bytes
         return Journal(files, epoch=lease.epoch, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
 
-    return await recover_or_start_empty(new_worker, new_journal, files, attempts)
+    return await recover_or_start_empty(new_worker, new_journal, files)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:
@@ -162,7 +161,7 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
         "journal_size_bytes": journal.files.size_bytes(),
         "journal_snapshot_age_seconds": round(time.monotonic() - journal.snapshot_at, 3),
         "journal_snapshot_seconds": round(journal.snapshot_took_s, 6),
-        "recovery_steps": start.replayed,
+        "recovery_steps": start.steps,
         "recovery_seconds": round(start.took_s, 6),
     }
     commits = distribution(
@@ -246,14 +245,6 @@ class LogLevels:
 
 # Recovery -------------------------------------------------------------------------------------------------------------
 
-REPLAYS_MAX: Final = 4
-"""Times that the replay of a step, or of the snapshot, may end the worker; then the journal is moved aside. More than
-for a message, as a large snapshot takes many seconds, during which other causes may end the worker.
-"""
-
-HEAD_BYTES: Final = 4096
-"""Bytes of a snapshot that identify it, together with its number and size."""
-
 
 def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attempts | None = None) -> Worker:
     """Build an empty worker with its plug-ins.
@@ -277,7 +268,7 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
 
 
 async def recover_or_start_empty(
-    new_worker: Callable[[], Worker], new_journal: Callable[[Worker], Journal], files: Files, attempts: Attempts
+    new_worker: Callable[[], Worker], new_journal: Callable[[Worker], Journal], files: Files
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 
@@ -288,7 +279,7 @@ async def recover_or_start_empty(
     try:
         journal = new_journal(worker)
         try:  # in a thread, so that the process can send heartbeats
-            return await asyncio.to_thread(_replay_journal, worker, journal, attempts)
+            return await asyncio.to_thread(_recover, worker, journal)
         except BaseException:
             journal.close()
             raise
@@ -296,53 +287,23 @@ async def recover_or_start_empty(
         aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
         _log.error("%s: %s; it was moved to %s, and the partition starts empty", files.partition, problem, aside)
-    attempts.end_attempt()
     worker = new_worker()
     worker.problem = problem
     return StartedWorker(worker, new_journal(worker))
 
 
-def _replay_journal(worker: Worker, journal: Journal, attempts: Attempts) -> StartedWorker:
+def _recover(worker: Worker, journal: Journal) -> StartedWorker:
     started_s = time.monotonic()
-    replayed = 0
     with closing(JournalReader(journal.files)) as reader:
         meta, snapshot = reader.read_snapshot()
-
-        def count_steps() -> Iterator[Step]:
-            nonlocal replayed
-            for step in reader.read_steps(meta.begins):
-                replayed += 1
-                attempts.end_attempt()
-                _begin_attempt(attempts, f"step {step.number}", f"{step.number} {step.at}".encode())
-                yield step
-
-        if snapshot is not None:
-            what = f"the snapshot after step {meta.snapshot}"
-            head = f"{what}, {len(snapshot)} bytes".encode() + snapshot[:HEAD_BYTES]
-            _begin_attempt(attempts, what, head)
-        try:
-            with gc_tuning.pause_collector():  # the collector would take a tenth of the time
-                worker.recover(snapshot, count_steps())
-        except (JournalDamaged, OSError, MemoryError):
-            raise
-        except Exception as error:  # a defect, or a journal of another release: it would fail at each start
-            _log.exception("%s: the replay failed, in step %d after the snapshot", worker.name, replayed)
-            raise JournalDamaged(f"its replay failed: {type(error).__name__}: {error}") from error
-        attempts.end_attempt()
-    took_s = time.monotonic() - started_s
-    if replayed or snapshot is not None:
+        with gc_tuning.pause_collector():  # the collector would take a tenth of the time
+            last = worker.recover(snapshot, reader.read_steps(meta.begins))
+    took_s, steps = time.monotonic() - started_s, max(0, last + 1 - meta.begins)
+    if last:
         size = len(snapshot or b"")
         base = f"a snapshot of {format_count(size, 'byte')} at step {meta.snapshot}" if size else "no snapshot"
-        _log.info("%s: recovered %s (%s) in %.2f s", worker.name, format_count(replayed, "journal step"), base, took_s)
-    return StartedWorker(worker, journal, replayed, took_s)
-
-
-def _begin_attempt(attempts: Attempts, what: str, content: bytes) -> None:
-    """Mark what is replayed next. Raises JournalDamaged if its replay has ended the worker too often."""
-    identity = identify_message("replay", content)
-    if attempts.count_deaths(identity) >= REPLAYS_MAX:
-        raise JournalDamaged(f"the replay of {what} ended the worker {REPLAYS_MAX} times")
-    attempts.begin_attempt(identity)
+        _log.info("%s: recovered %s (%s) in %.2f s", worker.name, format_count(steps, "journal step"), base, took_s)
+    return StartedWorker(worker, journal, steps, took_s)
 
 
 # Plug-ins -------------------------------------------------------------------------------------------------------------

@@ -6,25 +6,26 @@ and the messages that follow from it are held until the step is durable (`Outbox
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
 from common import gc_tuning
 from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
-from common.journal_messages import TICK, Kept, NotKept, SetAside, SnapshotTaken, Step
-from common.messages import Header
+from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
+from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
-from common.names import BROKER, JOURNAL
+from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body
 from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.partition_host import GROUPS, PartitionHost
+from partition_worker.recovery import build_step, encode_snapshot, recover
 from partition_worker.rm_channel import OutboxBarrier
-from partition_worker.snapshot import encode_snapshot, recover
 
 BUDGET_DECISIONS: Final = 512
 """Decisions between two reads of the inbox: a few milliseconds, so that releases and queries need not wait."""
@@ -91,6 +92,8 @@ class Worker:
         self._heartbeat_at = NEVER if heartbeat_s == NEVER else 0.0
         self._command_missing = False
         """Whether a command was refused since the RM's last resumption, as one before it was missing."""
+        self._received = 0
+        """The number of the RM's last command in the latest step."""
         self._resumed_in_vain = 0
         """Number of times in a row that the RM has resumed and a command was still missing."""
 
@@ -156,12 +159,15 @@ class Worker:
             why = self._begin_attempt(incoming, now)
             if why and incoming.header.kind not in NUMBERED:
                 return [self._reject_quarantined(incoming, why)]
-            incoming = self._quarantine_command(incoming, why) if why else incoming
             began_s = self.timer()
-            sends = self.host.apply(incoming, now)
+            if why:
+                command = self._decode_quarantined(incoming)
+                sends = self.host.reject_quarantined(incoming.header, command, why, now)
+            else:
+                sends = self.host.apply(incoming, now)
             if incoming.header.kind == "Schedule":
                 self.cycles.observe(self.timer() - began_s)
-            self._record_message(incoming, now)
+            self._record_step(incoming.header.kind, now)
         return self.barrier.hold_or_send(sends, now, more=self.deadline <= now)  # a tick follows, maybe with decisions
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -180,7 +186,7 @@ class Worker:
         budget = BUDGET_DECISIONS if self._may_schedule else 0
         if budget or partition.next_change <= now:
             sends += self.host.advance(now, budget)
-            self._record_step("", Header(kind=TICK), b"", now, budget)
+            self._record_step(TICK, now)
         elif partition.auditor.deadline <= now:
             self.host.record_effects(partition.audit(now))
         sends += self._push_events(now)
@@ -212,20 +218,23 @@ class Worker:
         why = partition_host.describe_reason(header, body, self.name)
         if identity not in self._quarantined:
             self._quarantined[identity] = None
-            step = Step(number=0, at=now, source=incoming.source, header=header, body=body)
-            self.poisons.append(partition_host.QuarantinedMessage(why, step))
+            message = partition_host.ReceivedMessage(0, now, incoming.source, header, body)
+            self.poisons.append(partition_host.QuarantinedMessage(why, message))
         if header.kind not in NUMBERED:
             self.host.note_poison(why, now)
         return why
 
-    def _quarantine_command(self, incoming: Incoming, why: str) -> Incoming:
-        """Build the message that replaces a command. Decoding the command may be what ended the workers, so that is an
-        attempt of its own, and is left out after as many deaths.
+    def _decode_quarantined(self, incoming: Incoming) -> Command | None:
+        """Decode a quarantined command; None if it is malformed. Decoding it may be what ended the workers, so that is
+        an attempt of its own, and is left out after as many deaths.
         """
-        identity = partition_host.identify_message(SetAside.__name__, incoming.body)
-        itemized = self.attempts.count_deaths(identity) < partition_host.ATTEMPTS_MAX
+        identity = partition_host.identify_message("quarantined", incoming.body)
+        if self.attempts.count_deaths(identity) >= partition_host.ATTEMPTS_MAX:
+            return None
         self.attempts.begin_attempt(identity)
-        return partition_host.build_set_aside(incoming, why, itemized=itemized)
+        with suppress(WireError):
+            return partition_host.decode_command(incoming.header.kind, incoming.body)
+        return None
 
     def _reject_quarantined(self, incoming: Incoming, why: str) -> Outgoing:
         """Answer a quarantined message that is not a command."""
@@ -362,24 +371,26 @@ class Worker:
         """Encode everything that a recovery needs."""
         return encode_snapshot(self.host, self.barrier.last)
 
-    def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> None:
-        """Restore the state of the worker that wrote this. Until the RM has resumed, time stands still: if the journal
-        is older than what the RM has received, other messages would get the same numbers.
+    def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> int:
+        """Restore the state of the worker that wrote this, and return the number of the latest step. Until the RM has
+        resumed, time stands still: if the journal is older than what the RM has received, other messages would get the
+        same numbers.
 
         Raises:
-            ReplayDiverged, SnapshotInvalid: as `snapshot.recover`.
+            JournalDamaged: as `recovery.recover`.
         """
         assert not self.barrier.last, "a worker recovers before anything else"
         last = recover(self.host, snapshot, steps)
         self.barrier = OutboxBarrier(last, journalled=self.barrier.journalled)
-        self._paused = last > 0
+        self._paused, self._received = last > 0, self.host.channel.received
         if last:
             self.host.channel.suspended_after = self.host.channel.outbox.last
         for pending in (self.host.notes, self.host.announcements, self.host.warnings, self.host.new_settings):
             pending.clear()
+        return last
 
     def stop(self, now: float) -> list[Outgoing]:
-        """End the process with a snapshot, so that the next worker, maybe of another release, replays nothing. None is
+        """End the process with a snapshot, so that the next worker, maybe of another release, recovers fast. None is
         taken of a partition that has ended.
         """
         host = self.host
@@ -387,32 +398,22 @@ class Worker:
             return []
         return [*self.barrier.flush(), *self.barrier.request_snapshot(now)]
 
-    def _record_message(self, incoming: Incoming, now: float) -> None:
-        """Record an applied message as a step. The start of a partition is recorded with the configuration that was
-        prepared before, and needs no earlier step.
-        """
-        started_with, self.host.began_from = self.host.began_from, None
-        if started_with is not None:
+    def _record_step(self, kind: str, now: float) -> None:
+        """Record what an input of this kind changed, if anything. The start of a partition needs no earlier step."""
+        host, barrier = self.host, self.barrier
+        fresh, host.is_fresh = host.is_fresh, False
+        if fresh:
             self.problem, self._command_missing, self._resumed_in_vain = "", False, 0
             self._paused = False  # an RM that registers is connected; if not, the broker reports it
-            header, config = started_with
-            step = Step(self.barrier.last + 1, now, BROKER, header, encode_body(config))
-            self.barrier.record_step(step, fresh=True)
-        self._record_step(incoming.source, incoming.header, incoming.body, now)
-
-    def _record_step(self, source: str, header: Header, body: bytes, now: float, budget: int = 0) -> None:
-        channel = self.host.channel
-        step = Step(
-            number=self.barrier.last + 1,
-            at=now,
-            source=source,
-            header=header,
-            body=body,
-            budget=budget,
-            told=channel.drain_sent(),
-            acknowledged=channel.outbox.acknowledged,
+        if not barrier.journalled:
+            host.discard_changes()
+            return
+        step = build_step(
+            host, barrier.last + 1, kind, now, with_session=kind in _ORDERS, received_before=self._received
         )
-        self.barrier.record_step(step)
+        self._received = host.channel.received
+        if step is not None:
+            barrier.record_step(step, fresh=fresh)
 
     def _handle_journal(self, incoming: Incoming, now: float) -> list[Outgoing]:
         barrier, host = self.barrier, self.host

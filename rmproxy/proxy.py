@@ -164,7 +164,10 @@ class Proxy:
             return self._forward_call(incoming)
         if header.kind in (wire.MALFORMED, wire.FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            return self._refuse(incoming, header.kind.lower(), reason, now)
+            code = "malformed"
+            if header.kind == wire.FORBIDDEN:
+                code = "forbidden"
+            return self._refuse(incoming, code, reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":

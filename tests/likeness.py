@@ -1,6 +1,5 @@
-"""Whether two partitions are alike in everything that they know, field by field; what may differ is named here.
-
-So a field that is added to the engine and not to its memory is found. Not here: whether they do the same (`twins.py`).
+"""Whether a recovered partition is like the one that was recorded, field by field; the fields that may differ are named
+here. A field that is added to the engine, and is neither recorded nor derived, is found.
 """
 
 from collections import deque
@@ -9,49 +8,79 @@ from typing import Final
 
 import msgspec
 
+from common.acl import Acl
+from common.resources import drop_zeros
 from partition_worker.engine.allocation import SortedAsks
+from partition_worker.engine.application import ENDED, Application
 from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import Policies, Template
 from partition_worker.engine.state import Timers
-from partition_worker.engine.unschedulable_asks import ClosedBuckets
+from partition_worker.engine.user_limits import Trackers, Usage
 from partition_worker.engine.user_resolution import User
 
-FORGOTTEN: Final = frozenset(
+LOST: Final = frozenset(
     {
-        *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._events", "Twins.placement"),
-        *("Nodes._derived", "Nodes._costs", "Nodes._large_nodes", "Predicates.refused"),
-        *("Predicates._cache", "Predicates.in_vain", "Predicates.complaints"),
-        *("Verdicts.known", "Verdicts.requested", "Verdicts.question", "Verdicts.late", "Node.version"),
+        # the step in progress, and what only the process that runs it has
+        *("Partition.image", "Partition.restorations", "Partition.changes", "Partition._events", "Partition._effects"),
+        *("Partition.auditor", "Partition.tracking", "Partition.plan", "Partition.idle", "Partition.step_number"),
+        # counters since the process started, and the latest removed applications, for the history collector
+        *("Partition.counters", "Partition.decided", "Partition.removed", "Queue.reached", "Queue.bound"),
+        *("Queue.released", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back", "Predicates.refused"),
+        # failed attempts and their pauses: all asks count as not tried
+        *("AskGroup.attempted", "AskGroup.failures", "Queue.preemption_window", "Queue.preemption_attempts"),
+        *("Queue.preemption_tried", "Preemptions.pause_until", "Preemptions.paused_for", "Preemptions.turned_away"),
+        *("Partition.readiness", "SwapCandidates.checked_round", "SwapCandidates.parked", "SwapCandidates.offered"),
+        *("ReservationIndex.checked_round", "ReservationIndex.candidates", "ReservationIndex.has_candidates"),
+        *("Queue.ready_children", "Predicates.in_vain"),
+        # verdicts of the RM, which it is asked for again
+        "Predicates.verdicts",
+        # events and log lines that are repeated at most once
+        *("Allocation.unschedulable_told_at", "Allocation.no_victim_told_at", "Allocation.lacks_queue_room"),
+        *("Allocation.lacks_quota", "Application.held_by_queue", "Application.held_by_quota"),
+        *("Queue.draining_told_ns", "Predicates.complained", "Predicates.complaints"),
+        # metric series of resource types that a queue no longer names
+        *("Queue.once_limited", "Queue.once_guaranteed"),
+        # caches, and figures that make a search short
         *(
-            "PendingAsks._last",
-            "UnschedulableAsks.buckets_of",
-            "WaitBucket.limits",
+            "Users.learned",
+            "Nodes.indexes",
+            "Nodes._derived",
+            "Nodes._costs",
+            "Nodes._large_nodes",
+            "Nodes.packs",
+            "Application.pack",
         ),
-        "UnschedulableAsks.is_trying",
-        *("Usage._record", "Predicates._predicates", "Predicates.plugins"),
-        *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
-        *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        *("Twins.removed", "Twins.plan", "Twins.changes"),
+        *("Node.version", "Predicates._cache", "PendingAsks._last", "Nodes.ever_guarded"),
+        # orders that follow from the order of start or from scores at another time
+        *("QueueUsage.rank", "Ranks.last", "Timer.rank", "Timers.last", "Partition.latest_stamp_ns"),
+        *("Partition.application_ranks", "Nodes.ranks", "ReservationIndex.ranks", "PendingAsks.lowest_rank"),
+        *("PendingAsks.highest_rank", "Tree.next_rank", "NodeIndex._keys"),
+        # timers that are started again
+        *("Partition.cleanup_at", "Partition.quota_check_at", "Partition.outstanding"),
+        # users that use nothing
+        "Usage.idle",
+        # a report that is not complete: the RM reports again
+        "Partition.report",
+        # it follows from the configuration
+        "Partition.placement",
     }
 )
-"""What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
-nodes as they were; what a process counts since it began; and what is kept for a history that has read it long since.
-"""
+"""What may differ."""
 
-UNORDERED: Final = frozenset(
+ORDERED: Final = frozenset(
     {
-        *("Twins.allocations", "Twins.foreign", "Tally._counts", "PendingAsks._created", "Tracker.accounts"),
-        *("PreemptionCooldowns._by_loser", "Nodes.packs", "Readiness.ready", "Application.alarms", "PackIndex.counts"),
+        *("Partition.ended", "Partition.rejections", "PreemptionCooldowns.wins", "PendingSubmissions.users"),
     }
 )
-"""Nobody goes through these in their order."""
+"""Dictionaries in which the order counts."""
 
-_PLAIN = (str, bytes, int, float, bool, type(None), frozenset, User, msgspec.Struct)
+_PLAIN = (str, bytes, int, float, bool, type(None), frozenset, Acl, Policies, Template, User, msgspec.Struct)
 
 
 def differences(left: Partition, right: Partition) -> Iterator[str]:
-    """In what they are not alike, with the way to it."""
+    """The fields in which they differ, with the way to each."""
     seen: dict[int, tuple[object, object]] = {}
     todo: deque[tuple[object, object, str]] = deque([(left, right, "partition")])
     while todo:
@@ -65,40 +94,58 @@ def differences(left: Partition, right: Partition) -> Iterator[str]:
         else:
             seen[id(mine)] = mine, other
             parts, others = dict(_parts(mine)), dict(_parts(other))
-            if list(parts) == list(others):
+            if parts.keys() == others.keys():
                 todo.extend((part, others[name], f"{where}.{name}") for name, part in parts.items())
-            elif not (where.startswith("partition.ended") and where.endswith("fair_maximum")):  # its queue is gone
+            else:
                 yield f"{where}: {list(parts)}, {list(others)}"
 
 
 def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
     match thing:
-        case Order():
-            yield from enumerate(thing.entries())
-        case SortedAsks():
+        case Order() | SortedAsks():
             yield from enumerate(thing)
         case NodeIndex():
-            yield "places", dict(sorted(thing._keys.items()))
-            yield "order", list(thing)
-        case ClosedBuckets():
-            yield "ranks", thing.ranks
-            yield from ((rank, dict(sorted(shelves.items()))) for rank, shelves in sorted(thing.by_usage.items()))
+            yield "nodes", {node.node_id: node for node in thing}
         case Timers():
-            yield "entries", [(one.at, one.rank, one.alarm, one.application) for one in thing]
-            yield "last", thing.last
+            found = sorted((one.at, one.application.rank, one.alarm) for one in thing if one.alarm != "look")
+            yield "entries", found
+        case Usage():
+            yield "users", _used(thing.users)
+            yield "groups", _used(thing.groups)
+            for rank, one in thing.accounts.items():
+                if one.counted or one.application.allocations:
+                    yield rank, (one.application, one.group_name, one.counted)
         case Mapping():
-            yield from ((key, part) for key, part in thing.items() if not (isinstance(part, Order) and not len(part)))
+            yield from ((key, part) for key, part in thing.items() if part != 0 or isinstance(part, bool))
         case list() | tuple() | deque():
             yield from enumerate(thing)
+        case Application() if thing.state in ENDED:  # its queue may be gone
+            yield "queue", thing.queue.path
+            yield from ((name, part) for name, part in _fields(thing) if name != "queue")
         case _:
             yield from _fields(thing)
 
 
 def _fields(thing: object) -> Iterator[tuple[Hashable, object]]:
-    kind = "Twins" if isinstance(thing, Partition) else type(thing).__name__
+    kind = "Partition" if isinstance(thing, Partition) else type(thing).__name__
     names = [name for base in reversed(type(thing).__mro__) for name in getattr(base, "__slots__", ())]
     for name in (*names, *getattr(thing, "__dict__", ())):
         path = f"{kind}.{name}"
-        if path not in FORGOTTEN and hasattr(thing, name):
-            part = getattr(thing, name)
-            yield name, dict(sorted(part.items(), key=lambda item: repr(item[0]))) if path in UNORDERED else part
+        if path in LOST or not hasattr(thing, name):
+            continue
+        part = getattr(thing, name)
+        if path == "Application.alarms":
+            part = {alarm: timer for alarm, timer in part.items() if alarm != "look"}
+        yield name, part
+        if path in ORDERED:
+            yield f"{name} in order", list(part)
+
+
+def _used(trackers: Trackers) -> dict[str, object]:
+    """What each user or group uses in each queue."""
+    return {
+        f"{name} in {path}": (drop_zeros(level.used), sorted(level.applications), level.allowance)
+        for name, tracker in trackers.by_name.items()
+        for path, level in tracker.levels.items()
+        if any(level.used.values()) or level.applications
+    }

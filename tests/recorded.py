@@ -13,6 +13,7 @@ from partition_worker.engine.records import Image, Record, Removed, decode_recor
 from partition_worker.engine.restoring import restore_partition
 from partition_worker.engine.state import Effect
 from tests.invariants import check
+from tests.likeness import differences
 
 Content = dict[tuple[str, str | int], Record]
 
@@ -46,12 +47,16 @@ class Recorded(Partition):
         changes = encoded(collect_changes(self))
         if self.image is None:
             self.image = Image()
+            self._start_recording()
         for record in changes:
             assert not isinstance(record, Removed) or record.kind, record
         self.image.apply(changes)
         found, expected = content(self.image), snapshot(self)
         _compare(found, expected)
         return effects
+
+    def _start_recording(self) -> None:
+        """Called with the first step."""
 
     def restored(self) -> Partition:
         """What would be recovered now."""
@@ -62,6 +67,8 @@ class Recorded(Partition):
         check(partition)
         found, expected = snapshot(partition), snapshot(self)
         _compare(found, expected)
+        unlike = list(differences(self, partition))
+        assert not unlike, "\n".join(unlike)
         self.restorations += 1
         return partition
 

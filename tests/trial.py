@@ -88,6 +88,9 @@ def line(part: Part) -> str:
 class Trial:
     """One partition, its time, and what it told; its books are checked after every step."""
 
+    made: type[Partition] = Partition
+    """The class of partitions; the tests of the engine record theirs."""
+
     def __init__(
         self,
         queues: str = "root.a",
@@ -99,7 +102,7 @@ class Trial:
         preemption: bool | None = None,
         quota_preemption: bool | None = None,
         plugins: Sequence[Predicate] = (),
-        made: type[Partition] = Partition,
+        made: type[Partition] | None = None,
     ) -> None:
         self.now = START_S
         wanted = config(
@@ -111,7 +114,7 @@ class Trial:
             preemption=preemption,
             quota_preemption=quota_preemption,
         )
-        self.partition = made(wanted, name=PARTITION, now=self.now, plugins=plugins)
+        self.partition = (made or self.made)(wanted, name=PARTITION, now=self.now, plugins=plugins)
         self.effects: list[Effect] = []
         self._read = 0
 

@@ -9,7 +9,7 @@ one of them would happen to each, so an attempt only looks at the first of each 
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -380,15 +380,6 @@ class PendingAsks:
         self.count += 1
         self._last = None
         self.lowest_rank, self.highest_rank = min(self.lowest_rank, ask.rank), max(self.highest_rank, ask.rank)
-
-    def restore_group(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
-        """Restore a group of asks, with the results of its attempts, from a snapshot."""
-        for ask in asks:
-            self._put(ask)
-            self._note_time(ask.created_ns)
-        self.count += len(asks)
-        group = self.groups_by_kind[_kind(asks[0])]
-        group.attempted, group.failures = attempted, failures
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Resize a pending ask at its place."""

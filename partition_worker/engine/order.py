@@ -116,12 +116,6 @@ class Order(Generic[_T]):
         block = self._blocks[0]
         return block[0] if block else None
 
-    def entries(self) -> Iterator[tuple[_T, Key]]:
-        """Items with their keys, in order; the order must not change during iteration."""
-        for items, block in zip(self._items, self._blocks, strict=True):
-            for item, place in zip(items, block, strict=True):
-                yield item, place[:-1]
-
     def __iter__(self) -> Iterator[_T]:
         """Items in order; the order must not change during iteration."""
         return iter(self._items[0]) if not self._floors else chain.from_iterable(self._items)

@@ -86,6 +86,7 @@ class Partition(PartitionState):
             self.outstanding.deadline,
             self.next_expiry,
             verdicts.deadline if has_questions else NEVER,
+            NEVER if self.report is None else self.report.deadline,
         )
 
     @property
@@ -167,6 +168,9 @@ class Partition(PartitionState):
             self.outstanding.report(self)
         if self.cleanup_at <= now:
             remove_empty_queues(self)
+        if self.report is not None and self.report.deadline <= now:
+            resync.give_up(self)
+            self.idle = False
         if self.nodes.predicates.verdicts.deadline <= now:
             allocation_updates.ask_for_verdicts(self)
             self.idle = False

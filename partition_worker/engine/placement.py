@@ -44,7 +44,7 @@ class PlacementWork:
     """The remaining work of one update, and the matches found in it.
 
     An RM chooses the number and length of group names, and a configuration the number and kind of rules. Rules count
-    their work in units of about 25 ns, equal on all machines, as journals must replay exactly.
+    their work in units of about 25 ns, equal on all machines, so that decisions are, too.
     """
 
     def __init__(self, most: int = UPDATE_WORK_MAX) -> None:

@@ -218,6 +218,13 @@ class PreemptionCooldowns:
         """By the paths of winner and loser, the latest last."""
         self._by_loser: defaultdict[str, dict[str, Win]] = defaultdict(dict)
         """The same wins, by loser and winner."""
+        self._changed: dict[tuple[str, str], None] = {}
+        """Pairs that were recorded or dropped since `drain_changed`."""
+
+    def drain_changed(self) -> dict[tuple[str, str], None]:
+        """Return the pairs that were recorded or dropped since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
 
     def store_win(self, winner: str, loser: str, win: Win) -> None:
         """Add the latest win, as it is."""
@@ -241,6 +248,7 @@ class PreemptionCooldowns:
             back = self._chains(winner, lambda win: win.cool_down_s if win.is_kept(now) else 0.0)
             cool_down_s = max(cool_down_s, 2 * back.get(loser, 0.0))
         self.store_win(winner, loser, Win(now, min(cool_down_s, COOL_DOWN_MAX_S)))
+        self._changed[winner, loser] = None
         if len(self.wins) > PAIRS_MAX:
             self._drop_oldest()
 
@@ -267,6 +275,7 @@ class PreemptionCooldowns:
     def _drop_oldest(self) -> None:
         winner, loser = next(iter(self.wins))
         del self.wins[winner, loser], self._by_loser[loser][winner]
+        self._changed[winner, loser] = None
         if not self._by_loser[loser]:
             del self._by_loser[loser]
 

@@ -124,6 +124,7 @@ def apply_decision(state: PartitionState, decision: Decision) -> None:
             reservations.reserve(state, application, ask, decision.node)
     if application.state is AppState.ACCEPTED and application.application_id not in application.queue.allocating:
         application.queue.count_allocating(application.application_id)
+        state.changes.applications[application.rank] = application
 
 
 # Reserved asks --------------------------------------------------------------------------------------------------------

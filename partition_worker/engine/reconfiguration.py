@@ -61,6 +61,7 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
 
 def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
     """Add and set queues, parents first; then drain, restart and pass templates on."""
+    state.changes.queues.update(dict.fromkeys(plan.wanted))
     for path, wants in plan.wanted.items():
         queue = state.tree.find(path)
         if queue is None:
@@ -68,16 +69,17 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
         else:
             _set(state, queue, wants)
     for queue in state.tree:
-        state.changes.queues[queue.path] = None
         if queue.path in plan.wanted:
             continue
         if not queue.managed:
-            if not queue.leaf and queue.parent is not None:
+            if not queue.leaf and queue.parent is not None and queue.template is not queue.parent.template:
                 queue.template = queue.parent.template
+                state.changes.queues[queue.path] = None
         elif queue.path in plan.unwanted:
             drain_queue(state, queue)
         elif queue.state == "Stopped":
             _set(state, queue, settings_of(queue))
+            state.changes.queues[queue.path] = None
 
 
 def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:
@@ -116,6 +118,7 @@ def drain_queue(state: PartitionState, queue: Queue) -> None:
     if queue.draining:
         return
     queue.state = "Draining"
+    state.changes.queues[queue.path] = None
     queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
     text = f"queue {queue.path} left the configuration and drains: {_describe_rest(queue)}"
     state.log_info(text)

@@ -11,7 +11,7 @@ from common.acl import Acl
 from common.rm_messages import AllocationRelease
 from partition_worker.engine import records
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
+from partition_worker.engine.application import ENDED, Application
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template
@@ -90,8 +90,11 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
     yield from map(_preemption, changes.preemptions)
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
-        if win is not None:  # one that was dropped has no effect any more
-            yield records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
+        yield (
+            _remove(records.CooldownRecord, f"{winner} {loser}")
+            if win is None
+            else records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
+        )
 
 
 def _remove(kind: type[Record], key: str | int) -> Removed:
@@ -216,6 +219,7 @@ def _status(state: PartitionState, one: Application) -> Record:
         back_off_until=one.back_off_until,
         charged_group=None if account is None else account.group_name,
         is_counted=account is not None and account.counted,
+        is_allocating=one.state not in ENDED and one.application_id in one.queue.allocating,
     )
 
 

@@ -150,6 +150,8 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     """The group that it is charged to."""
     is_counted: bool = False
     """Whether it counts as running for its user and group."""
+    is_allocating: bool = False
+    """Whether it counts as running for the application limits of its queues before it runs."""
 
     @property
     def identity(self) -> int:

@@ -88,12 +88,6 @@ class ReservationIndex:
         """Whether any reservation may be usable in this retry round, if there are reservations."""
         return self.has_candidates or self.checked_round != retry_round
 
-    def restore(self, reservations: Iterable[Reservation], by_shape: Iterable[Reservation]) -> None:
-        """Restore reservations from a snapshot, each in its order; the caller restores candidates and counters."""
-        self.by_rank = {one.rank: one for one in reservations}
-        for one in by_shape:
-            self._link_shape(one)
-
     def _link(self, reservation: Reservation) -> None:
         self.add_candidates((reservation,))
         if not reservation.for_required_node:

@@ -7,6 +7,8 @@ count as not tried yet. The next decisions are valid, but not necessarily those 
 from collections import deque
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from common import gc_tuning
 from common.acl import Acl
 from partition_worker.engine import records
@@ -29,6 +31,7 @@ from partition_worker.engine.preemption_log import Preemption, Victim, Win
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue, Template, parse_policies
 from partition_worker.engine.records import Image, decode_sum
+from partition_worker.engine.resync import REPORT_MAX_S
 from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 
@@ -38,26 +41,33 @@ class RecordsInvalid(ValueError):
 
 
 def restore_partition(
-    image: Image, *, name: str, now: float, plugins: Sequence[Predicate] = (), tuning: Tuning
+    image: Image, *, name: str, now: float, step_number: int = 0, plugins: Sequence[Predicate] = (), tuning: Tuning
 ) -> Partition:
-    """Build the partition; `now` is the Unix time of the latest step.
+    """Build the partition; `now` is the Unix time of the latest step, `step_number` its number in the engine.
 
     Raises:
-        RecordsInvalid: a record is missing that another one refers to.
+        RecordsInvalid: it cannot be built.
     """
     head = image.find(records.PartitionRecord)
     if head is None:
         raise RecordsInvalid("there is no record of the partition itself")
     with gc_tuning.pause_collector():
-        partition = Partition(head.config, name=name, now=now, plugins=plugins, tuning=tuning)
-        partition.tracking = False
-        partition.created_ns, partition.retired = head.created_ns, head.retired
-        partition.users = Users(head.resolver)
-        partition.report = Report(is_interrupted=True) if image.find(records.ReportRecord) else None
         try:
+            bare = replace(head.config, queues=(replace(head.config.root, queues=()),))  # its queues may be gone
+            config = bare if head.retired else head.config
+            partition = Partition(config, name=name, now=now, plugins=plugins, tuning=tuning)
+            partition.config = head.config
+            partition.tracking = False
+            partition.created_ns, partition.retired = head.created_ns, head.retired
+            partition.users = Users(head.resolver)
+            if image.find(records.ReportRecord) is not None:
+                partition.report = Report(deadline=now + REPORT_MAX_S, is_interrupted=True)
             _Restoration(partition, image).run()
-        except (LookupError, AssertionError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # it would fail at each later start, too
             raise RecordsInvalid(f"its records do not fit together: {type(error).__name__}: {error}") from error
+        partition.step_number = step_number
         partition.drain_events()
         partition.changes = Changes()
     return partition
@@ -71,6 +81,7 @@ class _Restoration:
         self.image = image
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
+        self.ended: list[Application] = []
 
     def run(self) -> None:
         partition, image = self.partition, self.image
@@ -78,6 +89,8 @@ class _Restoration:
         self._restore_nodes()
         for record in image.of(records.ApplicationRecord):
             self._restore_application(record)
+        for application in sorted(self.ended, key=lambda one: one.finished_ns):
+            partition.keep_ended(application)
         self._restore_allocations()
         self._restore_reservations()
         for status in image.of(records.StatusRecord):
@@ -163,7 +176,7 @@ class _Restoration:
         partition.application_ranks = max(partition.application_ranks, record.rank)
         partition.latest_stamp_ns = max(partition.latest_stamp_ns, status.submitted_ns, status.finished_ns)
         if state in ENDED:
-            partition.keep_ended(application)
+            self.ended.append(application)
         else:
             self.applications[record.application_id] = partition.applications[record.application_id] = application
             application.queue.applications[record.application_id] = None
@@ -191,7 +204,7 @@ class _Restoration:
         queue.exchange_priority(None, application.asks.priority)
         if application.state in ACTIVE:
             queue.add_running(1)
-        elif application.state is AppState.ACCEPTED and (application.reservations or application.allocations):
+        if status.is_allocating:
             queue.count_allocating(application.application_id)
         if status.is_counted or application.allocations:
             partition.usage.restore(application, group=status.charged_group, counted=status.is_counted)
@@ -230,7 +243,7 @@ class _Restoration:
     def _build(self, record: records.AllocationRecord) -> Allocation:
         predicates, constraint = self.partition.nodes.predicates, None
         if record.tags or record.is_rm_asked:
-            demands = predicates.read_demands(record.tags)
+            demands = predicates.restore_demands(record.tags, is_placed=bool(record.node_id))
             if record.is_rm_asked or demands != predicates.no_demands:
                 constraint = Constraint(demands, record.key if record.is_rm_asked else "")
         return Allocation(
@@ -279,7 +292,7 @@ class _Restoration:
 
     def _restore_others(self) -> None:
         partition, image = self.partition, self.image
-        for rejection in image.of(records.Rejection):
+        for rejection in sorted(image.of(records.Rejection), key=lambda one: one.at_ns):
             partition.keep_rejection(rejection)
         for submission in image.of(records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
@@ -287,7 +300,7 @@ class _Restoration:
                 held = update.ask or update.release
                 assert held is not None, submission.identity
                 partition.pending_submissions.hold_update(submission.identity, held)
-        for one in image.of(records.CooldownRecord):
+        for one in sorted(image.of(records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
         partition.preemptions.entries.extendleft(map(_build_preemption, image.of(records.PreemptionRecord)))
 

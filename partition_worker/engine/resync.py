@@ -3,6 +3,7 @@ sweep).
 
     SyncBegin --updates--> SyncEnd --the numbers agree--> SyncDone, and the partition schedules again
                               |--they differ------------> SyncDone with the problem; the RM starts again
+             |--REPORT_MAX_S without an update----------> SyncDone with the problem; the partition schedules again
 
 The RM is the authority on nodes and running allocations. Reported nodes and applications are updated, an allocation
 reported on another node moves there, and an allocation that the RM still reports as an ask is announced again. Nothing
@@ -11,6 +12,7 @@ everything that runs stays accounted for.
 """
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from msgspec.structs import asdict, replace
 
@@ -20,12 +22,17 @@ from partition_worker.engine import allocation_updates, application_updates, nod
 from partition_worker.engine.allocation_updates import end_allocation
 from partition_worker.engine.state import PartitionState, Report
 
+REPORT_MAX_S: Final = 600.0
+"""Seconds without an update after which a report is given up. The partition then continues with what it had, as an RM
+that never ends its report would stop it for ever.
+"""
+
 _CREATIONS = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
 
 
 def begin(state: PartitionState, message: rm_messages.SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
-    state.report = Report()
+    state.report = Report(deadline=state.now + REPORT_MAX_S)
     state.changes.report = True
     state.log_info(f"the RM reports everything again: {message.reason or 'without a reason'}")
 
@@ -55,11 +62,20 @@ def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
     state.readiness.retry_parked()
 
 
+def give_up(state: PartitionState) -> None:
+    """End a report that the RM does not continue: nothing is removed, and the partition schedules again."""
+    problem = f"the report is given up, as it had no update for {REPORT_MAX_S:g} s"
+    state.log_warning(problem)
+    state.report, state.changes.report = None, True
+    state.emit(rm_messages.SyncDone(problem=problem))
+    state.readiness.retry_parked()
+
+
 def collect(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = state.report
     assert report is not None
-    report.count = rm_messages.count_reported(report.count, command)
+    report.count, report.deadline = rm_messages.count_reported(report.count, command), state.now + REPORT_MAX_S
     match command:
         case rm_messages.NodeRequest():
             report.nodes.update((one.node_id, None) for one in command.nodes if one.action in _CREATIONS)

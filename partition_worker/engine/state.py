@@ -199,6 +199,8 @@ class Report:
     applications: dict[str, None] = field(default_factory=dict)
     allocations: dict[str, None] = field(default_factory=dict)
     """Asks, allocations and foreign allocations."""
+    deadline: float = NEVER
+    """When it is given up without a further update, in Unix seconds."""
     is_interrupted: bool = False
     """Whether the worker restarted meanwhile: then this report cannot be completed."""
 
@@ -224,12 +226,8 @@ class Timers:
     def start(self, application: Application, alarm: Alarm, at: float) -> None:
         """Start a timer of the application; replaces an earlier one of this kind."""
         self.last += 1
-        self.restore(application, alarm, at, self.last)
-
-    def restore(self, application: Application, alarm: Alarm, at: float, number: int) -> None:
-        """Start a timer with this number."""
         self.stop(application, alarm)
-        timer = application.alarms[alarm] = Timer(number, at, alarm, application)
+        timer = application.alarms[alarm] = Timer(self.last, at, alarm, application)
         self._order.put(timer, (at,))
 
     def stop(self, application: Application, alarm: Alarm) -> None:

@@ -1,4 +1,4 @@
-"""The command `yunishard journal`: show, export, verify and replay a partition's journal, also of a running system."""
+"""The command `yunishard journal`: show, export, and verify a partition's journal, also of a running system."""
 
 import argparse
 import base64
@@ -14,16 +14,18 @@ from typing import Final, TextIO
 import msgspec
 from msgspec.structs import asdict
 
-from common.journal_messages import TICK, Step
+from common.journal_messages import Step
 from common.messages import Header, Message
 from common.rm_messages import AllocationResponse
 from common.settings import SettingsError
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
+from partition_worker.engine.records import Record, Removed, decode_records, kind_of
 from partition_worker.journal.database import JournalReader, Row, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
+from partition_worker.partition_host import ReceivedMessage
+from partition_worker.recovery import JournalDamaged
 from partition_worker.service import make_worker
-from partition_worker.snapshot import JournalDamaged
 from partition_worker.worker import Worker
 
 FOLDER: Final = "journals"
@@ -46,8 +48,7 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
                 own.add_argument("--last", type=int, metavar="N", help="show only the latest N steps")
                 own.add_argument("--kind", metavar="KIND", help="only steps of this kind, such as NodeRequest or tick")
             case "verify":
-                again = "replay it with the present settings, and compare the messages sent"
-                own.add_argument("--replay", action="store_true", help=again)
+                own.add_argument("--restore", action="store_true", help="also restore the partition from it")
             case "export":
                 own.add_argument("--output", metavar="FILE", help="file to write (default: standard output)")
         if json_help:
@@ -55,22 +56,22 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_journal(args: argparse.Namespace) -> int:
-    """Show or verify the journal of a partition: every command and decision since its
-    last snapshot, and the messages sent to the resource manager. The command only
+    """Show or verify the journal of a partition: what changed since its last snapshot,
+    step by step, and the messages sent to the resource manager. The command only
     reads, and works whether the system runs or not.
 
     examples:
       yunishard journal show rm-1_default --last 20
       yunishard journal show rm-1_default --kind AllocationRequest --json
       yunishard journal sums rm-1_default            allocations per application
-      yunishard journal verify rm-1_default --replay
+      yunishard journal verify rm-1_default --restore
       yunishard journal poison rm-1_default          messages that ended the worker
       yunishard journal export rm-1_default --output steps.jsonl
       yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
 
     exit codes:
       0  success
-      1  the journal is damaged, or its replay has another result
+      1  the journal is damaged
       2  usage error, or there is no such journal
     """
     try:
@@ -140,31 +141,37 @@ def _check_is_journal(path: Path) -> None:
 
 # Steps --------------------------------------------------------------------------------------------------------------
 
-_COLUMNS: Final = "{:>10}  {:<23}  {:<20}  {:<16}  {:>8}  {:>8}  {}\n"
-_NAMES: Final = ("step", "time", "what", "rm", "sequence", "bytes", "told")
+_COLUMNS: Final = "{:>10}  {:<23}  {:<20}  {:>8}  {:>8}  {:<40}  {}\n"
+_NAMES: Final = ("step", "time", "what", "received", "bytes", "changed", "told")
 
 
 def _show_steps(files: Files, args: argparse.Namespace) -> None:
     """Print a table of the steps, or a JSON object for each."""
     if not args.json:
-        sys.stdout.write(_COLUMNS.format(*_NAMES[:3], "RM", *_NAMES[4:]))
+        sys.stdout.write(_COLUMNS.format(*_NAMES))
     row = None
     for row in _select_rows(files, args.first, args.last, args.kind):
         step = decode_step(row)
-        what = f"{TICK} ({step.budget} decisions)" if step.header.kind == TICK and step.budget else step.header.kind
-        sent = Counter(kind for _, kind, _ in step.told)
-        cells = (step.number, _format_time(step.at), what, step.header.rm, step.header.seq, len(row.step))
+        changed = Counter(map(_describe_record, decode_records(step.records)))
+        told = Counter(kind for _, kind, _ in step.told)
+        cells = (step.number, _format_time(step.at), step.kind, step.received, len(row.step))
         if args.json:
-            _print_json(dict(zip(_NAMES, (*cells, dict(sent)), strict=True)))
+            _print_json(dict(zip(_NAMES, (*cells, dict(changed), dict(told)), strict=True)))
             continue
-        told = ", ".join(f"{count} {name}" for name, count in sent.items()) or "-"
-        sys.stdout.write(_COLUMNS.format(*(cell or "-" for cell in cells), told))
+        counts = (", ".join(f"{count} {name}" for name, count in one.items()) or "-" for one in (changed, told))
+        sys.stdout.write(_COLUMNS.format(*(cell or "-" for cell in cells), *counts))
     if row is None and not args.json:
         with closing(JournalReader(files)) as reader:
             first, last = reader.find_first(), reader.read_meta().last
             kinds = ", ".join(sorted({row.kind for row in reader.read_rows(first)}))
         extent = f"there are {first} to {last}, of these kinds: {kinds}" if kinds else "all are in the snapshot"
         sys.stderr.write(f"no such step: {extent}\n")
+
+
+def _describe_record(record: Record) -> str:
+    if isinstance(record, Removed):
+        return f"{record.kind} removed"
+    return kind_of(type(record))
 
 
 def _select_rows(files: Files, first: int | None, last: int | None, kind: str | None) -> Iterator[Row]:
@@ -186,11 +193,11 @@ def _show_poisons(files: Files, args: argparse.Namespace) -> None:
     path = None
     for path, kept in read_poisons(files):
         if args.json:
-            _print_json({"file": str(path), "reason": kept.reason, "message": _expand(kept.step)})
+            _print_json({"file": str(path), "reason": kept.reason, "message": _expand_message(kept.message)})
             continue
-        header = kept.step.header
+        header = kept.message.header
         summary = f"{header.kind}  RM {header.rm or '-'}  sequence {header.seq or '-'}  {path}"
-        sys.stdout.write(f"{_format_time(kept.step.at)}  {summary}\n    {kept.reason}\n")
+        sys.stdout.write(f"{_format_time(kept.message.at)}  {summary}\n    {kept.reason}\n")
     if path is None and not args.json:
         sys.stdout.write("no message is quarantined\n")
 
@@ -203,11 +210,20 @@ def _export_steps(files: Files, args: argparse.Namespace) -> None:
 
 
 def _expand(step: Step) -> dict[str, object]:
-    """A step with decoded messages, and the field names of the scheduler interface."""
-    header = {name: value for name in Header.__struct_fields__ if (value := getattr(step.header, name))}
-    body = None if step.header.kind == TICK else _decode(step.header.kind, step.body)
+    """A step with its records and decoded messages."""
     told = [{"number": number, "kind": kind, "body": _decode(kind, body)} for number, kind, body in step.told]
-    return asdict(step) | {"header": header, "body": body, "told": told}
+    return asdict(step) | {"records": decode_records(step.records), "told": told}
+
+
+def _expand_message(message: ReceivedMessage) -> dict[str, object]:
+    """A quarantined message, decoded, with the field names of the scheduler interface."""
+    header = {name: value for name in Header.__struct_fields__ if (value := getattr(message.header, name))}
+    return {
+        "at": message.at,
+        "source": message.source,
+        "header": header,
+        "body": _decode(message.header.kind, message.body),
+    }
 
 
 def _decode(kind: str, body: bytes) -> Message | dict[str, str]:
@@ -219,7 +235,7 @@ def _decode(kind: str, body: bytes) -> Message | dict[str, str]:
         return {"problem": problem, "bytes": base64.b64encode(body).decode()}
 
 
-# Verification and replay --------------------------------------------------------------------------------------------
+# Verification ----------------------------------------------------------------------------------------------------
 
 
 def _verify(files: Files, args: argparse.Namespace) -> None:
@@ -235,20 +251,20 @@ def _verify(files: Files, args: argparse.Namespace) -> None:
         steps = f"{count} steps up to {last}" if count else "no steps"
         base = f", and a snapshot of {size} bytes after step {meta.snapshot}" if meta.snapshot else ""
         sys.stdout.write(f"{files.partition}: whole: {steps}{base}\n")
-    if args.replay:
-        _replay(files, args)
+    if args.restore:
+        _restore(files, args)
     if args.json:
         extent = {"partition": files.partition, "steps": count, "last": last, "snapshot": meta.snapshot}
-        _print_json({"whole": True, **extent, "snapshotBytes": size, "replayed": args.replay})
-    elif args.replay:
-        sys.stdout.write("replayed: the same messages\n")
+        _print_json({"whole": True, **extent, "snapshotBytes": size, "restored": args.restore})
+    elif args.restore:
+        sys.stdout.write("restored\n")
 
 
-def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]:
-    """Restore a worker from the journal, with the settings that `up` would use now; also returns the replayed steps.
+def _restore(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]:
+    """Restore a worker from the journal, with the settings that `up` would use now; also returns the steps.
 
     Raises:
-        JournalDamaged: also if the replay has another result.
+        JournalDamaged: it cannot be restored.
         OSError: the journal cannot be read, or its worker replaces the snapshot again and again.
     """
     settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
@@ -267,7 +283,7 @@ def _replay(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]
 
 def _show_sums(files: Files, args: argparse.Namespace) -> None:
     """Count allocations by application: allocated and released since the snapshot, running after the last step."""
-    worker, steps = _replay(files, args)
+    worker, steps = _restore(files, args)
     names = ("allocated", "released", "running")
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
     for _, kind, body in (sent for step in steps for sent in step.told):

@@ -25,9 +25,9 @@ import msgspec
 from common.journal_messages import Step
 from partition_worker.journal.files import PRIVATE, Fenced, Files
 from partition_worker.journal.snapshots import read_snapshot
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.recovery import JournalDamaged
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The format of the file, in its `user_version`."""
 
 LOCK_MAX_S: Final = 2.0
@@ -141,9 +141,15 @@ def read_meta(file: sqlite3.Connection, partition: str) -> Meta:
     """Read the meta row, and verify the schema.
 
     Raises:
-        JournalDamaged: the schema or the row is not valid.
+        JournalDamaged: the schema or the row is not valid, or of an earlier format.
+        OSError: a later release wrote it.
     """
     version = file.execute("PRAGMA user_version").fetchone()[0]
+    if version > FORMAT:
+        raise OSError(
+            f"the journal of partition {partition} has format {version}, and this release reads formats up to "
+            f"{FORMAT}: start the release that wrote it, or a later one"
+        )
     if version != FORMAT:
         raise JournalDamaged(f"it has format {version}, and this release reads format {FORMAT}")
     if dict(file.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:

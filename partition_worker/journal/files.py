@@ -4,7 +4,7 @@
 <name>.snapshot-<number>        the whole partition after that step (`snapshots.py`)
 <name>.damaged/                 the files of a journal that could not be used
 <name>.attempts                 the message in progress, and up to ENTRIES_MAX messages that have ended a worker
-<name>.poison-<identity>        a quarantined message: a `Step` that was never applied, with the reason
+<name>.poison-<identity>        a quarantined message, which was never applied, with the reason
 
 The attempts file is mapped into memory. A worker marks each message before it handles it, which takes less than a
 microsecond and no system call: writes to a mapped file survive the process. They may be lost with a power failure. A
@@ -39,7 +39,7 @@ from partition_worker.partition_host import (
     identify_message,
     read_page,
 )
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
 """Characters of a partition's full name: none has a meaning in a path."""
@@ -140,7 +140,7 @@ def write_poison(files: Files, message: QuarantinedMessage) -> Path:
     Raises:
         OSError: it cannot be written.
     """
-    identity = identify_message(message.step.header.kind, message.step.body)
+    identity = identify_message(message.message.header.kind, message.message.body)
     path = files.folder / f"{files.partition}.poison-{identity.hex()}"
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from partition_worker.journal.files import PRIVATE, sync
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.recovery import JournalDamaged
 
-MAGIC: Final = b"YSHSNAP1"
+MAGIC: Final = b"YSHSNAP2"
 """The last byte is the version of the file format."""
 
 _HEAD: Final = struct.Struct(">8sQQI")

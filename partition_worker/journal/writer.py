@@ -87,8 +87,7 @@ class _StepColumns(msgspec.Struct, array_like=True):
 
     number: int
     at: float
-    source: str
-    header: Header
+    kind: str
 
 
 _step_columns = msgspec.msgpack.Decoder(_StepColumns)
@@ -157,7 +156,7 @@ class Journal:
         """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""
         until = time.monotonic() + CLOSE_MAX_S
         if self._process is not None and not self._process.stop(CLOSE_MAX_S):
-            _log.warning("no snapshot within %g s: the next worker has to replay steps", CLOSE_MAX_S)
+            _log.warning("no snapshot within %g s: the next worker has more steps to read", CLOSE_MAX_S)
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -331,7 +330,7 @@ class Journal:
         rows = []
         for step in (step for append in appends for step in append.steps):
             columns = _step_columns.decode(step)
-            rows.append(make_row(columns.number, columns.at, columns.header.kind, step))
+            rows.append(make_row(columns.number, columns.at, columns.kind, step))
         self._check_size(sum(len(row.step) for row in rows))
         began_s = time.perf_counter()
         self._database.append(rows, fresh=appends[0].fresh)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from broker.files import RecordFile
@@ -21,11 +22,12 @@ from broker.rm_records import decode_record
 from common import extra_config
 from common.config.problems import ConfigError
 from common.config.validation import load
+from common.control_messages import PrepareConfig
 from common.curve_keys import AllowListError, KeyFileError, KeyPair, parse_allow_list, read_pair, write_pair
-from common.journal_messages import Step
-from common.messages import Header, Message
+from common.journal_messages import TICK, SessionRecord, Step
+from common.messages import Message
 from common.names import BROKER
-from common.rm_messages import Registered, RegisterResourceManager, Resume
+from common.rm_messages import AddApplicationRequest, AllocationRelease, Registered, RegisterResourceManager, Resume
 from common.session import Session
 from common.settings import SettingsError
 from common.wire import (
@@ -38,19 +40,27 @@ from common.wire import (
     encode_frames,
 )
 from deploy.settings import resolve_settings
+from partition_worker.engine import records
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.records import Record
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
 from partition_worker.journal.files import Files
 from partition_worker.partition_host import PartitionHost
-from partition_worker.snapshot import JournalDamaged, SnapshotInvalid, encode_snapshot, restore_snapshot
+from partition_worker.recovery import JournalDamaged, Recovery, encode_snapshot, recover
 from rmproxy import grpc_conversion
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_streams import StatusError, StatusKind, parse_request
 from rmproxy.proxy import Proxy
 from rmproxy.si import scheduler_pb2 as si
+from tests.builders import config
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
 from tests.fuzz.protobuf import requests
-from tests.fuzz.words import TEXTS, bitten, confused, encoded, read
+from tests.fuzz.words import TEXTS, Tree, bitten, confused, encoded, read
+from tests.machines import config_of
+from tests.properties.workload import LEAVES, TREES, Livelier
+from tests.trial import START_S
 from yunishard.session import ClientSession
 
 VOICE: Final = Voice("mad", "s1", "mad_default")
@@ -126,7 +136,7 @@ def _messages() -> dict[str, Target]:
 
 
 def _decoded(kind: type[Message], data: bytes) -> None:
-    """What was read once can be encode_snapshot, and read again."""
+    """What was read once can be encoded, and read again."""
     message = decode_body(kind, data)
     again = decode_body(kind, encode_body(message))
     assert encode_body(again) == encode_body(message)
@@ -175,16 +185,26 @@ def _extra(data: bytes) -> None:
 
 
 def _durable(folder: Path) -> dict[str, Target]:
-    """What a process of ours has encode_snapshot, and somebody or some disk has spoiled."""
-    content = b"anything" * 9
-    snapshots.write_snapshot(folder / "good.snapshot", 7, content)
-    step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
+    """Files and their contents that a process of ours has written, and somebody or some disk has spoiled."""
+    snapshots.write_snapshot(folder / "good.snapshot", 7, b"anything" * 9)
     facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, generations={"a_default": 1})
-    replica = PartitionHost(partition="mad_default", epoch=1)
+    partitions = [_partition(seed) for seed in range(4)]
+    encoded_snapshots = [encode_snapshot(_host(partition), 3) for partition in partitions]
+    encoded_records = [msgspec.msgpack.encode(_records(partition)) for partition in partitions]
+    steps = [
+        _step(cause=7, received=2, acknowledged=1, records=Raw(encoded_records[0]), session=_session()),
+        _step(),
+    ]
     return {
         "step": Target(
-            [encode_body(step)],
-            lambda data: decode_step(make_row(1, 1.5, "Ack", data)),
+            [encode_body(step) for step in steps],
+            lambda data: Recovery().apply_step(decode_step(make_row(1, 1.5, TICK, data))),
+            (JournalDamaged,),
+            structured=True,
+        ),
+        "records": Target(
+            encoded_records,
+            lambda data: _recover(None, [_step(records=Raw(data))]),
             (JournalDamaged,),
             structured=True,
         ),
@@ -193,16 +213,88 @@ def _durable(folder: Path) -> dict[str, Target]:
             lambda data: _snapshot(folder / "spoiled", data),
             (JournalDamaged,),
         ),
-        "snapshot": Target(
-            [encode_snapshot(replica, 3)],
-            lambda data: restore_snapshot(PartitionHost(partition="mad_default", epoch=1), data),
-            (SnapshotInvalid,),
+        "snapshot": Target(encoded_snapshots, lambda data: _recover(data, []), (JournalDamaged,)),
+        "parts of a snapshot": Target(
+            [encoded(_parts(data)) for data in encoded_snapshots],
+            lambda data: _recover(_joined(data), []),
+            (JournalDamaged,),
             structured=True,
         ),
         "journal": Target([_journal(folder)], lambda data: _journal_read(folder, data), (JournalDamaged, OSError)),
         "facts": Target([msgspec.json.encode(facts)], decode_record, (msgspec.MsgspecError,)),
         "record": Target([_record(folder, facts)], lambda data: _record_read(folder, data), (OSError,)),
     }
+
+
+def _partition(seed: int) -> Partition:
+    """A partition in which much has happened."""
+    rng, now = random.Random(seed), START_S
+    partition = Partition(config(TREES[seed]), name=VOICE.partition, now=now)
+    told: list[AllocationRelease] = []
+    workload = Livelier(rng, leaves=LEAVES, told=told)
+    for command in workload.start():
+        partition.apply(command, now)
+    for _ in range(120):
+        step = workload.next_step()
+        if isinstance(step, float):
+            now += step
+        else:
+            partition.apply(step, now)
+        partition.step(now, 3)
+    return partition
+
+
+def _host(partition: Partition) -> PartitionHost:
+    host = PartitionHost(partition=VOICE.partition, epoch=1)
+    host.partition = partition
+    return host
+
+
+def _records(partition: Partition) -> list[Record]:
+    """Records of every kind: those of this partition, and those that come up rarely."""
+    mark_everything(partition)
+    submission = records.SubmissionRecord(
+        submission=AddApplicationRequest("waits", "root.a"),
+        updates=[records.HeldUpdateRecord(release=AllocationRelease(application_id="waits"))],
+    )
+    cooldown = records.CooldownRecord(winner="root.a", loser="root.b", at=START_S, cool_down_s=30.0)
+    return [*collect_changes(partition), records.ReportRecord(), submission, cooldown]
+
+
+def _session() -> SessionRecord:
+    return SessionRecord(
+        rm=VOICE.rm,
+        session=VOICE.session,
+        rollout=1,
+        prepared=(VOICE.header("PrepareConfig"), PrepareConfig(rollout=2, config=config_of(CONFIG))),
+        settings={"log.level": "INFO"},
+        capabilities=["events"],
+    )
+
+
+def _step(number: int = 1, **fields: object) -> Step:
+    return replace(Step(number=number, at=START_S, kind=TICK, told=[(number, "News", b"x" * 50)]), **fields)
+
+
+def _recover(snapshot: bytes | None, steps: list[Step]) -> None:
+    recover(PartitionHost(partition=VOICE.partition, epoch=1), snapshot, steps)
+
+
+def _parts(snapshot: bytes) -> list[Tree]:
+    """The parts of a snapshot, which have their length before them."""
+    found: list[Tree] = []
+    while snapshot:
+        end = 4 + int.from_bytes(snapshot[:4])
+        found.append(read(snapshot[4:end]))
+        snapshot = snapshot[end:]
+    return found
+
+
+def _joined(data: bytes) -> bytes:
+    """The snapshot of these parts."""
+    tree = read(data)
+    parts = [encoded(part) for part in tree] if isinstance(tree, list) else [data]
+    return b"".join(len(part).to_bytes(4) + part for part in parts)
 
 
 def _snapshot(file: Path, data: bytes) -> None:
@@ -214,13 +306,9 @@ def _journal(folder: Path) -> bytes:
     (folder / "journal").mkdir()
     files = Files(folder / "journal", "mad_default")
     database = Database(files, 1)
-    database.append([make_row(number, 1.0, "Tick", encode_body(_step(number))) for number in range(1, 40)], fresh=True)
+    database.append([make_row(number, 1.0, TICK, encode_body(_step(number))) for number in range(1, 40)], fresh=True)
     database.close()
     return files.database.read_bytes()
-
-
-def _step(number: int) -> Step:
-    return Step(number=number, at=1.0, source="", header=Header(kind="Tick"), told=[(number, "News", b"x" * 50)])
 
 
 def _journal_read(folder: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
 from common.messages import Message
+from common.names import BROKER
 from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
@@ -15,7 +16,7 @@ from common.rm_messages import (
 )
 from common.wire import Outgoing
 from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import BROKER, Worker
+from partition_worker.worker import Worker
 from tests.invariants import check
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
 

@@ -10,7 +10,7 @@ from common.names import BROKER, JOURNAL
 from common.wire import Incoming, Outgoing
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
-from partition_worker.partition_host import Attempts, PartitionHost
+from partition_worker.partition_host import PartitionHost
 from partition_worker.service import StartedWorker, recover_or_start_empty
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
@@ -26,7 +26,6 @@ class Start:
     folder: Path
     epoch: int
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    attempts: Attempts | None = None
 
     @property
     def files(self) -> Files:
@@ -37,7 +36,6 @@ class Start:
             lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
             lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
             self.files,
-            self.attempts or Attempts(),
         )
 
     async def goes_on(self, start: StartedWorker, *inputs: tuple[Message, int]) -> None:

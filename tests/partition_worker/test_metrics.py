@@ -563,7 +563,7 @@ NAME = "rm-1_default"
 
 def journal_told(hand: Hand) -> dict[str, Family]:
     worker = Worker(PartitionHost(partition=NAME, epoch=1))
-    found = collect_journal_families(StartedWorker(worker, hand.journal, replayed=7, took_s=0.25))
+    found = collect_journal_families(StartedWorker(worker, hand.journal, steps=7, took_s=0.25))
     return {family.name.removeprefix("yunishard_"): family for family in found}
 
 

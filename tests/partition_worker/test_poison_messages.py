@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common.control_messages import ConfigVote, PrepareConfig, Repeat
-from common.journal_messages import Append, Kept, SetAside, Step
+from common.journal_messages import Append, Kept, Step
 from common.messages import Command, Message
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
@@ -24,7 +24,7 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from common.wire import Incoming, Outgoing, decode_body
+from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from partition_worker import partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
@@ -182,8 +182,8 @@ def test_the_end_of_a_report_is_answered_so_that_its_rm_reports_again(
 def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
     """As it would have been if it had not ended the worker: nobody is sent millions of rejections."""
     update = AllocationRequest(allocations=[Allocation(allocation_key="k")] * (UPDATE_ITEMS_MAX + 1))
-    taken = partition_host.build_set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
-    assert decode_body(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
+    with pytest.raises(WireError, match="at most"):
+        partition_host.decode_command("AllocationRequest", encode_body(update))
 
 
 def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
@@ -198,14 +198,17 @@ def test_the_reason_names_the_partition_as_its_rm_does() -> None:
     assert "the worker of partition a_b_default 2 times" in why
 
 
-def test_its_refusal_is_a_step_that_recovery_plays_again(lives: Lives) -> None:
+def test_its_rejections_are_a_step_and_are_sent_again_after_a_recovery(lives: Lives) -> None:
     lives.tell(APP)
-    lives.tell(ask(DEADLY))
+    told = lives.tell(ask(DEADLY))
+    assert lives.worker.host.poisons == 1
     lives.restart()
     lane = lives.worker.host.channel
     assert (lane.received, lane.outbox.last) == (2, 2)
-    assert lives.worker.host.poisons == 1
-    assert lives.steps[-1].header.kind == "SetAside"
+    assert lives.worker.host.poisons == 0, "it counts since the process started"
+    assert lives.steps[-1].kind == "AllocationRequest"
+    again = said(lives.worker.handle(arrives(BROKER, Repeat(), partition=PARTITION), NOW))
+    assert again[-1] == next(one for one in told if isinstance(one, AllocationResponse))
 
 
 def test_the_same_message_is_refused_at_once_in_another_session_too(lives: Lives) -> None:
@@ -293,8 +296,8 @@ def test_a_configuration_that_ends_the_worker_gets_a_no(lives: Lives, monkeypatc
 def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
     lives.tell(ask(DEADLY))
     [kept] = lives.worker.poisons
-    assert (kept.step.number, kept.step.header.kind) == (0, "AllocationRequest")
-    assert DEADLY.encode() in kept.step.body
+    assert (kept.message.number, kept.message.header.kind) == (0, "AllocationRequest")
+    assert DEADLY.encode() in kept.message.body
     lives.tell(ask(DEADLY))
     assert lives.worker.poisons == [kept]
     assert lives.worker.host.poisons == 2

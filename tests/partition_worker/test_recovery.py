@@ -10,23 +10,25 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Raw
 
-from common.control_messages import Hello
-from common.journal_messages import Kept, SnapshotTaken, Step
-from common.messages import Header
-from common.names import BROKER, PREDICATE_PLUGINS
+from common.control_messages import Hello, Repeat
+from common.journal_messages import TICK, Kept, SessionRecord, SnapshotTaken, Step
+from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
 from common.rm_messages import NodeRequest
 from common.wire import decode_body, encode_body
-from partition_worker.engine.partition import Partition
+from partition_worker.engine import restoring
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
-from partition_worker.journal.database import Database, make_row
-from partition_worker.journal.files import Fenced, open_attempts
-from partition_worker.service import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
-from tests.attempts import WorkerKilled
-from tests.partition_worker.bench import NODES, NOW
-from tests.partition_worker.journal.hand import found_in
+from partition_worker.engine.records import ApplicationRecord, PartitionRecord, Record, ReportRecord, StatusRecord
+from partition_worker.journal.database import FORMAT, Database, make_row
+from partition_worker.journal.files import Fenced
+from partition_worker.service import PluginError, StartedWorker, load_plugins, wait_for_assignment
+from tests.machines import config_of
+from tests.partition_worker.bench import APP, NODES, NOW
+from tests.partition_worker.journal.hand import found_in, sql
 from tests.partition_worker.start import CONFIGURE, Start, closed
 
 
@@ -48,15 +50,16 @@ def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.
         assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
         assert start.worker.partition is not None
         assert start.worker.partition.nodes.get("n1")
-        assert (start.replayed, start.took_s > 0) == (3, True)
-        assert "rm-1_default: recovered 3 journal steps (no snapshot) in " in caplog.text
-        await second.goes_on(start, (NodeRequest(), 2))
+        assert (start.steps, start.took_s > 0) == (2, True)
+        assert "rm-1_default: recovered 2 journal steps (no snapshot) in " in caplog.text
+        await second.goes_on(start, (Repeat(), 0), (NodeRequest(), 2))
+        assert start.worker.host.channel.received == 2
         closed(start)
 
     asyncio.run(test())
 
 
-def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
+def test_a_worker_that_is_asked_to_end_leaves_a_snapshot_and_the_next_one_adds_steps_to_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -74,44 +77,59 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
         assert start.worker.partition is not None
         assert start.worker.partition.nodes.get("n1")
         assert start.worker.barrier is not None
-        assert start.worker.barrier.last == 4
-        assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 4\) in ", caplog.text)
+        assert start.worker.barrier.last == 3
+        assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 3\) in ", caplog.text)
+        await second.goes_on(start, (Repeat(), 0), (APP, 2))
+        closed(start)
+        start = await Start(tmp_path, 3).begins()
+        assert start.worker.partition is not None
+        assert start.worker.partition.nodes.get("n1")
+        assert "a" in start.worker.partition.applications
+        assert start.worker.host.channel.received == 2
+        assert re.search(r"recovered 1 journal step \(a snapshot of \d+ bytes at step 3\) in ", caplog.text)
         closed(start)
 
     asyncio.run(test())
 
 
-def tick(number: int) -> Step:
-    return Step(number=number, at=NOW, source="", header=Header(kind="tick"))
+def step_with(*records: Record) -> Step:
+    return Step(number=1, at=NOW, kind=TICK, records=Raw(msgspec.msgpack.encode(records)), session=SessionRecord())
 
 
-def strange(number: int) -> Step:
-    return Step(number=number, at=NOW, source=BROKER, header=Header(kind="Strange"))
-
-
-def nothing(number: int) -> Step:
-    return Step(number=number + 1, at=NOW, source=BROKER, header=Header(kind="tick"))
+PARTITION_RECORD = PartitionRecord(config=config_of(), resolver="", created_ns=0)
+STATUS = StatusRecord(rank=0, queue="root.batch", state="Resting", submitted_ns=0)
 
 
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        (tick, "step 1 is a tick of a partition that has not started"),
-        (strange, "its replay failed: TypeError: Strange"),
-        (nothing, "step 1 holds the number 2"),
+        (Step(number=2, at=NOW, kind=TICK), "step 1 holds the number 2"),
+        (
+            step_with(PARTITION_RECORD, ReportRecord(), msgspec.structs.replace(STATUS, state="Running")),
+            "its records do not fit together: AssertionError: status of application 0",
+        ),
+        (
+            step_with(PARTITION_RECORD, ApplicationRecord(application_id="a", rank=0, user="u"), STATUS),
+            "its records do not fit together: ValueError: 'Resting' is not a valid AppState",
+        ),
+        (
+            Step(number=1, at=NOW, kind=TICK, records=Raw(msgspec.msgpack.encode([{"record": "Licence"}]))),
+            "step 1 cannot be decoded: Invalid value 'Licence' - at `$[0].record`",
+        ),
+        (
+            Step(number=1, at=NOW, kind=TICK, records=Raw(msgspec.msgpack.encode([{"record": "Node"}]))),
+            "step 1 cannot be decoded: Object missing required field `node_id` - at `$[0]`",
+        ),
     ],
 )
-def test_a_journal_that_cannot_be_played_again_is_put_aside(
-    tmp_path: Path, written: Callable[[int], Step], problem: str
-) -> None:
+def test_a_journal_that_cannot_be_restored_is_put_aside(tmp_path: Path, written: Step, problem: str) -> None:
     async def test() -> None:
         one = Start(tmp_path, 3)
         database = Database(one.files, 2)
-        step = written(1)
-        database.append([make_row(1, step.at, step.header.kind, encode_body(step))], fresh=False)
+        database.append([make_row(1, written.at, written.kind, encode_body(written))], fresh=False)
         database.close()
         start = await one.begins()
-        assert hello_of(start).problem.startswith(f"its journal cannot be used: {problem}")
+        assert hello_of(start).problem == f"its journal cannot be used: {problem}"
         assert start.worker.partition is None
         await one.goes_on(start, *CONFIGURE)
         closed(start)
@@ -119,6 +137,26 @@ def test_a_journal_that_cannot_be_played_again_is_put_aside(
         again = Start(tmp_path, 4)
         start = await again.begins()
         assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_journal_whose_restoration_fails_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each later start would fail, too."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        closed(start)
+        monkeypatch.setattr(restoring, "refresh_fair_maximum", fail)
+        start = await Start(tmp_path, 2).begins()
+        reason = "its records do not fit together: ZeroDivisionError: division by zero"
+        assert hello_of(start).problem == f"its journal cannot be used: {reason}"
         closed(start)
 
     asyncio.run(test())
@@ -152,28 +190,19 @@ def test_a_partition_that_another_worker_has_is_left_alone(tmp_path: Path) -> No
     asyncio.run(test())
 
 
-def test_a_step_that_ends_the_worker_again_and_again_while_it_is_played_costs_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deadly(*_: object) -> None:
-        raise WorkerKilled
-
+def test_a_journal_of_another_format_is_put_aside(tmp_path: Path) -> None:
     async def test() -> None:
-        first = Start(tmp_path, 1)
-        start = await first.begins()
-        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        one = Start(tmp_path, 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE)
         closed(start)
-        monkeypatch.setattr(Partition, "apply", deadly)
-        for epoch in range(2, 2 + REPLAYS_MAX):
-            dies = Start(tmp_path, epoch)
-            dies.attempts = open_attempts(dies.files)
-            with pytest.raises(WorkerKilled):
-                await dies.begins()
-        last = Start(tmp_path, 9)
-        last.attempts = open_attempts(last.files)
-        start = await last.begins()
-        assert hello_of(start).problem == ("its journal cannot be used: the replay of step 4 ended the worker 4 times")
-        assert (last.files.damaged / last.files.database.name).exists()
+        file = sql(one.files)
+        file.execute("PRAGMA user_version=1")
+        file.close()
+        start = await Start(tmp_path, 2).begins()
+        reason = f"it has format 1, and this release reads format {FORMAT}"
+        assert hello_of(start).problem == f"its journal cannot be used: {reason}"
+        assert (one.files.damaged / one.files.database.name).exists()
         closed(start)
 
     asyncio.run(test())

@@ -7,13 +7,13 @@ import pytest
 from common.control_messages import CommitConfig, Pause, PrepareConfig, Settings
 from common.journal_messages import Kept, NotKept
 from common.messages import Message
-from common.names import JOURNAL
+from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
 from common.wire import NEVER, Incoming, Outgoing
 from partition_worker.partition_host import PartitionHost
 from partition_worker.queries import STATE_DUMP_MAX_S, STATE_DUMPS_MAX
-from partition_worker.worker import BROKER, Worker
+from partition_worker.worker import Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import EPOCH, NOW, Bench
 

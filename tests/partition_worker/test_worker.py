@@ -14,6 +14,7 @@ from common.control_messages import (
     PrepareConfig,
     Repeat,
 )
+from common.names import BROKER
 from common.query_messages import Answer, Query
 from common.rm_messages import (
     NODE_DRAIN,
@@ -36,7 +37,7 @@ from common.rm_messages import (
 from common.wire import NEVER, Incoming, decode_body
 from partition_worker import rm_channel
 from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S, PartitionHost
-from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
+from partition_worker.worker import BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
 

@@ -10,8 +10,8 @@ from common.control_messages import (
     RetirePartition,
     Settings,
 )
+from common.names import BROKER
 from common.rm_messages import Ack, ApplicationResponse
-from partition_worker.worker import BROKER
 from tests.machines import ONE_QUEUE, PARTITION, config_of, said, sent
 from tests.partition_worker.bench import EPOCH, NEXT, NODES, Bench, ask, placed
 

@@ -2,9 +2,10 @@
 
 from common.control_messages import Settings
 from common.messages import Message
+from common.names import BROKER
 from common.rm_messages import PREDICATES, NodeInfo, NodeRequest, PredicatesAnswered, PredicatesAsked, Refused, Verdict
 from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import BROKER, Worker
+from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed
 from tests.partition_worker.engine.predicates.plugins import Broken

@@ -4,16 +4,23 @@ recovered partition keeps all invariants when it goes on.
 
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
+from msgspec import structs
 
-from tests.builders import PARTITION, config
+from common.rm_messages import AllocationRelease
+from partition_worker.engine.records import Image, Record
+from partition_worker.engine.restoring import RecordsInvalid, restore_partition
+from tests.builders import PARTITION, PROVIDED_CREATE, config
 from tests.invariants import check
-from tests.properties.test_engine import EngineMachine
+from tests.likeness import differences
+from tests.properties.searching import missed
+from tests.properties.test_engine import PREEMPTING_TREES, EngineMachine
 from tests.properties.test_predicates import Life
-from tests.properties.workload import LEAVES, TREES, Workload
+from tests.properties.workload import LEAVES, TREES, Livelier, Workload
 from tests.recorded import Recorded
 from tests.trial import START_S
 
@@ -62,6 +69,9 @@ def test_a_recovered_partition_has_every_field(seed: int) -> None:
             other = one.restored()
             other.step(now, rng.choice((1, 3, 100)))
             check(other)
+            while not other.idle:
+                other.step(now, 100)
+            assert missed(other) == [], "idle, although there is something to decide"
     assert one.restorations > 0
 
 
@@ -76,3 +86,52 @@ def test_a_recovered_partition_has_every_field_with_predicates(seed: int, asks_m
         if rng.random() < 0.3:
             check(one.restored())
     life.ends()
+
+
+def test_without_any_field_of_a_record_a_recovered_partition_differs() -> None:
+    found: set[tuple[str, str]] = set()
+    useless: set[tuple[str, str]] = set()
+    for seed in range(20):
+        rng, now, told = random.Random(seed), START_S, list[AllocationRelease]()
+        tree = rng.choice((*TREES, *PREEMPTING_TREES))
+        one = Recorded(config(tree, rules=(PROVIDED_CREATE,), quota_preemption=True), name=PARTITION, now=now)
+        workload = Livelier(rng, leaves=("root.a", "root.b", "root.p.a", "root.new.x"), told=told)
+        for step in [*workload.start(), *(workload.next_step() for _ in range(60))]:
+            if isinstance(step, float):
+                now += step
+            else:
+                one.apply(step, now)
+            one.step(now, rng.choice((0, 3)))
+            if rng.random() < 0.1:
+                for kind, name, differs in without_each_field(one, found):
+                    (found if differs else useless).add((kind, name))
+    assert not useless - found
+    assert len(found) >= 30
+
+
+def without_each_field(one: Recorded, known: set[tuple[str, str]]) -> Iterator[tuple[str, str, bool]]:
+    """For each kind of records and each field with another value than its default: whether the partition differs that
+    is recovered without this value.
+    """
+    assert one.image is not None
+    everything = list(one.image)
+    chosen: dict[tuple[str, str], Record] = {}
+    for record in everything:
+        for field in structs.fields(record):
+            key = (type(record).__name__, field.name)
+            if not field.required and key not in known and getattr(record, field.name) != default_of(field):
+                chosen.setdefault(key, record)
+    for (kind, name), record in chosen.items():
+        default = next(default_of(field) for field in structs.fields(record) if field.name == name)
+        image = Image()
+        image.apply([structs.replace(other, **{name: default}) if other is record else other for other in everything])
+        try:
+            other = restore_partition(image, name=one.name, now=one.now, tuning=one.tuning)
+        except RecordsInvalid:
+            yield kind, name, True
+        else:
+            yield kind, name, any(True for _ in differences(one, other))
+
+
+def default_of(field: structs.FieldInfo) -> object:
+    return field.default_factory() if callable(field.default_factory) else field.default

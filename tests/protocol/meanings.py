@@ -115,8 +115,8 @@ MEANINGS: Final = {
     "SyncDone.nodes": "Nodes that were removed",
     "SyncDone.applications": "Applications that were removed",
     "SyncDone.allocations": "Asks, allocations and foreign allocations that were removed",
-    "SyncDone.problem": "Why nothing was removed, if the counts of `SyncEnd` did not match. Then the partition makes "
-    "no allocations until another report is complete",
+    "SyncDone.problem": "Why nothing was removed, if the counts of `SyncEnd` did not match or the worker was restarted "
+    "during the report. Then the partition makes no allocations until another report is complete",
     "Registered": "The RM is registered, or has resumed its session",
     "Registered.partitions": "Normalised names of all partitions of the RM, for use in headers",
     "Registered.lives": "Partition to its generation, without partitions in the first one (0)",

@@ -11,7 +11,6 @@ from tests.sim.faults import KINDS
 
 EXCLUDED: Final = {
     **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),
-    "SetAside": "inside a step of the journal, never sent",
     "ConfigVersion": "inside a ManagerRecord, never alone",
 }
 """Kinds that need not be seen, and why."""

@@ -21,6 +21,7 @@ from common.session import EncodedMessage, Outbox, Session
 from common.wire import NEVER, Incoming, Outgoing
 from partition_worker import partition_host, worker
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.recording import collect_changes
 from partition_worker.rm_channel import OutboxBarrier, RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
@@ -98,11 +99,12 @@ def forget_time() -> Iterator[None]:
 
     before = Worker._record_step
 
-    def record_step(worker: Worker, source: str, header: Header, body: bytes, now: float, budget: int = 0) -> None:
-        if header.kind == TICK:
+    def record_step(worker: Worker, kind: str, now: float) -> None:
+        if kind == TICK and worker.partition is not None:
             worker.host.channel.drain_sent()
+            collect_changes(worker.partition)
         else:
-            before(worker, source, header, body, now, budget)
+            before(worker, kind, now)
 
     return _replaced(Worker, "_record_step", record_step)
 
@@ -161,11 +163,12 @@ def repeat_after_recovery() -> Iterator[None]:
     """A worker that recovered says once more, under a new number, what it had said last."""
     before = Worker.recover
 
-    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> None:
-        before(worker, snapshot, steps)
+    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> int:
+        last = before(worker, snapshot, steps)
         outbox = worker.host.channel.outbox
         for _, kind, body in [one for step in steps for one in step.told][-1:]:
             outbox.add(kind, body)
+        return last
 
     return _replaced(Worker, "recover", recover)
 

@@ -21,7 +21,7 @@ from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
 from partition_worker.engine.state import Tuning
 from partition_worker.partition_host import GROUPS, PartitionHost
-from partition_worker.snapshot import ReplayDiverged, SnapshotInvalid
+from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.asker import Asker
@@ -237,8 +237,8 @@ def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] 
         snapshot, steps = file.read()
         worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
         return worker
-    except (DamagedError, ReplayDiverged, SnapshotInvalid) as problem:
-        if isinstance(problem, ReplayDiverged) or partition not in world.auditor.damages:
+    except (DamagedError, JournalDamaged) as problem:
+        if partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
         worker = _worker(partition, epoch)

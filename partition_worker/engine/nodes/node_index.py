@@ -190,16 +190,6 @@ def sort_key_of(score: float, node_id: str) -> SortKey:
     return _FLOAT.pack(score).translate(_MIRRORED) + node_id.encode()
 
 
-def score_of(key: SortKey) -> float:
-    """Return the score in a sort key."""
-    score: float
-    if key[0] & 0x80:
-        (score,) = _FLOAT.unpack_from(key)
-        return -score
-    (score,) = _FLOAT.unpack(key[: _FLOAT.size].translate(_MIRRORED))
-    return score
-
-
 CURSORS_MAX: Final = 16
 """Cursors kept for different amounts; beyond it the oldest is dropped."""
 
@@ -270,10 +260,6 @@ class NodeIndex:
     def key(self, node: Node) -> SortKey | None:
         """Return the sort key of a node, or None if it is not in the index."""
         return self._keys.get(node.rank)
-
-    def score(self, node: Node) -> float:
-        """Return the score of a node that is in the index."""
-        return score_of(self._keys[node.rank])
 
     def first(self) -> Node | None:
         """Return the node with the smallest key."""

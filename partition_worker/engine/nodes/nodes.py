@@ -15,7 +15,7 @@ Derived indexes have some of these nodes, with sort keys of their own, and are b
 The caller checks that the queues, user and group of the ask have room before it asks for a node.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
@@ -106,19 +106,6 @@ class Nodes:
     def index(self) -> NodeIndex:
         """The nodes that any ask may get, in the order of the partition."""
         return self.indexes[self.policy]
-
-    def restore(self, nodes: Iterable[Node], scores: Mapping[str, Iterable[tuple[Node, float]]]) -> None:
-        """Restore nodes from a snapshot, and their scores by sort policy.
-
-        Raises ValueError if there are none for the policy of the partition.
-        """
-        if self.policy not in scores:
-            raise ValueError(f"the snapshot has no node index for the node sort policy {self.policy}")
-        self._by_id = {node.node_id: node for node in nodes}
-        self.indexes = {policy: NodeIndex() for policy in scores if policy in NODE_SORT_POLICIES}
-        for policy, index in self.indexes.items():  # others were of a queue, in a release that had the policy
-            for node, score in scores[policy]:
-                index.put(node, sort_key_of(score, node.node_id))
 
     # Changes --------------------------------------------------------------------------------------------------------
 

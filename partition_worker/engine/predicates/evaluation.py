@@ -21,6 +21,7 @@ and retries the asks.
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -111,7 +112,7 @@ class Verdicts:
         self.late: Question | None = None
         """The last question if it was not answered in time, until the next one."""
         self.numbers = 0
-        """Number of questions and rounds."""
+        """Number of the latest question or round."""
         self.silences = 0
         """Number of unanswered questions since the last answer."""
         self.questions = self.answers = self.unanswered = 0
@@ -260,6 +261,13 @@ REASON_LENGTH_MAX: Final = 256
 WAITING: Final = "waits for the verdict of the resource manager"
 
 
+@dataclass(frozen=True)
+class UnreadableTags:
+    """The demand of a recovered ask whose tags a predicate cannot read: no node meets it."""
+
+    reason: str
+
+
 class Predicates:
     """The predicates of a partition, and their results."""
 
@@ -286,14 +294,18 @@ class Predicates:
 
         Raises ValueError if the tags are wrong; the text explains the right form.
         """
-        demands = self.read_demands(tags)
+        demands = tuple(self._read(one, tags) for one in self._predicates) if tags else self.no_demands
         if self.asks_manager:
             return Constraint(demands, key)
         return None if demands == self.no_demands else Constraint(demands)
 
-    def read_demands(self, tags: Mapping[str, str]) -> Demands:
-        """Return what each predicate reads in these tags. Raises ValueError as `read_constraint`."""
-        return tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self.no_demands
+    def restore_demands(self, tags: Mapping[str, str], *, is_placed: bool) -> Demands:
+        """Return what each predicate reads in the tags of a recovered ask or allocation. It was accepted when there may
+        have been other plug-ins: with tags that one of them cannot read, an ask waits, and what is placed stays.
+        """
+        demands = tuple(self._read_again(one, tags) for one in self._predicates) if tags else self.no_demands
+        is_readable = not any(isinstance(one, UnreadableTags) for one in demands)
+        return demands if is_readable or not is_placed else self.no_demands
 
     # Searches for a node --------------------------------------------------------------------------------------------
 
@@ -393,6 +405,12 @@ class Predicates:
             raise ValueError(self._complain(predicate, error)) from error
         return demand
 
+    def _read_again(self, predicate: Predicate, tags: Mapping[str, str]) -> Hashable | None:
+        try:
+            return self._read(predicate, tags)
+        except ValueError as error:
+            return UnreadableTags(str(error))
+
     def _evaluate(self, demands: Demands, node: "Node") -> str:
         """Return why a predicate refuses asks with these demands on the node; empty if none does."""
         key = demands, node.rank
@@ -408,6 +426,8 @@ class Predicates:
         return reason
 
     def _ask(self, predicate: Predicate, demand: Hashable | None, view: NodeView) -> str:
+        if isinstance(demand, UnreadableTags):
+            return demand.reason
         try:
             reason = predicate.refuses(demand, view)
             if not isinstance(reason, str):

@@ -48,7 +48,7 @@ from partition_worker.engine.preemption.victim_candidates import (
     reach_of,
 )
 from partition_worker.engine.preemption_log import TURNED_AWAY_MAX
-from partition_worker.engine.queues.queue import Queue, Tried
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState, Preempt
 
 WINDOW_S: Final = 0.1
@@ -114,7 +114,7 @@ def apply_preemption(state: PartitionState, decision: Preempt) -> None:
         reservations.cancel(state, reservation)
     leaves = [state.applications[victim.application_id].queue for victim in decision.victims]
     state.changes.preemptions.append(state.preemptions.record(state.now, ask, decision.node, decision.victims))
-    state.changes.cooldowns.update(((application.queue.path, leaf.path), None) for leaf in leaves)
+    state.changes.cooldowns.update(state.preemptions.cooldowns.drain_changed())
     state.changes.queues.update((level.path, None) for leaf in leaves for level in leaf.ancestry())
     state.preemptions.pause(ask, state.now + WINDOW_S)
     for victim in decision.victims:
@@ -154,8 +154,7 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     if isinstance(plan, str):  # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
-        tags = {} if group.shape.constraint is None else group.head.tags
-        leaf.preemption_tried[group.shape, group.kind.priority] = Tried(state.now, tags)
+        leaf.preemption_tried[group.shape, group.kind.priority] = state.now
         if plan != NOT_USED_ENOUGH and state.preemptions.protected(state.now, leaf, group.head.resources):
             state.preemptions.held_back += 1
     return plan
@@ -167,8 +166,8 @@ def _is_eligible(group: AskGroup) -> bool:
 
 def _due(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
-    tried = leaf.preemption_tried.get((group.shape, group.kind.priority))
-    return waited if tried is None else max(waited, tried.at + retry_pause_s(state))
+    tried_at = leaf.preemption_tried.get((group.shape, group.kind.priority))
+    return waited if tried_at is None else max(waited, tried_at + retry_pause_s(state))
 
 
 # Choice of the victims ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from common.acl import Acl
 from common.config.properties import parse_allocation_batch, parse_backoff_attempts, parse_delay, parse_priority_offset
@@ -130,15 +130,6 @@ NOTHING_PENDING: Final = -(2**31)
 """The priority of a queue or application without pending asks."""
 
 
-class Tried(NamedTuple):
-    """A search for victims without result."""
-
-    at: float
-    """Unix seconds."""
-    tags: dict[str, str]
-    """The tags of an ask with a constraint, from which it can be parsed again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Template:
     """The settings of a new dynamic leaf."""
@@ -205,7 +196,7 @@ class Queue:
     """Start of the window in which preemption attempts of this leaf are counted, in Unix seconds."""
     preemption_attempts: int = 0
     """Attempts in this window, including those refused by the limit."""
-    preemption_tried: dict[tuple[AskShape, int], Tried] = field(default_factory=dict)
+    preemption_tried: dict[tuple[AskShape, int], float] = field(default_factory=dict)
     """The last search for victims without result, by ask shape and priority."""
     allocating: dict[str, None] = field(default_factory=dict)
     """Accepted applications below it that have a reservation or placeholder: they count as running for the limit."""

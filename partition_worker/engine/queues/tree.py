@@ -8,7 +8,7 @@ becomes the quota of its dynamic queue. A tag that cannot be parsed sets nothing
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -249,15 +249,6 @@ class Tree:
         for path, settings in compare_configs(self, None, config.root).wanted.items():
             self.add(path, settings)
         self.root = self._by_path[ROOT]
-
-    def recall(self, queues: Sequence[Queue], next_rank: int) -> None:
-        """Restore the queues from a snapshot, parents first."""
-        for queue in queues:
-            if queue.parent is not None:
-                queue.parent.children[queue.name] = queue
-        self.root = queues[0]
-        self._by_path = {queue.path: queue for queue in queues}
-        self.next_rank = next_rank
 
     # Lookup ---------------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ def test_who_administers_the_queue_or_one_above_may_kill(queues: str) -> None:
     assert "app-1 Failed" in trial(queues).kills("app-1", by=ANN).told()
 
 
+@pytest.mark.tampers
 def test_an_admin_acl_may_name_a_group() -> None:
     one = trial("root.a; root.b adminacl=ann")
     one.queue("root.a").admin_acl = parse_acl(" qa,ops")

@@ -12,6 +12,8 @@ from partition_worker.engine.state import Event
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
+pytestmark = pytest.mark.tampers
+
 EVERY_S = 30.0
 
 

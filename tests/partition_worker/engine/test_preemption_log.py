@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from partition_worker.engine import preemption_log
 from partition_worker.engine.preemption_log import (
     COOL_DOWN_MAX_S,
@@ -18,6 +20,8 @@ from partition_worker.engine.preemption_log import (
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
+
+pytestmark = pytest.mark.tampers
 
 QUEUES = "root.a; root.b guaranteed=memory:4"
 PARTS = ("n1 memory=4", "root.a r1 n1 memory=1", "root.a r2 n1 memory=2 gpu=1")

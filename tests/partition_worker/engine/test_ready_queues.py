@@ -417,6 +417,7 @@ def test_nobody_has_anything_to_swap_at_first() -> None:
     assert swappable.first(0) is None
 
 
+@pytest.mark.tampers
 def test_queues_come_first_then_the_order_of_the_leaf() -> None:
     one, swappable = swap_trial()
     one.queue("root.a").allocated["memory"] = 5

@@ -4,6 +4,7 @@ import pytest
 
 from common.messages import Command
 from common.rm_messages import NODE_CREATE_DRAIN, SyncBegin, SyncEnd
+from partition_worker.engine.resync import REPORT_MAX_S
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.trial import Trial
 
@@ -53,6 +54,19 @@ def test_nothing_is_placed_before_the_report_is_complete(trial: Trial) -> None:
     trial.waits(60)
     assert "a3 on n2" not in trial.told()
     assert [one for one in told(trial, end(2, 2, 5)) if " on " in one] == ["a3 on n1"]
+
+
+def test_a_report_without_updates_is_given_up(trial: Trial) -> None:
+    told(trial, BEGIN, NODES)
+    trial.waits(REPORT_MAX_S - 1)
+    told(trial, apps("app-1 root.a"), asks("app-1 a3 memory=1"))
+    trial.waits(REPORT_MAX_S - 1)
+    assert not [line for line in trial.told() if " on " in line or "sync" in line]
+    trial.waits(2)
+    lines = [line for line in trial.told() if not line.startswith("note: ")]
+    assert lines == ["not in sync: the report is given up, as it had no update for 600 s", "a3 on n1"]
+    assert told(trial, end(2, 1, 1)) == ["not in sync: there was no SyncBegin"]
+    assert trial.running == ["a1 on n1", "a3 on n1", "b1 on n2"]
 
 
 def test_an_empty_partition_takes_the_whole_report() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.journal_messages import TICK, Append, Kept, Step
-from common.messages import Header, Message
+from common.messages import Message
 from common.names import JOURNAL
 from common.transport import Transport
 from common.wire import Incoming, decode_body, encode_body, make_outgoing
@@ -29,7 +29,7 @@ def files_in(folder: Path) -> Files:
 
 def step(number: int, size: int = 100) -> Step:
     told = [(number, "AllocationResponse", bytes([number % 251]) * size)]
-    return Step(number=number, at=1000.0 + number, source="", header=Header(kind=TICK), told=told)
+    return Step(number=number, at=1000.0 + number, kind=TICK, told=told)
 
 
 def encoded(*numbers: int, size: int = 100) -> list[bytes]:

@@ -12,6 +12,7 @@ import pytest
 
 from partition_worker.journal import database as database_file
 from partition_worker.journal.database import (
+    FORMAT,
     SLICE_BYTES,
     SLICE_STEPS,
     STATEMENT_STEPS,
@@ -19,7 +20,7 @@ from partition_worker.journal.database import (
     Database,
 )
 from partition_worker.journal.files import Fenced, Files
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.recovery import JournalDamaged
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
 
@@ -212,7 +213,7 @@ def spoil(files: Files, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("PRAGMA user_version=2", "format 2"),
+        ("PRAGMA user_version=1", "it has format 1, and this release reads format 2"),
         ("UPDATE meta SET partition='rm-2_default'", "does not match its checksum"),
         ("UPDATE meta SET begins=2", "does not match its checksum"),
         ("UPDATE meta SET snapshot=1", "does not match its checksum"),
@@ -231,6 +232,15 @@ def test_what_is_not_of_this_release_or_not_as_it_was_is_damage(tmp_path: Path, 
             opened(files_in(tmp_path), 2)
     with pytest.raises(JournalDamaged, match=reason):
         numbers_in(files_in(tmp_path))
+
+
+def test_the_journal_of_a_later_release_is_left_as_it_is(tmp_path: Path) -> None:
+    opened(files_in(tmp_path), 1).close()
+    spoil(files_in(tmp_path), f"PRAGMA user_version={FORMAT + 1}")
+    before = files_in(tmp_path).database.read_bytes()
+    with pytest.raises(OSError, match=f"has format {FORMAT + 1}, and this release reads formats up to {FORMAT}: start"):
+        opened(files_in(tmp_path), 2)
+    assert files_in(tmp_path).database.read_bytes() == before
 
 
 def test_the_journal_of_another_partition_is_damage(tmp_path: Path) -> None:

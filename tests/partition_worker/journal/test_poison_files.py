@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.journal_messages import Step
 from common.messages import Header
 from partition_worker.journal import files as journal_files
 from partition_worker.journal.files import Files, open_attempts
-from partition_worker.partition_host import ENTRIES_MAX, PAGE_BYTES, QuarantinedMessage
+from partition_worker.partition_host import ENTRIES_MAX, PAGE_BYTES, QuarantinedMessage, ReceivedMessage
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 
@@ -122,10 +121,10 @@ def test_only_its_owner_may_read_it(files: Files) -> None:
 def test_messages_that_were_set_aside_are_kept_the_latest_ones(files: Files) -> None:
     for number in range(journal_files.KEPT_MAX + 3):
         header, body = Header(kind="NodeRequest", seq=number), bytes([number])
-        step = Step(number=0, at=1000.0 + number, source="broker", header=header, body=body)
-        path = journal_files.write_poison(files, QuarantinedMessage(f"reason {number}", step))
+        message = ReceivedMessage(0, 1000.0 + number, "broker", header, body)
+        path = journal_files.write_poison(files, QuarantinedMessage(f"reason {number}", message))
         os.utime(path, (number, number))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     kept = [one for _, one in journal_files.read_poisons(files)]
     assert [one.reason for one in kept] == [f"reason {number}" for number in range(3, 11)]
-    assert (kept[-1].step.header.seq, kept[-1].step.body) == (10, b"\x0a")
+    assert (kept[-1].message.header.seq, kept[-1].message.body) == (10, b"\x0a")

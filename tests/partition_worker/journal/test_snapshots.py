@@ -15,7 +15,7 @@ import pytest
 
 from partition_worker.journal import snapshots
 from partition_worker.journal.snapshots import SnapshotProcess
-from partition_worker.snapshot import JournalDamaged
+from partition_worker.recovery import JournalDamaged
 
 CONTENT = b"everything that a partition knows" * 10
 

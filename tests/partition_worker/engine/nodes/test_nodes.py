@@ -137,6 +137,7 @@ def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
 # Another policy -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.tampers
 def test_another_policy_orders_the_nodes_anew_but_for_those_that_drain() -> None:
     one = trial("fair").does(asks("app-1 a1 memory=2 on=n2"), nodes("n3 memory=10"), nodes("n3", action=NODE_DRAIN))
     assert next_node(one) == "n1"
@@ -144,6 +145,7 @@ def test_another_policy_orders_the_nodes_anew_but_for_those_that_drain() -> None
     assert next_node(one) == "n2"
 
 
+@pytest.mark.tampers
 def test_other_weights_order_the_nodes_anew() -> None:
     one = Trial(weights={"memory": 1.0}).does(nodes("n1 memory=9 gpu=3", "n2 memory=9 gpu=3"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=1 gpu=2 on=n1"), asks("app-1 a2 memory=2 gpu=1 on=n2"))
@@ -417,6 +419,7 @@ def test_of_an_application_that_left_nothing_stays_at_the_nodes() -> None:
     assert one.partition.nodes.packs == {}
 
 
+@pytest.mark.tampers
 def test_another_order_of_the_partition_is_that_of_its_own_nodes_too() -> None:
     one = used_trial().does(asks("app-1 a1 memory=1 on=n1", "app-1 a2 memory=1 on=n2"))
     assert goes(one, "a3") == "n2"

@@ -383,6 +383,7 @@ def test_nobody_goes_where_a_type_is_short_that_the_ask_does_not_even_name() -> 
     assert found(trial, "memory=3") == []
 
 
+@pytest.mark.tampers
 def test_daemons_more_important_ones_and_those_who_go_already_stay() -> None:
     trial = cluster(
         REQUIRED_NODE_QUEUES,

@@ -276,6 +276,7 @@ def test_size_is_that_of_the_wanted_types_relative_to_the_maximum() -> None:
     assert order(trial, memory=1, gpu=1) == ["much-memory", "much-gpu"]
 
 
+@pytest.mark.tampers
 def test_what_has_to_run_on_its_node_or_goes_already_or_has_nothing_of_it_is_no_candidate() -> None:
     trial = running(
         "pinned victim memory=1 required=n1", "going victim memory=1", "gone victim memory=1", "other victim gpu=1"
@@ -387,6 +388,7 @@ def test_a_type_that_is_no_longer_limited_counts_as_lowered_to_nothing(maximum: 
     assert at(({"memory": 100, "gpu": 1}, 5.0), (maximum, 5.0), 101) == expected
 
 
+@pytest.mark.tampers
 def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maximum_now() -> None:
     queues = "root.p max=memory:9 quota.preemption.delay=5s; root.p.a max=memory:3; root.p.b max=memory:3"
     trial = Trial(queues).takes(nodes("n1 memory=100"))

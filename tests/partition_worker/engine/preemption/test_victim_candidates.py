@@ -173,6 +173,7 @@ def test_somebody_more_important_stays() -> None:
     assert found(trial, memory=1) == ["r2"]
 
 
+@pytest.mark.tampers
 def test_daemons_and_those_who_go_already_stay() -> None:
     trial = cluster(
         "root.a; root.z", NODE, "root.a d n1 memory=1 required=n1", "root.a p n1 memory=1", "root.a r n1 memory=1"

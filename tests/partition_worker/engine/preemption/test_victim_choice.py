@@ -194,6 +194,7 @@ def test_nothing_is_changed_by_a_plan() -> None:
     assert not trial.queue("root.a").preempting
 
 
+@pytest.mark.tampers
 def test_a_queue_that_lost_takes_nothing_back_while_the_cooldown_lasts() -> None:
     trial = cluster(
         "root.a guaranteed=memory:4; root.b guaranteed=memory:2; root.c",
@@ -285,6 +286,7 @@ def test_it_does_not_if_its_ask_is_as_important_or_can_run_nowhere_else(words: s
     assert plan(kept(words), "root.b ask memory=4 priority=1") == NO_HELP
 
 
+@pytest.mark.tampers
 def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
     trial = kept("")
     trial.app("root.c").requests["kept"].preemption_triggered = True

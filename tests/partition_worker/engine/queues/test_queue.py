@@ -136,6 +136,7 @@ def test_an_offset_may_take_a_priority_to_the_lowest_number() -> None:
     assert trial.queue("root.a").priority == NOTHING_PENDING
 
 
+@pytest.mark.tampers
 def test_what_a_queue_shows_may_change_with_its_policies() -> None:
     one = Trial("root.p.a").takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=1 priority=3"))
     leaf = one.queue("root.p.a")
@@ -319,6 +320,7 @@ def test_without_any_maximum_there_is_no_limit() -> None:
     assert leaf.has_room(amounts_of({"memory": 10**18}))
 
 
+@pytest.mark.tampers
 def test_every_level_counts_and_the_tightest_decides() -> None:
     trial = Trial("root.p max=memory:10,gpu:1; root.p.a max=memory:8; root.p.b").takes(nodes("n1 memory=100 gpu=4"))
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")

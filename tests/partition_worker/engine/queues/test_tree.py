@@ -93,6 +93,7 @@ def test_empty_dynamic_and_draining_queues_are_removed_children_first() -> None:
     assert list(queues.remove_empty()) == []
 
 
+@pytest.mark.tampers
 def test_a_queue_with_an_application_stays_with_all_above_it() -> None:
     trial = Trial("root.p parent", rules=(PROVIDED_CREATE,)).does(apps("app-1 root.p.x.y"))
     assert list(trial.partition.tree.remove_empty()) == []
@@ -112,6 +113,7 @@ def test_without_a_cluster_the_root_has_no_maximum() -> None:
 # What is worth an attempt: seen from outside, an ask that could be placed is placed -----------------------------------
 
 
+@pytest.mark.tampers
 def test_a_stopped_queue_is_passed_over() -> None:
     trial = Trial("root.a; root.b").takes(nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.b"))
     trial.queue("root.a").state = "Stopped"

@@ -1,1 +1,0 @@
-"""The snapshot codec: a partition as bytes, and the partition again from those bytes."""

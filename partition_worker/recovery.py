@@ -1,0 +1,218 @@
+"""Encode the steps and snapshots of a worker, and recover a worker from them. Nothing is decided or sent again.
+
+A snapshot is a stream: a head, then the records of the partition in pieces. Each is a MessagePack value with its length
+before it. Events are not in it: after a recovery the event ring buffer starts empty, under another instance.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from common.journal_messages import NO_RECORDS, SessionRecord, Step
+from common.names import usual_name
+from common.session import Outbox
+from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.records import Image, PartitionRecord, decode_records
+from partition_worker.engine.restoring import RecordsInvalid, restore_partition
+from partition_worker.event_ring_buffer import EventRingBuffer
+from partition_worker.partition_host import PartitionHost
+from partition_worker.rm_channel import RMChannel, SentMessage
+
+PIECE_RECORDS: Final = 4096
+"""Records in a piece of a snapshot."""
+
+_LENGTH_BYTES: Final = 4
+"""Size of the length before a piece."""
+
+
+class JournalDamaged(Exception):
+    """A journal has lost data, or cannot be used; the text is the reason."""
+
+
+class _Head(Struct, frozen=True, omit_defaults=True):
+    """The head of a snapshot."""
+
+    step: int
+    """The number of the latest step in it."""
+    at: float
+    session: SessionRecord
+    cause: int = 0
+    received: int = 0
+    told: int = 0
+    """The number of the last message to the RM."""
+    unacknowledged: list[SentMessage] = []
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
+
+
+def build_step(
+    host: PartitionHost, number: int, kind: str, now: float, *, with_session: bool, received_before: int
+) -> Step | None:
+    """Build the step that records what an input of this kind changed; None if it changed nothing."""
+    channel, partition = host.channel, host.partition
+    changes = [] if partition is None else collect_changes(partition)
+    told = channel.drain_sent()
+    if not (changes or told or with_session or channel.received != received_before):
+        return None
+    return Step(
+        number=number,
+        at=now,
+        kind=kind,
+        received=channel.received,
+        acknowledged=channel.outbox.acknowledged,
+        cause=0 if partition is None else partition.step_number,
+        told=told,
+        records=Raw(_encode(changes)) if changes else NO_RECORDS,
+        session=build_session(host) if with_session else None,
+    )
+
+
+def build_session(host: PartitionHost) -> SessionRecord:
+    """Build the record of the session."""
+    return SessionRecord(
+        rm=host.channel.rm,
+        session=host.channel.session,
+        life=host.channel.life,
+        rollout=host.rollout,
+        prepared=host.prepared,
+        retiring=host.retiring,
+        settings=host.settings,
+        capabilities=host.capabilities,
+    )
+
+
+def encode_snapshot(host: PartitionHost, last: int) -> bytes:
+    """Encode the host as it is after the step of this number."""
+    return b"".join(len(piece).to_bytes(_LENGTH_BYTES) + piece for piece in _encode_pieces(host, last))
+
+
+def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
+    channel, partition = host.channel, host.partition
+    head = _Head(
+        step=last,
+        at=0.0 if partition is None else partition.now,
+        session=build_session(host),
+        cause=0 if partition is None else partition.step_number,
+        received=channel.received,
+        told=channel.outbox.last,
+        unacknowledged=list(channel.outbox.unacknowledged()),
+    )
+    yield _encode(head)
+    if partition is not None:
+        mark_everything(partition)
+        records = collect_changes(partition)
+        for start in range(0, len(records), PIECE_RECORDS):
+            yield _encode(records[start : start + PIECE_RECORDS])
+
+
+class Recovery:
+    """The state of a worker, put together from its snapshot and the steps after it."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        """The number of the latest step."""
+        self.session: SessionRecord | None = None
+        self.image = Image()
+        self._at = 0.0
+        self._received = self._cause = 0
+        self._outbox = Outbox()
+
+    def read_snapshot(self, content: bytes) -> None:
+        """Start with a snapshot.
+
+        Raises:
+            JournalDamaged: it cannot be decoded.
+        """
+        try:
+            pieces = _split(content)
+            head = _decode_head(next(pieces, b""))
+            for piece in pieces:
+                self.image.apply(decode_records(piece))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise JournalDamaged(f"the snapshot cannot be decoded: {error}") from None
+        self.last, self._at, self.session = head.step, head.at, head.session
+        self._received, self._cause = head.received, head.cause
+        self._outbox = Outbox(head.told, head.unacknowledged)
+
+    def apply_step(self, step: Step) -> None:
+        """Apply the next step.
+
+        Raises:
+            JournalDamaged: it is not the next one, or cannot be decoded.
+        """
+        if self.last and step.number != self.last + 1:
+            raise JournalDamaged(f"step {step.number} comes after step {self.last}")
+        try:
+            self.image.apply(decode_records(step.records))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalDamaged(f"step {step.number} cannot be decoded: {error}") from None
+        self.last, self._at, self.session = step.number, step.at, step.session or self.session
+        self._received, self._cause = step.received, step.cause
+        self._outbox.acknowledge(step.acknowledged)
+        for number, kind, body in step.told:
+            if self._outbox.add(kind, body) != number:
+                raise JournalDamaged(f"step {step.number} has message {number} to the RM after {self._outbox.last - 1}")
+
+    def restore(self, host: PartitionHost) -> None:
+        """Restore an empty host.
+
+        Raises:
+            JournalDamaged: the records do not fit together.
+        """
+        session = self.session or SessionRecord()
+        if self.image.find(PartitionRecord) is not None:
+            try:
+                host.partition = restore_partition(
+                    self.image,
+                    name=usual_name(host.name),
+                    now=self._at,
+                    step_number=self._cause,
+                    plugins=host.plugins,
+                    tuning=host.tuning,
+                )
+            except RecordsInvalid as error:
+                raise JournalDamaged(str(error)) from error
+            # Questions to the RM are no steps. Each worker numbers them from another start, below 2^53 for RMs in
+            # languages without larger integers, so that an answer to an earlier worker does not count.
+            host.partition.nodes.predicates.verdicts.numbers = zlib.crc32(str(host.epoch).encode()) << 20
+        channel = RMChannel(
+            partition=host.name, epoch=host.epoch, rm=session.rm, session=session.session, life=session.life
+        )
+        channel.received, channel.outbox = self._received, self._outbox
+        host.channel, host.rollout = channel, session.rollout
+        host.prepared, host.retiring = session.prepared, session.retiring
+        host.settings, host.capabilities = session.settings, session.capabilities
+        host.events = EventRingBuffer(f"{host.name} {host.epoch} {session.session} {session.life} after {self.last}")
+        host.apply_settings()
+
+
+def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
+    """Restore an empty host from a snapshot and the steps after it; returns the number of the last step, 0 if there is
+    none.
+
+    Raises:
+        JournalDamaged: something is missing, or cannot be decoded.
+    """
+    recovery = Recovery()
+    if snapshot is not None:
+        recovery.read_snapshot(snapshot)
+    for step in steps:
+        recovery.apply_step(step)
+    if recovery.last:
+        recovery.restore(host)
+    return recovery.last
+
+
+def _split(content: bytes) -> Iterator[memoryview]:
+    view, at = memoryview(content), 0
+    while at < len(view):
+        start = at + _LENGTH_BYTES
+        at = start + int.from_bytes(view[at:start])
+        if at > len(view):
+            raise ValueError("it is cut off")
+        yield view[start:at]

@@ -1,0 +1,198 @@
+"""Which marks of the engine (`state.changes.nodes[key] = None`) the tests need: without such a mark, a recorded
+partition would have a wrong record in some test, as no other statement marks the object in that step.
+
+    python -m pytest -p tests.marks tests/partition_worker/engine tests/properties/test_recovery.py
+
+It lists the marks whose removal no test would find.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import partition_worker.engine
+from partition_worker.engine import records
+from partition_worker.engine.preemption_log import Preemption
+from partition_worker.engine.records import Record, kind_of
+from partition_worker.engine.state import Changes, Effect
+from tests import recorded
+
+ENGINE: Final = Path(partition_worker.engine.__file__).parent
+READERS: Final = ("recording.py", "restoring.py")
+"""Modules that read the marks."""
+
+REDUNDANT: Final = frozenset(
+    {
+        ("ledger.py", "move"),
+        ("lifecycle.py", "update_after_placeholder"),
+        ("lifecycle.py", "update_after_removal_of_all"),
+        ("lifecycle.py", "leave_queue"),
+        ("lifecycle.py", "drop_account"),
+    }
+)
+"""Functions that change a field of an application which their callers have marked in the same step."""
+
+ATTRIBUTES: Final[dict[str, str]] = {
+    kind_of(records.PartitionRecord): "partition",
+    kind_of(records.ReportRecord): "report",
+    kind_of(records.QueueRecord): "queues",
+    kind_of(records.NodeRecord): "nodes",
+    kind_of(records.ApplicationRecord): "submitted",
+    kind_of(records.StatusRecord): "applications",
+    kind_of(records.AllocationRecord): "allocations",
+    kind_of(records.ForeignRecord): "foreign",
+    kind_of(records.ReservationRecord): "reservations",
+    kind_of(records.Rejection): "rejections",
+    kind_of(records.SubmissionRecord): "submissions",
+    kind_of(records.PreemptionRecord): "preemptions",
+    kind_of(records.CooldownRecord): "cooldowns",
+}
+"""The attribute of `Changes` by kind of the record."""
+
+
+class Mark(NamedTuple):
+    """A statement that marks an object."""
+
+    path: str
+    line: int
+    column: int
+
+
+needed: set[Mark] = set()
+"""The marks without which a record would have been wrong."""
+
+
+def find_marks() -> dict[Mark, str]:
+    """Every mark in the source of the engine, with the function that it is in."""
+    found: dict[Mark, str] = {}
+    for path in sorted(ENGINE.rglob("*.py")):
+        if path.name in READERS:
+            continue
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(node, ast.Attribute) and node.attr in Changes.__slots__ and _is_changes(node.value):
+                    found[Mark(str(path.relative_to(ENGINE)), node.lineno, node.col_offset)] = function.name
+    return found
+
+
+def _is_changes(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "changes"
+
+
+_Makers = defaultdict[Hashable, set[Mark]]
+"""The marks of each object."""
+
+
+def _add_caller(makers: _Makers, key: Hashable) -> None:
+    """Add the mark that the engine is making."""
+    frame = sys._getframe(2)
+    path = Path(frame.f_code.co_filename)
+    if ENGINE in path.parents and path.name not in READERS:
+        line, _, column, _ = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        assert line is not None
+        assert column is not None
+        makers[key].add(Mark(str(path.relative_to(ENGINE)), line, column))
+
+
+class _Marked(dict[Hashable, object]):
+    """Marked objects of one kind."""
+
+    def __init__(self) -> None:
+        self.makers: _Makers = defaultdict(set)
+
+    def __setitem__(self, key: Hashable, value: object) -> None:
+        _add_caller(self.makers, key)
+        super().__setitem__(key, value)
+
+    def update(self, pairs: object) -> None:  # type: ignore[override]  # the engine passes one argument
+        for key, value in dict(pairs).items():  # type: ignore[call-overload]  # a mapping or pairs
+            _add_caller(self.makers, key)
+            super().__setitem__(key, value)
+
+
+class _Preemptions(list[Preemption]):
+    """New entries of the preemption log."""
+
+    def __init__(self) -> None:
+        self.makers: _Makers = defaultdict(set)
+
+    def append(self, entry: Preemption) -> None:
+        _add_caller(self.makers, "")
+        super().append(entry)
+
+
+class TracedChanges(Changes):
+    """Marks that know where they were made."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, _Makers] = {"partition": defaultdict(set), "report": defaultdict(set)}
+        super().__init__()
+        for name in Changes.__slots__:
+            if name not in self.flags:
+                setattr(self, name, _Preemptions() if name == "preemptions" else _Marked())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if value is True:
+            _add_caller(self.flags[name], "")
+        super().__setattr__(name, value)
+
+    def find(self, attribute: str, key: Hashable) -> set[Mark]:
+        """The marks of an object."""
+        makers: _Makers = self.flags[attribute] if attribute in self.flags else getattr(self, attribute).makers
+        return makers[key]
+
+
+class Traced(recorded.Recorded):
+    """A recorded partition whose marks are traced."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, TracedChanges() if name == "changes" else value)
+
+    def drain_effects(self) -> list[Effect]:
+        changes = self.changes
+        before = {} if self.image is None else recorded.content(self.image)
+        effects = super().drain_effects()
+        assert self.image is not None
+        assert isinstance(changes, TracedChanges)
+        after = recorded.content(self.image)
+        for kind, identity in {**before, **after}:
+            record = after.get((kind, identity))
+            if record != before.get((kind, identity)):
+                found = changes.find(*_find_key(kind, identity, record))
+                if len(found) == 1:
+                    needed.update(found)
+        return effects
+
+
+def _find_key(kind: str, identity: str | int, record: Record | None) -> tuple[str, Hashable]:
+    """The attribute of `Changes`, and the key in it."""
+    attribute = ATTRIBUTES[kind]
+    if attribute == "submitted" and record is None:
+        return "applications", identity
+    if attribute == "cooldowns":
+        winner, _, loser = str(identity).partition(" ")
+        return attribute, (winner, loser)
+    return attribute, "" if attribute == "preemptions" else identity
+
+
+# The plug-in of pytest ------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Trace every partition that is recorded from now on."""
+    recorded.Recorded = Traced  # type: ignore[misc]  # before any test module imports it
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """List the marks that no test needed."""
+    for mark, function in find_marks().items():
+        if mark not in needed and (mark.path, function) not in REDUNDANT:
+            text = (ENGINE / mark.path).read_text(encoding="utf-8").splitlines()[mark.line - 1]
+            print(f"\nNOT NEEDED: {mark.path}:{mark.line} in {function}: {text[mark.column :]}")  # noqa: T201
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

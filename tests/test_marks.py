@@ -1,0 +1,15 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_tests_need_every_mark_of_the_engine() -> None:
+    tests = ("tests/partition_worker/engine", "tests/properties/test_recovery.py")
+    command = (sys.executable, "-m", "pytest", "-p", "tests.marks", "-n", "0", "-q", *tests)
+    found = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PROPERTIES": ""})
+    assert "NOT NEEDED" not in found.stdout
+    assert found.returncode == 0, found.stdout[-2000:]
