@@ -12,9 +12,10 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
-from broker.files import IN_MEMORY, RecordFile, WatchedFile
+from broker.record_file import IN_MEMORY, RecordFile
 from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
+from broker.watched_file import WatchedFile
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life, log_lines

@@ -48,7 +48,7 @@ class Step(Part, frozen=True, array_like=True):
     told: list[tuple[int, str, bytes]] = field(default_factory=list)
     """The news that followed: number in the lane, kind, body."""
     records: Raw = NO_RECORDS
-    """A list of records (`partition_worker/engine/records.py`)."""
+    """A list of records (`partition_worker/engine/durable_records.py`)."""
     session: SessionRecord | None = None
     """If it changed."""
 

@@ -4,7 +4,7 @@ A lock on a file in it holds it. The processes inherit the lock: a new system ca
 old one has ended, even if the old supervisor was killed. The broker's socket and the journals are in directories below
 it that no other user can enter.
 
-Not here: the files in it (`broker/files.py`, `partition_worker/journal/`, `webservice/`).
+Not here: the files in it (`broker/record_file.py`, `partition_worker/journal/`, `webservice/`).
 """
 
 import fcntl

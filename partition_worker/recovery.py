@@ -14,8 +14,8 @@ from msgspec import Raw, Struct
 from common.journal_messages import NO_RECORDS, SessionRecord, Step
 from common.names import usual_name
 from common.session import Outbox
+from partition_worker.engine.durable_records import Image, PartitionRecord, decode_records
 from partition_worker.engine.recording import collect_changes, mark_everything
-from partition_worker.engine.records import Image, PartitionRecord, decode_records
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.partition_host import PartitionHost

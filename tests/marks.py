@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import pytest
 
 import partition_worker.engine
-from partition_worker.engine import records
+from partition_worker.engine import durable_records
+from partition_worker.engine.durable_records import Record, kind_of
 from partition_worker.engine.preemption_log import Preemption
-from partition_worker.engine.records import Record, kind_of
 from partition_worker.engine.state import Changes, Effect
 from tests import recorded
 
@@ -38,19 +38,19 @@ REDUNDANT: Final = frozenset(
 """Functions that change a field of an application which their callers have marked in the same step."""
 
 ATTRIBUTES: Final[dict[str, str]] = {
-    kind_of(records.PartitionRecord): "partition",
-    kind_of(records.ReportRecord): "report",
-    kind_of(records.QueueRecord): "queues",
-    kind_of(records.NodeRecord): "nodes",
-    kind_of(records.ApplicationRecord): "submitted",
-    kind_of(records.StatusRecord): "applications",
-    kind_of(records.AllocationRecord): "allocations",
-    kind_of(records.ForeignRecord): "foreign",
-    kind_of(records.ReservationRecord): "reservations",
-    kind_of(records.Rejection): "rejections",
-    kind_of(records.SubmissionRecord): "submissions",
-    kind_of(records.PreemptionRecord): "preemptions",
-    kind_of(records.CooldownRecord): "cooldowns",
+    kind_of(durable_records.PartitionRecord): "partition",
+    kind_of(durable_records.ReportRecord): "report",
+    kind_of(durable_records.QueueRecord): "queues",
+    kind_of(durable_records.NodeRecord): "nodes",
+    kind_of(durable_records.ApplicationRecord): "submitted",
+    kind_of(durable_records.StatusRecord): "applications",
+    kind_of(durable_records.AllocationRecord): "allocations",
+    kind_of(durable_records.ForeignRecord): "foreign",
+    kind_of(durable_records.ReservationRecord): "reservations",
+    kind_of(durable_records.Rejection): "rejections",
+    kind_of(durable_records.SubmissionRecord): "submissions",
+    kind_of(durable_records.PreemptionRecord): "preemptions",
+    kind_of(durable_records.CooldownRecord): "cooldowns",
 }
 """The attribute of `Changes` by kind of the record."""
 

@@ -7,9 +7,9 @@ one.partition.restored()          what would be recovered now; verified and comp
 
 import msgspec
 
+from partition_worker.engine.durable_records import Image, Record, Removed, decode_records, kind_of
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.recording import collect_changes, mark_everything
-from partition_worker.engine.records import Image, Record, Removed, decode_records, kind_of
 from partition_worker.engine.restoring import restore_partition
 from partition_worker.engine.state import Effect
 from tests.invariants import check

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from common import rm_messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.order import Order
+from partition_worker.engine.sorted_items import Order
 
 # Ask shapes -----------------------------------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 
 from common.acl import Acl
 from common.rm_messages import AllocationRelease
-from partition_worker.engine import records
+from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ENDED, Application
+from partition_worker.engine.durable_records import Record, Removed, encode_sum, kind_of
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.records import Record, Removed, encode_sum, kind_of
 from partition_worker.engine.state import Changes, PartitionState
 from partition_worker.engine.user_resolution import HeldUpdate
 
@@ -54,23 +54,23 @@ def collect_changes(state: PartitionState) -> list[Record]:
 
 def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
     if changes.partition:
-        yield records.PartitionRecord(
+        yield durable_records.PartitionRecord(
             config=state.config,
             resolver=state.users.resolver,
             created_ns=state.created_ns,
             retired=state.retired,
         )
     if changes.report:
-        yield _remove(records.ReportRecord, "") if state.report is None else records.ReportRecord()
+        yield _remove(durable_records.ReportRecord, "") if state.report is None else durable_records.ReportRecord()
     for path in changes.queues:
         queue = state.tree.find(path)
-        yield _remove(records.QueueRecord, path) if queue is None else _queue(queue)
+        yield _remove(durable_records.QueueRecord, path) if queue is None else _queue(queue)
     for node_id in changes.nodes:
         node = state.nodes.get(node_id)
         yield (
-            _remove(records.NodeRecord, node_id)
+            _remove(durable_records.NodeRecord, node_id)
             if node is None
-            else records.NodeRecord(
+            else durable_records.NodeRecord(
                 node_id=node_id,
                 rank=node.rank,
                 capacity=node.capacity,
@@ -80,20 +80,20 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
         )
     for key in changes.foreign:
         node = state.foreign.get(key)
-        yield _remove(records.ForeignRecord, key) if node is None else _foreign(node.foreign[key])
+        yield _remove(durable_records.ForeignRecord, key) if node is None else _foreign(node.foreign[key])
     for key in changes.reservations:
         yield _reservation(state, key)
     for application_id in changes.rejections:
-        yield state.rejections.get(application_id) or _remove(records.Rejection, application_id)
+        yield state.rejections.get(application_id) or _remove(durable_records.Rejection, application_id)
     for application_id in changes.submissions:
         yield _submission(state, application_id)
     yield from map(_preemption, changes.preemptions)
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
         yield (
-            _remove(records.CooldownRecord, f"{winner} {loser}")
+            _remove(durable_records.CooldownRecord, f"{winner} {loser}")
             if win is None
-            else records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
+            else durable_records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
         )
 
 
@@ -108,12 +108,12 @@ def _allocations(state: PartitionState, keys: Iterable[str]) -> Iterator[Record]
     known = state.allocations
     for key in keys:
         one = known.get(key)
-        yield _remove(records.AllocationRecord, key) if one is None else _allocation(one)
+        yield _remove(durable_records.AllocationRecord, key) if one is None else _allocation(one)
 
 
 def _allocation(one: Allocation) -> Record:
     partner = one.partner
-    return records.AllocationRecord(
+    return durable_records.AllocationRecord(
         key=one.key,
         application_id=one.application_id,
         resources=one.resources,
@@ -140,7 +140,7 @@ def _allocation(one: Allocation) -> Record:
 
 
 def _foreign(one: Allocation) -> Record:
-    return records.ForeignRecord(
+    return durable_records.ForeignRecord(
         key=one.key,
         node_id=one.node_id,
         resources=one.resources,
@@ -153,9 +153,9 @@ def _foreign(one: Allocation) -> Record:
 def _reservation(state: PartitionState, key: str) -> Record:
     ask = state.allocations.get(key)
     if ask is None or not ask.reserved:
-        return _remove(records.ReservationRecord, key)
+        return _remove(durable_records.ReservationRecord, key)
     reservation: Reservation = state.applications[ask.application_id].reservations[key]
-    return records.ReservationRecord(
+    return durable_records.ReservationRecord(
         ask_key=key,
         node_id=reservation.node.node_id,
         created=reservation.created,
@@ -170,11 +170,11 @@ def _reservation(state: PartitionState, key: str) -> Record:
 def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
     for rank, one in changes.applications.items():
         if not state.has(one):
-            yield _remove(records.ApplicationRecord, rank)
-            yield _remove(records.StatusRecord, rank)
+            yield _remove(durable_records.ApplicationRecord, rank)
+            yield _remove(durable_records.StatusRecord, rank)
             continue
         if rank in changes.submitted:
-            yield records.ApplicationRecord(
+            yield durable_records.ApplicationRecord(
                 application_id=one.application_id,
                 rank=rank,
                 user=one.user.name,
@@ -191,7 +191,7 @@ def _status(state: PartitionState, one: Application) -> Record:
     account = state.usage.accounts.get(one.rank)
     if account is not None and not account.counted and not one.allocations:
         account = None  # it uses nothing, and would get another account
-    return records.StatusRecord(
+    return durable_records.StatusRecord(
         rank=one.rank,
         queue=one.queue.path,
         state=one.state,
@@ -201,11 +201,11 @@ def _status(state: PartitionState, one: Application) -> Record:
         finished_ns=one.finished_ns,
         max_allocated=encode_sum(one.max_allocated),
         usage=[
-            records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
+            durable_records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
             for (use, instance_type), amounts in one.history.items()
         ],
         task_groups=[
-            records.TaskGroupRecord(
+            durable_records.TaskGroupRecord(
                 name=group.name,
                 minimum=group.minimum,
                 count=group.count,
@@ -227,28 +227,28 @@ def _submission(state: PartitionState, application_id: str) -> Record:
     pending = state.pending_submissions
     user = pending.users.get(application_id)
     if user is None:
-        return _remove(records.SubmissionRecord, application_id)
-    return records.SubmissionRecord(
+        return _remove(durable_records.SubmissionRecord, application_id)
+    return durable_records.SubmissionRecord(
         submission=pending.by_user[user][application_id],
         updates=[_held_update(one) for one in pending.held.get(application_id, ())],
     )
 
 
-def _held_update(one: HeldUpdate) -> records.HeldUpdateRecord:
+def _held_update(one: HeldUpdate) -> durable_records.HeldUpdateRecord:
     if isinstance(one, AllocationRelease):
-        return records.HeldUpdateRecord(release=one)
-    return records.HeldUpdateRecord(ask=one)
+        return durable_records.HeldUpdateRecord(release=one)
+    return durable_records.HeldUpdateRecord(ask=one)
 
 
 def _preemption(one: Preemption) -> Record:
-    return records.PreemptionRecord(
+    return durable_records.PreemptionRecord(
         at=one.at,
         reason=one.kind,
         queue=one.queue,
         application_id=one.application_id,
         ask_key=one.ask_key,
         node_id=one.node_id,
-        victims=[records.VictimRecord(*victim) for victim in one.victims],
+        victims=[durable_records.VictimRecord(*victim) for victim in one.victims],
         victim_count=one.victim_count,
         resources=encode_sum(one.resources),
         lost=encode_sum(one.lost),
@@ -260,7 +260,7 @@ def _preemption(one: Preemption) -> Record:
 
 def _queue(queue: Queue) -> Record:
     is_configured = queue.managed and not queue.draining
-    return records.QueueRecord(
+    return durable_records.QueueRecord(
         path=queue.path,
         rank=queue.rank,
         state=queue.state,
@@ -271,8 +271,8 @@ def _queue(queue: Queue) -> Record:
     )
 
 
-def _queue_settings(queue: Queue) -> records.QueueSettings:
-    return records.QueueSettings(
+def _queue_settings(queue: Queue) -> durable_records.QueueSettings:
+    return durable_records.QueueSettings(
         leaf=queue.leaf,
         managed=queue.managed,
         max_applications=queue.max_applications,
@@ -286,8 +286,8 @@ def _queue_settings(queue: Queue) -> records.QueueSettings:
     )
 
 
-def _template(template: Template) -> records.TemplateSettings:
-    return records.TemplateSettings(
+def _template(template: Template) -> durable_records.TemplateSettings:
+    return durable_records.TemplateSettings(
         max_applications=template.max_applications,
         properties=template.properties,
         maximum=template.maximum,
@@ -295,7 +295,7 @@ def _template(template: Template) -> records.TemplateSettings:
     )
 
 
-def _acl(acl: Acl) -> records.AclRecord | None:
+def _acl(acl: Acl) -> durable_records.AclRecord | None:
     if acl == Acl():
         return None
-    return records.AclRecord(everybody=acl.everybody, users=sorted(acl.users), groups=sorted(acl.groups))
+    return durable_records.AclRecord(everybody=acl.everybody, users=sorted(acl.users), groups=sorted(acl.groups))

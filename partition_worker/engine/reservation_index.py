@@ -15,7 +15,7 @@ from common.messages import Resources
 from common.wire import NEVER
 from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.order import Order
+from partition_worker.engine.sorted_items import Order
 
 RESERVATION_MAX_S: Final = 7200.0
 """Maximum age of a reservation; then it ends, and its node is free for other asks."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from common import gc_tuning
 from common.acl import Acl
-from partition_worker.engine import records
+from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation, Constraint
 from partition_worker.engine.application import (
     ACTIVE,
@@ -22,6 +22,7 @@ from partition_worker.engine.application import (
     TaskGroup,
     Use,
 )
+from partition_worker.engine.durable_records import Image, decode_sum
 from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
@@ -30,7 +31,6 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Victim, Win
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue, Template, parse_policies
-from partition_worker.engine.records import Image, decode_sum
 from partition_worker.engine.resync import REPORT_MAX_S
 from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
@@ -48,7 +48,7 @@ def restore_partition(
     Raises:
         RecordsInvalid: it cannot be built.
     """
-    head = image.find(records.PartitionRecord)
+    head = image.find(durable_records.PartitionRecord)
     if head is None:
         raise RecordsInvalid("there is no record of the partition itself")
     with gc_tuning.pause_collector():
@@ -60,7 +60,7 @@ def restore_partition(
             partition.tracking = False
             partition.created_ns, partition.retired = head.created_ns, head.retired
             partition.users = Users(head.resolver)
-            if image.find(records.ReportRecord) is not None:
+            if image.find(durable_records.ReportRecord) is not None:
                 partition.report = Report(deadline=now + REPORT_MAX_S, is_interrupted=True)
             _Restoration(partition, image).run()
         except MemoryError:
@@ -87,13 +87,13 @@ class _Restoration:
         partition, image = self.partition, self.image
         self._restore_queues()
         self._restore_nodes()
-        for record in image.of(records.ApplicationRecord):
+        for record in image.of(durable_records.ApplicationRecord):
             self._restore_application(record)
         for application in sorted(self.ended, key=lambda one: one.finished_ns):
             partition.keep_ended(application)
         self._restore_allocations()
         self._restore_reservations()
-        for status in image.of(records.StatusRecord):
+        for status in image.of(durable_records.StatusRecord):
             self._restore_status(status)
         self._restore_others()
         partition.readiness.update_cluster_size()
@@ -114,7 +114,7 @@ class _Restoration:
 
     def _restore_queues(self) -> None:
         tree = self.partition.tree
-        for record in sorted(self.image.of(records.QueueRecord), key=lambda one: one.rank):
+        for record in sorted(self.image.of(durable_records.QueueRecord), key=lambda one: one.rank):
             queue = tree.find(record.path)
             if queue is None:
                 queue = tree.restore(record.path)
@@ -129,10 +129,10 @@ class _Restoration:
 
     def _restore_nodes(self) -> None:
         nodes = self.partition.nodes
-        for record in sorted(self.image.of(records.NodeRecord), key=lambda one: one.rank):
+        for record in sorted(self.image.of(durable_records.NodeRecord), key=lambda one: one.rank):
             nodes.ranks = record.rank
             nodes.add(record.node_id, record.capacity, record.attributes, schedulable=record.schedulable)
-        for one in self.image.of(records.ForeignRecord):
+        for one in self.image.of(durable_records.ForeignRecord):
             node = self._node(one.node_id)
             node.put_foreign(
                 Allocation(one.key, "", one.resources, one.created_ns, one.priority, one.node_id, one.tags)
@@ -146,9 +146,9 @@ class _Restoration:
 
     # Applications -----------------------------------------------------------------------------------------------------
 
-    def _restore_application(self, record: records.ApplicationRecord) -> None:
+    def _restore_application(self, record: durable_records.ApplicationRecord) -> None:
         partition = self.partition
-        status = self.image.find(records.StatusRecord, record.rank)
+        status = self.image.find(durable_records.StatusRecord, record.rank)
         assert status is not None, f"application {record.application_id} without a status"
         state = AppState(status.state)
         application = Application(
@@ -190,9 +190,9 @@ class _Restoration:
             queue = Queue(path, self._queue_of(above, must_exist=False), rank=-1, leaf=True, managed=False)
         return queue
 
-    def _restore_status(self, status: records.StatusRecord) -> None:
+    def _restore_status(self, status: durable_records.StatusRecord) -> None:
         """Restore the fields that depend on the allocations of an application."""
-        partition, record = self.partition, self.image.find(records.ApplicationRecord, status.rank)
+        partition, record = self.partition, self.image.find(durable_records.ApplicationRecord, status.rank)
         assert record is not None, f"status of application {status.rank}"
         application = self.applications.get(record.application_id)
         if application is None or application.rank != status.rank:
@@ -217,7 +217,7 @@ class _Restoration:
 
     def _restore_allocations(self) -> None:
         swaps: list[tuple[Allocation, str]] = []
-        for record in self.image.of(records.AllocationRecord):
+        for record in self.image.of(durable_records.AllocationRecord):
             one, application = self._build(record), self.applications[record.application_id]
             self.partition.allocations[one.key] = one
             self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns, one.created_ns)
@@ -240,7 +240,7 @@ class _Restoration:
             if ask.node_id != placeholder.node_id:
                 self._node(ask.node_id).add(ask)
 
-    def _build(self, record: records.AllocationRecord) -> Allocation:
+    def _build(self, record: durable_records.AllocationRecord) -> Allocation:
         predicates, constraint = self.partition.nodes.predicates, None
         if record.tags or record.is_rm_asked:
             demands = predicates.restore_demands(record.tags, is_placed=bool(record.node_id))
@@ -271,13 +271,13 @@ class _Restoration:
         )
 
     def _restore_ask(self, application: Application, ask: Allocation) -> None:
-        record = self.image.find(records.ReservationRecord, ask.key)
+        record = self.image.find(durable_records.ReservationRecord, ask.key)
         ask.held, ask.reserved = application.must_hold(ask), record is not None
         application.restore_ask(ask)
 
     def _restore_reservations(self) -> None:
         index = self.partition.reservation_index
-        for record in sorted(self.image.of(records.ReservationRecord), key=lambda one: one.rank):
+        for record in sorted(self.image.of(durable_records.ReservationRecord), key=lambda one: one.rank):
             ask, node = self.partition.allocations[record.ask_key], self._node(record.node_id)
             application = self.applications[ask.application_id]
             reservation = Reservation(ask, node, application.queue, created=record.created, rank=record.rank)
@@ -292,20 +292,20 @@ class _Restoration:
 
     def _restore_others(self) -> None:
         partition, image = self.partition, self.image
-        for rejection in sorted(image.of(records.Rejection), key=lambda one: one.at_ns):
+        for rejection in sorted(image.of(durable_records.Rejection), key=lambda one: one.at_ns):
             partition.keep_rejection(rejection)
-        for submission in image.of(records.SubmissionRecord):
+        for submission in image.of(durable_records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
             for update in submission.updates:
                 held = update.ask or update.release
                 assert held is not None, submission.identity
                 partition.pending_submissions.hold_update(submission.identity, held)
-        for one in sorted(image.of(records.CooldownRecord), key=lambda one: one.at):
+        for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
-        partition.preemptions.entries.extendleft(map(_build_preemption, image.of(records.PreemptionRecord)))
+        partition.preemptions.entries.extendleft(map(_build_preemption, image.of(durable_records.PreemptionRecord)))
 
 
-def _build_preemption(one: records.PreemptionRecord) -> Preemption:
+def _build_preemption(one: durable_records.PreemptionRecord) -> Preemption:
     victims = (Victim(v.key, v.application_id, v.queue, v.node_id, v.resources, v.ran_s) for v in one.victims)
     return Preemption(
         one.at,
@@ -321,7 +321,7 @@ def _build_preemption(one: records.PreemptionRecord) -> Preemption:
     )
 
 
-def _apply_settings(queue: Queue, found: records.QueueSettings) -> None:
+def _apply_settings(queue: Queue, found: durable_records.QueueSettings) -> None:
     queue.leaf, queue.managed, queue.max_applications = found.leaf, found.managed, found.max_applications
     queue.entitle(
         maximum=None if found.maximum is None else decode_sum(found.maximum),
@@ -338,7 +338,7 @@ def _apply_settings(queue: Queue, found: records.QueueSettings) -> None:
     queue.admin_text = found.admin_text
 
 
-def _acl(found: records.AclRecord | None) -> Acl:
+def _acl(found: durable_records.AclRecord | None) -> Acl:
     if found is None:
         return Acl()
     return Acl(everybody=found.everybody, users=frozenset(found.users), groups=frozenset(found.groups))

@@ -28,17 +28,17 @@ from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
+from partition_worker.engine.durable_records import Rejection
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.order import Order
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.ready_queues import Readiness, SwapCandidates
-from partition_worker.engine.records import Rejection
 from partition_worker.engine.reservation_index import ReservationIndex
+from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import PendingSubmissions, Users
 

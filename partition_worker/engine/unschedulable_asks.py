@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
-from partition_worker.engine.order import Key, Order, Ranks
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.sorted_items import Key, Order, Ranks
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool]

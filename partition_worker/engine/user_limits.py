@@ -27,8 +27,8 @@ from common.messages import Resources
 from common.resources import NOTHING, Limit, is_zero, less, take_from, tighten
 from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.sorted_items import Ranks
 
 ANYONE: Final = "*"
 """Each user without a limit of its own at a queue; all groups without one, together."""

@@ -20,7 +20,7 @@ from common.rm_messages import AllocationResponse
 from common.settings import SettingsError
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
-from partition_worker.engine.records import Record, Removed, decode_records, kind_of
+from partition_worker.engine.durable_records import Record, Removed, decode_records, kind_of
 from partition_worker.journal.database import JournalReader, Row, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
 from partition_worker.partition_host import ReceivedMessage

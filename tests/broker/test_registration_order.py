@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from broker.files import RecordFile
+from broker.record_file import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from broker.files import RecordFile
+from broker.record_file import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from common import extra_config
@@ -40,10 +40,10 @@ from common.wire import (
     encode_frames,
 )
 from deploy.settings import resolve_settings
-from partition_worker.engine import records
+from partition_worker.engine import durable_records
+from partition_worker.engine.durable_records import Record
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.recording import collect_changes, mark_everything
-from partition_worker.engine.records import Record
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
 from partition_worker.journal.files import Files
@@ -253,12 +253,12 @@ def _host(partition: Partition) -> PartitionHost:
 def _records(partition: Partition) -> list[Record]:
     """Records of every kind: those of this partition, and those that come up rarely."""
     mark_everything(partition)
-    submission = records.SubmissionRecord(
+    submission = durable_records.SubmissionRecord(
         submission=AddApplicationRequest("waits", "root.a"),
-        updates=[records.HeldUpdateRecord(release=AllocationRelease(application_id="waits"))],
+        updates=[durable_records.HeldUpdateRecord(release=AllocationRelease(application_id="waits"))],
     )
-    cooldown = records.CooldownRecord(winner="root.a", loser="root.b", at=START_S, cool_down_s=30.0)
-    return [*collect_changes(partition), records.ReportRecord(), submission, cooldown]
+    cooldown = durable_records.CooldownRecord(winner="root.a", loser="root.b", at=START_S, cool_down_s=30.0)
+    return [*collect_changes(partition), durable_records.ReportRecord(), submission, cooldown]
 
 
 def _session() -> SessionRecord:

@@ -21,8 +21,14 @@ from common.process import Assignment, Life
 from common.rm_messages import NodeRequest
 from common.wire import decode_body, encode_body
 from partition_worker.engine import restoring
+from partition_worker.engine.durable_records import (
+    ApplicationRecord,
+    PartitionRecord,
+    Record,
+    ReportRecord,
+    StatusRecord,
+)
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
-from partition_worker.engine.records import ApplicationRecord, PartitionRecord, Record, ReportRecord, StatusRecord
 from partition_worker.journal.database import FORMAT, Database, make_row
 from partition_worker.journal.files import Fenced
 from partition_worker.service import PluginError, StartedWorker, load_plugins, wait_for_assignment

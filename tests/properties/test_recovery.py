@@ -12,7 +12,7 @@ from hypothesis.stateful import rule
 from msgspec import structs
 
 from common.rm_messages import AllocationRelease
-from partition_worker.engine.records import Image, Record
+from partition_worker.engine.durable_records import Image, Record
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from tests.builders import PARTITION, PROVIDED_CREATE, config
 from tests.invariants import check

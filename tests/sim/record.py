@@ -1,4 +1,4 @@
-"""The broker's record in the simulation: the real one (`broker/files.py`), in memory, on a late or full disk.
+"""The broker's record in the simulation: the real one (`broker/record_file.py`), in memory, on a late or full disk.
 
 It outlives the brokers. What one has handed over and the disk had not taken is lost when it dies, or is just there.
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.files import IN_MEMORY, RecordFile
+from broker.record_file import IN_MEMORY, RecordFile
 from common.control_messages import ManagerRecord, Recorded
 from common.messages import Header
 from common.names import RECORD

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from common.messages import Resources
 from common.resources import Limit
-from partition_worker.engine.order import Key
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.sorted_items import Key
 
 
 def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limit) -> float:

@@ -19,7 +19,7 @@ from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
 from common.resources import NOTHING, Limit, add_to, drop_zeros, is_positive, is_zero, less, take_from, tighten
 from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.order import Order
+from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.user_resolution import User
 
 ApplicationSort = Literal["fifo", "fair", "stateaware"]

@@ -7,7 +7,7 @@ from common.messages import Resources
 from partition_worker.engine import user_limits
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.allocation import amounts_of
-from partition_worker.engine.order import Ranks
+from partition_worker.engine.sorted_items import Ranks
 from partition_worker.engine.user_limits import Allowance, QueueUsage, Trackers, UsageAccount, group_of, limits_of
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import files
-from broker.files import TEXT_BYTES_MAX, WatchedFile
+from broker import watched_file
+from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended
 
 def test_it_looks_by_itself_until_it_is_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one test here that waits, as long as a loop needs for a few callbacks."""
-    monkeypatch.setattr(files, "POLL_INTERVAL_S", 0.001)
+    monkeypatch.setattr(watched_file, "POLL_INTERVAL_S", 0.001)
 
     async def watched() -> None:
         rung = asyncio.Event()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.files import FORMAT_VERSION, RecordFile
+from broker.record_file import FORMAT_VERSION, RecordFile
 from broker.registry import RmRecord
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.model import compute_checksum

@@ -1,27 +1,15 @@
-"""The broker's files: its durable record (SQLite), and the watched file with the default configuration.
+"""The broker's durable record (SQLite): the record of each RM, and the versions of its configuration.
 
-Both are endpoints of the broker's wire like sockets.
-
-**Record.** The record of each RM and the versions of its configuration. The machine sends records and queries and
-receives `Recorded` and `Answer`. A write is on disk (`synchronous=FULL`), all of it or nothing, when `Recorded` is
-sent; a full or broken disk refuses it.
-
-**Watched file.** It is polled for changes, and changes made elsewhere are written back to it. The machine receives
-`ChangedFile` and sends `WriteFile`. The file is replaced in one step, so no reader sees half of it, and the previous
-text is kept beside it in a file with the suffix `.previous`. Rejected: inotify, which needs a library and misses the
-updates of mounted volumes (Kubernetes ConfigMaps among them).
-
-Not here: what a record contains and when it is written (`rm_records.py`), what a change of the file means
-(`config_updates.py`).
+An endpoint of the broker's wire like a socket. The machine sends records and queries and receives `Recorded` and
+`Answer`. A write is on disk (`synchronous=FULL`), all of it or nothing, when `Recorded` is sent; a full or broken disk
+refuses it. Not here: what a record contains and when it is written (`rm_records.py`).
 """
 
-import asyncio
 import logging
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -32,11 +20,9 @@ from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
-from common.config.model import compute_checksum
-from common.config.parse import TEXT_BYTES_MAX
-from common.control_messages import ChangedFile, ConfigVersion, ManagerRecord, RebaseVersion, Recorded, WriteFile
+from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
 from common.messages import INT64_MAX, Header, Message
-from common.names import FILE, RECORD
+from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
 from common.transport import Inbox
 from common.wire import Incoming, Outgoing, decode_body, encode_body
@@ -239,132 +225,3 @@ class RecordFile(Inbox):
 def _build_version(row: Sequence[int | str]) -> ConfigVersion:
     """The version in a row of the table, without its first column."""
     return msgspec.convert(dict(zip(ConfigVersion.__struct_encode_fields__, row, strict=True)), ConfigVersion)
-
-
-# Watched file --------------------------------------------------------------------------------------------------------
-
-POLL_INTERVAL_S: Final = 0.5
-"""Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have
-finished.
-"""
-
-NEW_FILE_MODE: Final = 0o644
-"""Mode of a new file, before the umask."""
-
-
-class WatchedFile(Inbox):
-    """A file that cannot be read at first has no text yet: `yunishard up` refuses it, but a broker that restarts has to
-    run without it.
-    """
-
-    def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
-        super().__init__(wake=wake)
-        self.path = path
-        self._timer: asyncio.TimerHandle | None = None
-        self._last_warning = ""
-        self._stamp: tuple[int, ...] | None = None
-        self.text = ""
-        with suppress(OSError):
-            stamp = self._read_stamp()
-            self.text = self._read()
-            self._stamp = stamp
-        self._seen = self._stamp
-
-    def watch(self) -> None:
-        """Poll the file from now on, at regular intervals; needs a running loop."""
-        if self._timer is not None:
-            self.poll()
-        self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self.watch)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def send(self, message: Outgoing) -> None:
-        """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
-        record. A missing file is created again.
-        """
-        wanted = decode_body(WriteFile, message.body)
-        try:
-            gone = not self.path.exists()
-            if not gone and compute_checksum(self._read()) != wanted.replaces:
-                _log.warning("%s has been edited since and is not overwritten: its present text counts", self.path)
-                return
-            self._write(wanted.text, gone=gone)
-        except OSError as error:
-            _log.warning(
-                "%s cannot be written: %s; the change is in force and recorded, but not in the file",
-                self.path,
-                error.strerror or error,
-            )
-            return
-        what = "was missing and is written again" if gone else f"written, the previous text is in {self._previous}"
-        _log.info("%s %s", self.path, what)
-        for _ in ("new", "complete"):
-            self.poll()
-
-    @property
-    def _previous(self) -> Path:
-        return self.path.with_name(self.path.name + ".previous")
-
-    def _write(self, text: str, *, gone: bool) -> None:
-        target = self.path.resolve()  # keeps a symbolic link
-        new = target.with_name(f".{target.name}.new")
-        new.unlink(missing_ok=True)
-        try:
-            # Private until it has the mode of the file that it replaces; never follows a link.
-            mode = NEW_FILE_MODE if gone else 0o600
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            if not gone:
-                shutil.copymode(target, new)
-                shutil.copy2(target, self._previous)
-            new.replace(target)
-        finally:
-            new.unlink(missing_ok=True)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-    def poll(self) -> None:
-        """Report a change once it is complete."""
-        try:
-            stamp = self._read_stamp()
-            if stamp == self._stamp:
-                self._last_warning = ""
-            if stamp == self._stamp or stamp != self._seen:
-                self._seen = stamp
-                return
-            text = self._read()
-            if stamp != self._read_stamp():
-                return
-        except OSError as error:
-            warning = f"cannot be read: {error.strerror or error}"
-            if warning != self._last_warning:  # log each reason once
-                self._last_warning = warning
-                _log.warning("%s %s; the configuration in force stays", self.path, warning)
-            return
-        self._stamp, self._last_warning = stamp, ""
-        if text != self.text:
-            self.text = text
-            self.put(Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text))))
-
-    def _read_stamp(self) -> tuple[int, ...]:
-        """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as
-        `cp -p` keeps the mtime.
-        """
-        found = self.path.stat()
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-    def _read(self) -> str:
-        if self.path.stat().st_size > TEXT_BYTES_MAX:
-            raise OSError(f"has more than {TEXT_BYTES_MAX} bytes")
-        try:
-            return self.path.read_bytes().decode()
-        except UnicodeDecodeError as error:
-            raise OSError(f"is not UTF-8: {error}") from None
