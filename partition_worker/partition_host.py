@@ -7,7 +7,7 @@ A prepared configuration starts an empty partition (a registration), or changes 
 change).
 
 The state changes only through messages (`apply`) and time (`advance`). The same messages and times, in the same order,
-lead to the same state and the same outgoing messages, so a journal of them is sufficient for recovery.
+lead to the same state and the same outgoing messages: simulations can be repeated. The journal records the changes.
 
 A poison message is quarantined: a message that ended the worker twice is rejected instead of handled a third time.
 

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from common.journal_messages import NO_RECORDS, SessionRecord, Step
 from common.names import usual_name
 from common.session import Outbox
-from partition_worker.engine.durable_records import Image, PartitionRecord, decode_records
+from partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
 from partition_worker.engine.recording import collect_changes, mark_everything
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from partition_worker.event_ring_buffer import EventRingBuffer
@@ -110,6 +110,18 @@ def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
             yield _encode(records[start : start + PIECE_RECORDS])
 
 
+def read_records(step: Step) -> list[Record]:
+    """Decode the records of a step.
+
+    Raises:
+        JournalDamaged: they cannot be decoded.
+    """
+    try:
+        return list(decode_records(step.records))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalDamaged(f"step {step.number} cannot be decoded: {error}") from None
+
+
 class Recovery:
     """The state of a worker, put together from its snapshot and the steps after it."""
 
@@ -147,10 +159,7 @@ class Recovery:
         """
         if self.last and step.number != self.last + 1:
             raise JournalDamaged(f"step {step.number} comes after step {self.last}")
-        try:
-            self.image.apply(decode_records(step.records))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalDamaged(f"step {step.number} cannot be decoded: {error}") from None
+        self.image.apply(read_records(step))
         self.last, self._at, self.session = step.number, step.at, step.session or self.session
         self._received, self._cause = step.received, step.cause
         self._outbox.acknowledge(step.acknowledged)

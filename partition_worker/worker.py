@@ -158,7 +158,7 @@ class Worker:
         if sends is None:
             why = self._begin_attempt(incoming, now)
             if why and incoming.header.kind not in NUMBERED:
-                return [self._reject_quarantined(incoming, why)]
+                return self.barrier.hold_or_send([self._reject_quarantined(incoming, why)], now)
             began_s = self.timer()
             if why:
                 command = self._decode_quarantined(incoming)

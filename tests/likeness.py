@@ -45,6 +45,8 @@ LOST: Final = frozenset(
         # caches, and figures that make a search short
         *(
             "Users.learned",
+            "PendingSubmissions._last_number",
+            "PendingSubmissions.changed",
             "Nodes.indexes",
             "Nodes._derived",
             "Nodes._costs",

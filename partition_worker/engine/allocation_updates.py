@@ -67,7 +67,6 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     if application is None:
         if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        state.changes.submissions[message.application_id] = None
         if not state.pending_submissions.hold_update(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
@@ -178,7 +177,6 @@ def release_allocation(state: PartitionState, release: rm_messages.AllocationRel
     application = state.applications.get(release.application_id)
     if application is None:
         if release.application_id in state.pending_submissions:
-            state.changes.submissions[release.application_id] = None
             if not state.pending_submissions.hold_update(release.application_id, release):
                 state.pending_submissions.drop_updates(release.application_id, release.allocation_key)
             return

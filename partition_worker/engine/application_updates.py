@@ -238,8 +238,9 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
     """
     application = state.applications.get(gone.application_id)
     if application is None:
-        state.pending_submissions.remove(gone.application_id)
-        state.changes.submissions[gone.application_id] = None
+        if gone.application_id in state.pending_submissions:
+            state.pending_submissions.remove(gone.application_id)
+            state.changes.submissions[gone.application_id] = None
         state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = state.event_count, bool(application.requests)

@@ -7,8 +7,10 @@ so a journal does not depend on the release, the settings or the plug-ins that w
 and failed attempts are derived, never stored.
 
 Records are MessagePack maps with the names of the fields, and `record` names the kind. Fields with their default are
-left out, unknown fields are ignored. So a release may add a field with a default and read all earlier records; change
-nothing else without a new FORMAT (`common/journal_messages.py`).
+left out, unknown fields are ignored. So a release may add a field with a default and read all earlier records; anything
+else, also a new kind of record or a new value of a state, needs a new FORMAT (`journal/database.py`), so that earlier
+releases leave the journal as it is. The messages of the RM protocol and the configuration inside records follow the
+same rule.
 """
 
 from collections.abc import Iterable, Iterator
@@ -136,7 +138,6 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     queue: str
     state: str
     submitted_ns: int
-    state_log: list[tuple[int, str]] = []
     started_ns: int = 0
     finished_ns: int = 0
     max_allocated: Sum = {}
@@ -152,6 +153,18 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     """Whether it counts as running for its user and group."""
     is_allocating: bool = False
     """Whether it counts as running for the application limits of its queues before it runs."""
+
+    @property
+    def identity(self) -> int:
+        return self.rank
+
+
+class StateLogRecord(Record, frozen=True, tag="ApplicationStates"):
+    """The states that an application entered, with the times."""
+
+    rank: int
+    """Of the application."""
+    entered: list[tuple[int, str]] = []
 
     @property
     def identity(self) -> int:
@@ -256,21 +269,27 @@ class Rejection(Record, frozen=True, tag="Rejection"):
 
 
 class SubmissionRecord(Record, frozen=True, tag="Submission"):
-    """A submission that waits for a group lookup, and the updates for its application that wait with it."""
+    """A submission that waits for a group lookup."""
 
     submission: AddApplicationRequest
-    updates: "list[HeldUpdateRecord]" = []
 
     @property
     def identity(self) -> str:
         return self.submission.application_id
 
 
-class HeldUpdateRecord(Struct, frozen=True, omit_defaults=True):
-    """One of them, an ask or a release."""
+class HeldUpdateRecord(Record, frozen=True, tag="HeldUpdate"):
+    """An ask or release of an application that waits for a group lookup."""
 
+    application_id: str
+    number: int
+    """In order of arrival, in the whole partition."""
     ask: Allocation | None = None
     release: AllocationRelease | None = None
+
+    @property
+    def identity(self) -> int:
+        return self.number
 
 
 class PreemptionRecord(Record, frozen=True, tag="Preemption"):
@@ -335,6 +354,8 @@ AnyRecord = (
     | ReservationRecord
     | Rejection
     | SubmissionRecord
+    | HeldUpdateRecord
+    | StateLogRecord
     | PreemptionRecord
     | CooldownRecord
     | Removed

@@ -37,6 +37,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     count_entry(state, queue, after)
     at_ns = state.stamp_ns()
     application.state_log.append((at_ns, after))
+    state.changes.entered[application.rank] = None
     state.record_event(event_codes.APP, name, event_codes.SET, events.ENTERED[after], message=info)
     if queue.state_aware:
         state.readiness.touch_application(application)  # turns in a state-aware leaf depend on states

@@ -169,7 +169,7 @@ class Partition(PartitionState):
         if self.cleanup_at <= now:
             remove_empty_queues(self)
         if self.report is not None and self.report.deadline <= now:
-            resync.give_up(self)
+            resync.handle_report_timeout(self)
             self.idle = False
         if self.nodes.predicates.verdicts.deadline <= now:
             allocation_updates.ask_for_verdicts(self)

@@ -17,7 +17,7 @@ from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Changes, PartitionState
-from partition_worker.engine.user_resolution import HeldUpdate
+from partition_worker.engine.user_resolution import PendingSubmissions
 
 
 def mark_everything(state: PartitionState) -> None:
@@ -28,13 +28,15 @@ def mark_everything(state: PartitionState) -> None:
     changes.queues.update((queue.path, None) for queue in state.tree)
     changes.nodes.update((node.node_id, None) for node in state.nodes)
     for application in (*state.applications.values(), *state.ended.values()):
-        changes.submitted[application.rank] = None
+        changes.submitted[application.rank] = changes.entered[application.rank] = None
         changes.applications[application.rank] = application
     changes.allocations.update(dict.fromkeys(state.allocations))
     changes.foreign.update(dict.fromkeys(state.foreign))
     changes.reservations.update((reservation.ask.key, None) for reservation in state.reservation_index)
     changes.rejections.update(dict.fromkeys(state.rejections))
     changes.submissions.update(dict.fromkeys(state.pending_submissions.users))
+    for held in state.pending_submissions.held.values():
+        state.pending_submissions.changed.update(held)
     changes.preemptions += reversed(state.preemptions.entries)
     changes.cooldowns.update(dict.fromkeys(state.preemptions.cooldowns.wins))
 
@@ -47,6 +49,8 @@ def collect_changes(state: PartitionState) -> list[Record]:
         found += _allocations(state, changes.allocations)
     if changes.applications:
         found += _applications(state, changes)
+    if state.pending_submissions.changed:
+        found += _held_updates(state.pending_submissions)
     if changes.has_others:
         found += _others(state, changes)
     return found
@@ -172,6 +176,7 @@ def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
         if not state.has(one):
             yield _remove(durable_records.ApplicationRecord, rank)
             yield _remove(durable_records.StatusRecord, rank)
+            yield _remove(durable_records.StateLogRecord, rank)
             continue
         if rank in changes.submitted:
             yield durable_records.ApplicationRecord(
@@ -184,6 +189,8 @@ def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
                 gang_style=one.gang_style,
                 placeholder_timeout_s=one.placeholder_timeout_s,
             )
+        if rank in changes.entered and one.state_log:
+            yield durable_records.StateLogRecord(rank=rank, entered=list(one.state_log))
         yield _status(state, one)
 
 
@@ -196,7 +203,6 @@ def _status(state: PartitionState, one: Application) -> Record:
         queue=one.queue.path,
         state=one.state,
         submitted_ns=one.submitted_ns,
-        state_log=list(one.state_log),
         started_ns=one.started_ns,
         finished_ns=one.finished_ns,
         max_allocated=encode_sum(one.max_allocated),
@@ -228,16 +234,18 @@ def _submission(state: PartitionState, application_id: str) -> Record:
     user = pending.users.get(application_id)
     if user is None:
         return _remove(durable_records.SubmissionRecord, application_id)
-    return durable_records.SubmissionRecord(
-        submission=pending.by_user[user][application_id],
-        updates=[_held_update(one) for one in pending.held.get(application_id, ())],
-    )
+    return durable_records.SubmissionRecord(submission=pending.by_user[user][application_id])
 
 
-def _held_update(one: HeldUpdate) -> durable_records.HeldUpdateRecord:
-    if isinstance(one, AllocationRelease):
-        return durable_records.HeldUpdateRecord(release=one)
-    return durable_records.HeldUpdateRecord(ask=one)
+def _held_updates(pending: PendingSubmissions) -> Iterator[Record]:
+    changed, pending.changed = pending.changed, {}
+    for number, one in changed.items():
+        if number not in pending.held.get(one.application_id, ()):
+            yield _remove(durable_records.HeldUpdateRecord, number)
+        elif isinstance(one, AllocationRelease):
+            yield durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, release=one)
+        else:
+            yield durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
 
 
 def _preemption(one: Preemption) -> Record:
@@ -248,7 +256,7 @@ def _preemption(one: Preemption) -> Record:
         application_id=one.application_id,
         ask_key=one.ask_key,
         node_id=one.node_id,
-        victims=[durable_records.VictimRecord(*victim) for victim in one.victims],
+        victims=[durable_records.VictimRecord(**victim._asdict()) for victim in one.victims],
         victim_count=one.victim_count,
         resources=encode_sum(one.resources),
         lost=encode_sum(one.lost),

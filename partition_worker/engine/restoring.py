@@ -31,7 +31,6 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Victim, Win
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue, Template, parse_policies
-from partition_worker.engine.resync import REPORT_MAX_S
 from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 
@@ -61,7 +60,7 @@ def restore_partition(
             partition.created_ns, partition.retired = head.created_ns, head.retired
             partition.users = Users(head.resolver)
             if image.find(durable_records.ReportRecord) is not None:
-                partition.report = Report(deadline=now + REPORT_MAX_S, is_interrupted=True)
+                partition.report = Report(deadline=0.0, is_interrupted=True)
             _Restoration(partition, image).run()
         except MemoryError:
             raise
@@ -150,6 +149,8 @@ class _Restoration:
         partition = self.partition
         status = self.image.find(durable_records.StatusRecord, record.rank)
         assert status is not None, f"application {record.application_id} without a status"
+        states = self.image.find(durable_records.StateLogRecord, record.rank)
+        entered = [] if states is None else states.entered
         state = AppState(status.state)
         application = Application(
             application_id=record.application_id,
@@ -160,7 +161,7 @@ class _Restoration:
             tags=record.tags,
             placeholder_ask=record.placeholder_ask,
             state=state,
-            state_log=deque(((at, AppState(entered)) for at, entered in status.state_log), maxlen=STATE_LOG_MAX),
+            state_log=deque(((at, AppState(one)) for at, one in entered), maxlen=STATE_LOG_MAX),
             max_allocated=decode_sum(status.max_allocated),
             gang_style="Hard" if record.gang_style == "Hard" else "Soft",
             placeholder_timeout_s=record.placeholder_timeout_s,
@@ -174,7 +175,8 @@ class _Restoration:
             back_off_until=status.back_off_until,
         )
         partition.application_ranks = max(partition.application_ranks, record.rank)
-        partition.latest_stamp_ns = max(partition.latest_stamp_ns, status.submitted_ns, status.finished_ns)
+        latest_ns = entered[-1][0] if entered else 0
+        partition.latest_stamp_ns = max(partition.latest_stamp_ns, status.finished_ns, latest_ns)
         if state in ENDED:
             self.ended.append(application)
         else:
@@ -220,7 +222,7 @@ class _Restoration:
         for record in self.image.of(durable_records.AllocationRecord):
             one, application = self._build(record), self.applications[record.application_id]
             self.partition.allocations[one.key] = one
-            self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns, one.created_ns)
+            self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns)
             if record.replaces:
                 swaps.append((one, record.replaces))
             elif one.node_id:
@@ -296,10 +298,11 @@ class _Restoration:
             partition.keep_rejection(rejection)
         for submission in image.of(durable_records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
-            for update in submission.updates:
-                held = update.ask or update.release
-                assert held is not None, submission.identity
-                partition.pending_submissions.hold_update(submission.identity, held)
+        for held in sorted(image.of(durable_records.HeldUpdateRecord), key=lambda held: held.number):
+            update = held.ask or held.release
+            assert update is not None, held.number
+            partition.pending_submissions.hold_update(held.application_id, update, held.number)
+        partition.pending_submissions.changed.clear()
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
         partition.preemptions.entries.extendleft(map(_build_preemption, image.of(durable_records.PreemptionRecord)))

@@ -62,8 +62,13 @@ def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
     state.readiness.retry_parked()
 
 
-def give_up(state: PartitionState) -> None:
-    """End a report that the RM does not continue: nothing is removed, and the partition schedules again."""
+def handle_report_timeout(state: PartitionState) -> None:
+    """End a report that the RM does not continue: nothing is removed, and the partition schedules again. The time of a
+    report that was recovered begins with the first step after it.
+    """
+    if state.report is not None and not state.report.deadline:
+        state.report.deadline = state.now + REPORT_MAX_S
+        return
     problem = f"the report is given up, as it had no update for {REPORT_MAX_S:g} s"
     state.log_warning(problem)
     state.report, state.changes.report = None, True

@@ -302,6 +302,7 @@ class Changes:
         "allocations",
         "applications",
         "cooldowns",
+        "entered",
         "foreign",
         "nodes",
         "partition",
@@ -323,6 +324,8 @@ class Changes:
         """By key."""
         self.applications: dict[int, Application] = {}
         """Changed, new, or gone, by rank."""
+        self.entered: dict[int, None] = {}
+        """The ranks of those that entered a state."""
         self.submitted: dict[int, None] = {}
         """The ranks of new ones."""
         self.queues: dict[str, None] = {}

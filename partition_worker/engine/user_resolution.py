@@ -167,9 +167,11 @@ class PendingSubmissions:
         """The user of each application that waits, in order of arrival."""
         self.by_user: dict[str, dict[str, AddApplicationRequest]] = {}
         """Submissions by user, in the order of their look-ups, and application. No user is without any."""
-        self.held: dict[str, list[HeldUpdate]] = {}
-        """Updates by application, in order of arrival."""
-        self._held_count = 0
+        self.held: dict[str, dict[int, HeldUpdate]] = {}
+        """Updates by application and number, in order of arrival."""
+        self.changed: dict[int, HeldUpdate] = {}
+        """Updates that were held or removed since the last step was recorded, by number."""
+        self._held_count = self._last_number = 0
 
     def __len__(self) -> int:
         return len(self.users)
@@ -180,7 +182,7 @@ class PendingSubmissions:
     @property
     def has_allocations(self) -> bool:
         """Whether an update with a node waits: something that runs already."""
-        return any(isinstance(one, Allocation) and one.node_id for held in self.held.values() for one in held)
+        return any(isinstance(one, Allocation) and one.node_id for held in self.held.values() for one in held.values())
 
     def insert(self, submission: AddApplicationRequest) -> None:
         """Add the submission of an application that does not wait yet."""
@@ -189,27 +191,27 @@ class PendingSubmissions:
         self.users[application_id] = user
         self.by_user.setdefault(user, {})[application_id] = submission
 
-    def hold_update(self, application_id: str, update: HeldUpdate) -> bool:
-        """Hold an update for an application that waits; return whether there is room for it."""
+    def hold_update(self, application_id: str, update: HeldUpdate, number: int = 0) -> bool:
+        """Hold an update for an application that waits, with this number or the next; return whether there is room."""
         assert application_id in self.users, application_id
         if self._held_count >= HELD_MAX:
             return False
-        self.held.setdefault(application_id, []).append(update)
+        self._last_number = number or self._last_number + 1
+        self.held.setdefault(application_id, {})[self._last_number] = self.changed[self._last_number] = update
         self._held_count += 1
         return True
 
     def drop_updates(self, application_id: str, key: str) -> None:
         """Drop the updates with this allocation key, or all if it is empty, for a release without room."""
-        kept = [one for one in self.take_updates(application_id) if key and one.allocation_key != key]
-        if kept:
-            self.held[application_id] = kept
-            self._held_count += len(kept)
+        for update in [one for one in self.take_updates(application_id) if key and one.allocation_key != key]:
+            self.hold_update(application_id, update)
 
     def take_updates(self, application_id: str) -> list[HeldUpdate]:
         """Remove and return the updates for an application, in order."""
-        held = self.held.pop(application_id, [])
+        held = self.held.pop(application_id, {})
         self._held_count -= len(held)
-        return held
+        self.changed.update(held)
+        return list(held.values())
 
     def remove(self, application_id: str) -> None:
         """Remove a submission, if it waits, with the updates for its application."""

@@ -20,11 +20,11 @@ from common.rm_messages import AllocationResponse
 from common.settings import SettingsError
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
-from partition_worker.engine.durable_records import Record, Removed, decode_records, kind_of
+from partition_worker.engine.durable_records import Record, Removed, kind_of
 from partition_worker.journal.database import JournalReader, Row, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
 from partition_worker.partition_host import ReceivedMessage
-from partition_worker.recovery import JournalDamaged
+from partition_worker.recovery import JournalDamaged, Recovery, read_records
 from partition_worker.service import make_worker
 from partition_worker.worker import Worker
 
@@ -152,7 +152,7 @@ def _show_steps(files: Files, args: argparse.Namespace) -> None:
     row = None
     for row in _select_rows(files, args.first, args.last, args.kind):
         step = decode_step(row)
-        changed = Counter(map(_describe_record, decode_records(step.records)))
+        changed = Counter(map(_describe_record, read_records(step)))
         told = Counter(kind for _, kind, _ in step.told)
         cells = (step.number, _format_time(step.at), step.kind, step.received, len(row.step))
         if args.json:
@@ -212,7 +212,7 @@ def _export_steps(files: Files, args: argparse.Namespace) -> None:
 def _expand(step: Step) -> dict[str, object]:
     """A step with its records and decoded messages."""
     told = [{"number": number, "kind": kind, "body": _decode(kind, body)} for number, kind, body in step.told]
-    return asdict(step) | {"records": decode_records(step.records), "told": told}
+    return asdict(step) | {"records": read_records(step), "told": told}
 
 
 def _expand_message(message: ReceivedMessage) -> dict[str, object]:
@@ -244,8 +244,10 @@ def _verify(files: Files, args: argparse.Namespace) -> None:
         meta, content = reader.read_snapshot()
         count = last = 0
         for row in reader.read_rows(reader.find_first()):
-            decode_step(row)
+            read_records(decode_step(row))
             count, last = count + 1, row.number
+    if content is not None:
+        Recovery().read_snapshot(content)
     size = len(content or b"")
     if not args.json:
         steps = f"{count} steps up to {last}" if count else "no steps"

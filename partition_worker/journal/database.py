@@ -30,6 +30,9 @@ from partition_worker.recovery import JournalDamaged
 FORMAT: Final = 2
 """The format of the file, in its `user_version`."""
 
+FORMAT_MIN: Final = 2
+"""The earliest format that this release reads. Opening a journal for writing gives it the format FORMAT."""
+
 LOCK_MAX_S: Final = 2.0
 """How long to wait for the lock of another writer: an earlier worker that is not fenced yet."""
 
@@ -150,8 +153,8 @@ def read_meta(file: sqlite3.Connection, partition: str) -> Meta:
             f"the journal of partition {partition} has format {version}, and this release reads formats up to "
             f"{FORMAT}: start the release that wrote it, or a later one"
         )
-    if version != FORMAT:
-        raise JournalDamaged(f"it has format {version}, and this release reads format {FORMAT}")
+    if version < FORMAT_MIN:
+        raise JournalDamaged(f"it has format {version}, and this release reads formats from {FORMAT_MIN} on")
     if dict(file.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
         raise JournalDamaged("its tables are not the tables of a journal")
     rows = file.execute("SELECT partition, epoch, begins, snapshot, last, checksum FROM meta").fetchall()
@@ -214,6 +217,7 @@ class Database:
             meta = self._meta = self._read_meta(epoch)
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only names the database
+            self._file.execute(f"PRAGMA user_version={FORMAT}")
             self._meta = self._update_meta(meta._replace(epoch=epoch))
         self.last = max(self._meta.last, self._meta.snapshot)
         """The latest step when the file was opened; a snapshot may be recorded before the steps that it contains."""

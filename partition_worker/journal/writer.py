@@ -41,7 +41,7 @@ GROUP_BYTES: Final = 2 << 20
 
 QUEUED_BYTES_MAX: Final = 256 << 20
 """Bytes of steps that wait for the disk. A worker stops scheduling long before that. If its RM still fills the queue,
-the worker ends; its successor can repeat everything that was not sent.
+the worker ends; its successor can repeat everything that was not sent. Steps of any size pass if nothing else waits.
 """
 
 INLINE_BYTES: Final = 64 << 10
@@ -203,7 +203,7 @@ class Journal:
                     self._answers.append(_answer(kept))
                     self._wake()
                     return
-            if self._queued_bytes + size > QUEUED_BYTES_MAX:
+            if self._queued_bytes and self._queued_bytes + size > QUEUED_BYTES_MAX:
                 raise OSError(f"the journal has {self._queued_bytes} bytes to write and cannot: {self._problem}")
             self._queue.append(append)
             self._queued_bytes += size

@@ -253,12 +253,11 @@ def _host(partition: Partition) -> PartitionHost:
 def _records(partition: Partition) -> list[Record]:
     """Records of every kind: those of this partition, and those that come up rarely."""
     mark_everything(partition)
-    submission = durable_records.SubmissionRecord(
-        submission=AddApplicationRequest("waits", "root.a"),
-        updates=[durable_records.HeldUpdateRecord(release=AllocationRelease(application_id="waits"))],
-    )
+    submission = durable_records.SubmissionRecord(submission=AddApplicationRequest("waits", "root.a"))
+    release = AllocationRelease(application_id="waits")
+    held = durable_records.HeldUpdateRecord(application_id="waits", number=1, release=release)
     cooldown = durable_records.CooldownRecord(winner="root.a", loser="root.b", at=START_S, cool_down_s=30.0)
-    return [*collect_changes(partition), durable_records.ReportRecord(), submission, cooldown]
+    return [*collect_changes(partition), durable_records.ReportRecord(), submission, held, cooldown]
 
 
 def _session() -> SessionRecord:

@@ -206,7 +206,7 @@ def test_a_journal_of_another_format_is_put_aside(tmp_path: Path) -> None:
         file.execute("PRAGMA user_version=1")
         file.close()
         start = await Start(tmp_path, 2).begins()
-        reason = f"it has format 1, and this release reads format {FORMAT}"
+        reason = f"it has format 1, and this release reads formats from {FORMAT} on"
         assert hello_of(start).problem == f"its journal cannot be used: {reason}"
         assert (one.files.damaged / one.files.database.name).exists()
         closed(start)

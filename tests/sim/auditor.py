@@ -187,7 +187,7 @@ class Auditor:
                     pod = site.pods.get(update.allocation_key)
                     if pod is None and update.allocation_key not in site.ended:
                         yield "a hint about nothing", update.allocation_key
-                    elif pod is not None and pod.hinted:
+                    elif pod is not None and pod.hinted and not pod.hint_echo:
                         yield "a hint told twice", update.allocation_key
             case SyncDone():
                 yield from _swept(site, message)

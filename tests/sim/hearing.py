@@ -87,7 +87,9 @@ def hear(rm: "ResourceManager", site: Site, message: News) -> list[EncodedMessag
         case SchedulingStateResponse():
             for update in message.updated:
                 if update.allocation_key in site.pods:
-                    site.pods[update.allocation_key].hinted = True
+                    pod = site.pods[update.allocation_key]
+                    pod.hint_echo = pod.hint_echo and not pod.hinted
+                    pod.hinted = True
     return out
 
 

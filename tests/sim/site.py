@@ -63,6 +63,8 @@ class Pod:
     """Whether the RM has given its node back to have it placed again, so that older news of it may still come."""
     leaves_as: int = 0
     """The type of the release that the core asked for."""
+    hint_echo: bool = False
+    """Whether an older hint may still come, as the RM has reported the ask once more."""
     hinted: bool = False
     """Whether the RM was told that only a larger cluster would help."""
 
@@ -206,7 +208,7 @@ class Site:
         for application in self.applications.values():
             application.state = "sent"
         for pod in asked:
-            pod.hinted = False
+            pod.hinted, pod.hint_echo = False, True
         for pod in (*running, *asked):  # what the core has placed and the RM has not heard of, it is told once more
             pod.echoes = 1
         allocations += [pod.message(self.partition) for pod in (*running, *asked)]

@@ -74,7 +74,7 @@ def test_records_and_messages_are_counted_by_kind(state: Path, capsys: pytest.Ca
     assert run(state, "show", "--json") == 0
     steps = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(step["step"], step["received"]) for step in steps] == [(2, 0), (3, 1), (4, 2), (5, 3), (6, 3), (7, 4)]
-    assert steps[3]["changed"] == {"Allocation": 2, "ApplicationStatus": 1}
+    assert steps[3]["changed"] == {"Allocation": 2, "ApplicationStates": 1, "ApplicationStatus": 1}
     assert steps[4]["told"] == {"ApplicationResponse": 1, "AllocationResponse": 1}
     assert steps[5]["changed"] == {"Allocation removed": 1, "ApplicationStatus": 1}
 

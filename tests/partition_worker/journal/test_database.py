@@ -213,7 +213,7 @@ def spoil(files: Files, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("PRAGMA user_version=1", "it has format 1, and this release reads format 2"),
+        ("PRAGMA user_version=1", "it has format 1, and this release reads formats from 2 on"),
         ("UPDATE meta SET partition='rm-2_default'", "does not match its checksum"),
         ("UPDATE meta SET begins=2", "does not match its checksum"),
         ("UPDATE meta SET snapshot=1", "does not match its checksum"),
