@@ -26,17 +26,20 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from common import control_messages, extra_config, rm_messages
 from common.config.validation import find_build_problems
+from common.journal_messages import NO_RECORDS, SessionRecord, Step
 from common.messages import Command, Header, Message
 from common.names import BROKER, usual_name
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import admin_actions
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.recording import collect_changes
 from partition_worker.engine.state import DEFAULT, Changes, Effect, IgnoredRelease, LogLine, Part, Tuning
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.rm_channel import RMChannel, build_messages, select_parts
@@ -54,6 +57,8 @@ POISON_SHOWN_S: Final = 3600.0
 
 GROUPS: Final = "groups"
 """The peer that looks up the groups of users, in the worker's process."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class PartitionHost:
@@ -249,6 +254,40 @@ class PartitionHost:
         rejections = build_messages([Effect(0, one) for one in rejected])
         refusal = self.channel.refuse(header, "poison", why)
         return [refusal, *self.channel.send_numbered(rejections), self.channel.acknowledge(header.ref)]
+
+    def build_step(
+        self, number: int, kind: str, now: float, *, with_session: bool, received_before: int
+    ) -> Step | None:
+        """Build the step that records what an input of this kind changed; None if it changed nothing."""
+        channel, partition = self.channel, self.partition
+        changes = [] if partition is None else collect_changes(partition)
+        told = channel.drain_sent()
+        if not (changes or told or with_session or channel.received != received_before):
+            return None
+        return Step(
+            number=number,
+            at=now,
+            kind=kind,
+            received=channel.received,
+            acknowledged=channel.outbox.acknowledged,
+            cause=0 if partition is None else partition.step_number,
+            told=told,
+            records=Raw(_encode(changes)) if changes else NO_RECORDS,
+            session=self.build_session() if with_session else None,
+        )
+
+    def build_session(self) -> SessionRecord:
+        """Build the record of the session."""
+        return SessionRecord(
+            rm=self.channel.rm,
+            session=self.channel.session,
+            life=self.channel.life,
+            rollout=self.rollout,
+            prepared=self.prepared,
+            retiring=self.retiring,
+            settings=self.settings,
+            capabilities=self.capabilities,
+        )
 
     def discard_changes(self) -> None:
         """Discard the record of the latest changes and messages, which a journal would have kept."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from common.journal_messages import NO_RECORDS, SessionRecord, Step
+from common.journal_messages import SessionRecord, Step
 from common.names import usual_name
 from common.session import Outbox
 from partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
@@ -50,42 +50,6 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 
 
-def build_step(
-    host: PartitionHost, number: int, kind: str, now: float, *, with_session: bool, received_before: int
-) -> Step | None:
-    """Build the step that records what an input of this kind changed; None if it changed nothing."""
-    channel, partition = host.channel, host.partition
-    changes = [] if partition is None else collect_changes(partition)
-    told = channel.drain_sent()
-    if not (changes or told or with_session or channel.received != received_before):
-        return None
-    return Step(
-        number=number,
-        at=now,
-        kind=kind,
-        received=channel.received,
-        acknowledged=channel.outbox.acknowledged,
-        cause=0 if partition is None else partition.step_number,
-        told=told,
-        records=Raw(_encode(changes)) if changes else NO_RECORDS,
-        session=build_session(host) if with_session else None,
-    )
-
-
-def build_session(host: PartitionHost) -> SessionRecord:
-    """Build the record of the session."""
-    return SessionRecord(
-        rm=host.channel.rm,
-        session=host.channel.session,
-        life=host.channel.life,
-        rollout=host.rollout,
-        prepared=host.prepared,
-        retiring=host.retiring,
-        settings=host.settings,
-        capabilities=host.capabilities,
-    )
-
-
 def encode_snapshot(host: PartitionHost, last: int) -> bytes:
     """Encode the host as it is after the step of this number."""
     return b"".join(len(piece).to_bytes(_LENGTH_BYTES) + piece for piece in _encode_pieces(host, last))
@@ -96,7 +60,7 @@ def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
     head = _Head(
         step=last,
         at=0.0 if partition is None else partition.now,
-        session=build_session(host),
+        session=host.build_session(),
         cause=0 if partition is None else partition.step_number,
         received=channel.received,
         told=channel.outbox.last,

@@ -24,7 +24,7 @@ from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.partition_host import GROUPS, PartitionHost
-from partition_worker.recovery import build_step, encode_snapshot, recover
+from partition_worker.recovery import encode_snapshot, recover
 from partition_worker.rm_channel import OutboxBarrier
 
 BUDGET_DECISIONS: Final = 512
@@ -408,8 +408,8 @@ class Worker:
         if not barrier.journalled:
             host.discard_changes()
             return
-        step = build_step(
-            host, barrier.last + 1, kind, now, with_session=kind in _ORDERS, received_before=self._received
+        step = host.build_step(
+            barrier.last + 1, kind, now, with_session=kind in _ORDERS, received_before=self._received
         )
         self._received = host.channel.received
         if step is not None:
