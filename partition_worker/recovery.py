@@ -6,6 +6,7 @@ before it. Events are not in it: after a recovery the event ring buffer starts e
 
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from common.journal_messages import SessionRecord, Step
 from common.names import usual_name
 from common.session import Outbox
 from partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
-from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.recording import list_everything
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.partition_host import PartitionHost
@@ -68,10 +69,9 @@ def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
     )
     yield _encode(head)
     if partition is not None:
-        mark_everything(partition)
-        records = collect_changes(partition)
-        for start in range(0, len(records), PIECE_RECORDS):
-            yield _encode(records[start : start + PIECE_RECORDS])
+        records = list_everything(partition)
+        while piece := list(islice(records, PIECE_RECORDS)):
+            yield _encode(piece)
 
 
 def read_records(step: Step) -> list[Record]:

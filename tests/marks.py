@@ -43,6 +43,7 @@ ATTRIBUTES: Final[dict[str, str]] = {
     kind_of(durable_records.QueueRecord): "queues",
     kind_of(durable_records.NodeRecord): "nodes",
     kind_of(durable_records.ApplicationRecord): "submitted",
+    kind_of(durable_records.StateLogRecord): "entered",
     kind_of(durable_records.StatusRecord): "applications",
     kind_of(durable_records.AllocationRecord): "allocations",
     kind_of(durable_records.ForeignRecord): "foreign",
@@ -52,7 +53,7 @@ ATTRIBUTES: Final[dict[str, str]] = {
     kind_of(durable_records.PreemptionRecord): "preemptions",
     kind_of(durable_records.CooldownRecord): "cooldowns",
 }
-"""The attribute of `Changes` by kind of the record."""
+"""The attribute of `Changes` by kind of the record. Held updates have none: `PendingSubmissions` marks them itself."""
 
 
 class Mark(NamedTuple):
@@ -162,7 +163,7 @@ class Traced(recorded.Recorded):
         after = recorded.content(self.image)
         for kind, identity in {**before, **after}:
             record = after.get((kind, identity))
-            if record != before.get((kind, identity)):
+            if kind in ATTRIBUTES and record != before.get((kind, identity)):
                 found = changes.find(*_find_key(kind, identity, record))
                 if len(found) == 1:
                     needed.update(found)
@@ -172,7 +173,7 @@ class Traced(recorded.Recorded):
 def _find_key(kind: str, identity: str | int, record: Record | None) -> tuple[str, Hashable]:
     """The attribute of `Changes`, and the key in it."""
     attribute = ATTRIBUTES[kind]
-    if attribute == "submitted" and record is None:
+    if attribute in {"submitted", "entered"} and record is None:
         return "applications", identity
     if attribute == "cooldowns":
         winner, _, loser = str(identity).partition(" ")

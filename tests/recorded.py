@@ -9,7 +9,7 @@ import msgspec
 
 from partition_worker.engine.durable_records import Image, Record, Removed, decode_records, kind_of
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.recording import collect_changes, list_everything
 from partition_worker.engine.restoring import restore_partition
 from partition_worker.engine.state import Effect
 from tests.invariants import check
@@ -29,10 +29,9 @@ def content(image: Image) -> Content:
 
 
 def snapshot(partition: Partition) -> Content:
-    """The records of everything; the marks of a step in progress are gone afterwards."""
-    mark_everything(partition)
+    """The records of everything."""
     image = Image()
-    image.apply(encoded(collect_changes(partition)))
+    image.apply(encoded(list(list_everything(partition))))
     return content(image)
 
 

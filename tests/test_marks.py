@@ -1,8 +1,18 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
+
+from partition_worker.engine import durable_records
+from tests import marks
+
+
+def test_every_kind_of_record_has_its_marks() -> None:
+    unmarked = {durable_records.HeldUpdateRecord, durable_records.Removed}
+    kinds = set(get_args(durable_records.AnyRecord)) - unmarked
+    assert set(marks.ATTRIBUTES) == set(map(durable_records.kind_of, kinds))
 
 
 @pytest.mark.long

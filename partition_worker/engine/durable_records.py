@@ -15,7 +15,7 @@ same rule.
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -372,6 +372,9 @@ def kind_of(kind: type[Record]) -> str:
     return str(kind.__struct_config__.tag)
 
 
+_KINDS: Final[dict[str, type[Record]]] = {kind_of(kind): kind for kind in get_args(AnyRecord)}
+
+
 def encode_sum(amounts: Resources) -> Sum:
     """Encode summed amounts; the result must not be changed."""
     for n in amounts.values():
@@ -389,23 +392,24 @@ class Image:
     """The latest record of each object, in order of first mention."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str, dict[str | int, Record]] = {}
+        self._by_kind: dict[type[Record], dict[str | int, Record]] = {kind: {} for kind in _KINDS.values()}
 
     def apply(self, records: Iterable[Record]) -> None:
         """Apply the records of a step, in order."""
         for record in records:
             if isinstance(record, Removed):
-                self._by_kind.get(record.kind, {}).pop(record.key, None)
+                if record.kind in _KINDS:
+                    self._by_kind[_KINDS[record.kind]].pop(record.key, None)
             else:
-                self._by_kind.setdefault(kind_of(type(record)), {})[record.identity] = record
+                self._by_kind[type(record)][record.identity] = record
 
     def of(self, kind: type[_R]) -> Iterator[_R]:
         """The records of a kind."""
-        return (record for record in self._by_kind.get(kind_of(kind), {}).values() if isinstance(record, kind))
+        return (record for record in self._by_kind[kind].values() if isinstance(record, kind))
 
     def find(self, kind: type[_R], identity: str | int = "") -> _R | None:
         """The record of an object."""
-        record = self._by_kind.get(kind_of(kind), {}).get(identity)
+        record = self._by_kind[kind].get(identity)
         return record if isinstance(record, kind) else None
 
     def __iter__(self) -> Iterator[Record]:

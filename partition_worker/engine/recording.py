@@ -1,11 +1,11 @@
 """Record what a step changed: the records of the objects that are marked in `PartitionState.changes`.
 
 Whatever changes a durable field marks its object (`state.changes.allocations[key] = None`); at the end of the step
-`collect_changes` builds the records. For a snapshot everything is marked, so both take the same way. A missing mark
-would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
+`collect_changes` builds the records; `list_everything` builds those of a snapshot, as if everything was marked. A
+missing mark would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from common.acl import Acl
 from common.rm_messages import AllocationRelease
@@ -17,43 +17,39 @@ from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Changes, PartitionState
-from partition_worker.engine.user_resolution import PendingSubmissions
-
-
-def mark_everything(state: PartitionState) -> None:
-    """Mark every object, for a snapshot."""
-    changes = state.changes
-    changes.partition = True
-    changes.report = state.report is not None
-    changes.queues.update((queue.path, None) for queue in state.tree)
-    changes.nodes.update((node.node_id, None) for node in state.nodes)
-    for application in (*state.applications.values(), *state.ended.values()):
-        changes.submitted[application.rank] = changes.entered[application.rank] = None
-        changes.applications[application.rank] = application
-    changes.allocations.update(dict.fromkeys(state.allocations))
-    changes.foreign.update(dict.fromkeys(state.foreign))
-    changes.reservations.update((reservation.ask.key, None) for reservation in state.reservation_index)
-    changes.rejections.update(dict.fromkeys(state.rejections))
-    changes.submissions.update(dict.fromkeys(state.pending_submissions.users))
-    for held in state.pending_submissions.held.values():
-        state.pending_submissions.changed.update(held)
-    changes.preemptions += reversed(state.preemptions.entries)
-    changes.cooldowns.update(dict.fromkeys(state.preemptions.cooldowns.wins))
+from partition_worker.engine.user_resolution import HeldUpdate, PendingSubmissions
 
 
 def collect_changes(state: PartitionState) -> list[Record]:
     """Return the records of all marked objects, and remove the marks."""
     changes, state.changes = state.changes, Changes()
-    found: list[Record] = []
-    if changes.allocations:  # mostly nothing else
-        found += _allocations(state, changes.allocations)
-    if changes.applications:
-        found += _applications(state, changes)
-    if state.pending_submissions.changed:
-        found += _held_updates(state.pending_submissions)
+    held, state.pending_submissions.changed = state.pending_submissions.changed, {}
+    return list(_build_records(state, changes, held))
+
+
+def list_everything(state: PartitionState) -> Iterator[Record]:
+    """Return the records of all objects, for a snapshot. The marks stay."""
+    changes, pending = Changes(), state.pending_submissions
+    changes.partition, changes.report = True, state.report is not None
+    changes.queues = {queue.path: None for queue in state.tree}
+    changes.nodes = {node.node_id: None for node in state.nodes}
+    changes.applications = {one.rank: one for one in (*state.applications.values(), *state.ended.values())}
+    changes.submitted = changes.entered = dict.fromkeys(changes.applications)
+    changes.allocations, changes.foreign = dict.fromkeys(state.allocations), dict.fromkeys(state.foreign)
+    changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index}
+    changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.users)
+    changes.preemptions = list(reversed(state.preemptions.entries))
+    changes.cooldowns = dict.fromkeys(state.preemptions.cooldowns.wins)
+    held = {number: update for updates in pending.held.values() for number, update in updates.items()}
+    return _build_records(state, changes, held)
+
+
+def _build_records(state: PartitionState, changes: Changes, held: Mapping[int, HeldUpdate]) -> Iterator[Record]:
+    yield from _allocations(state, changes.allocations)
+    yield from _applications(state, changes)
+    yield from _held_updates(state.pending_submissions, held)
     if changes.has_others:
-        found += _others(state, changes)
-    return found
+        yield from _others(state, changes)
 
 
 def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
@@ -237,8 +233,7 @@ def _submission(state: PartitionState, application_id: str) -> Record:
     return durable_records.SubmissionRecord(submission=pending.by_user[user][application_id])
 
 
-def _held_updates(pending: PendingSubmissions) -> Iterator[Record]:
-    changed, pending.changed = pending.changed, {}
+def _held_updates(pending: PendingSubmissions, changed: Mapping[int, HeldUpdate]) -> Iterator[Record]:
     for number, one in changed.items():
         if number not in pending.held.get(one.application_id, ()):
             yield _remove(durable_records.HeldUpdateRecord, number)

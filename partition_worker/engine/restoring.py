@@ -92,8 +92,8 @@ class _Restoration:
             partition.keep_ended(application)
         self._restore_allocations()
         self._restore_reservations()
-        for status in image.of(durable_records.StatusRecord):
-            self._restore_status(status)
+        for application in self.applications.values():
+            self._restore_usage(application)
         self._restore_others()
         partition.readiness.update_cluster_size()
         for node in partition.nodes:
@@ -147,8 +147,7 @@ class _Restoration:
 
     def _restore_application(self, record: durable_records.ApplicationRecord) -> None:
         partition = self.partition
-        status = self.image.find(durable_records.StatusRecord, record.rank)
-        assert status is not None, f"application {record.application_id} without a status"
+        status = self._status_of(record.rank)
         states = self.image.find(durable_records.StateLogRecord, record.rank)
         entered = [] if states is None else states.entered
         state = AppState(status.state)
@@ -183,6 +182,11 @@ class _Restoration:
             self.applications[record.application_id] = partition.applications[record.application_id] = application
             application.queue.applications[record.application_id] = None
 
+    def _status_of(self, rank: int) -> durable_records.StatusRecord:
+        status = self.image.find(durable_records.StatusRecord, rank)
+        assert status is not None, f"application {rank} without a status"
+        return status
+
     def _queue_of(self, path: str, *, must_exist: bool) -> Queue:
         """The queue of an application; one that was removed is found again as a part of no tree."""
         queue = self.partition.tree.find(path)
@@ -192,13 +196,9 @@ class _Restoration:
             queue = Queue(path, self._queue_of(above, must_exist=False), rank=-1, leaf=True, managed=False)
         return queue
 
-    def _restore_status(self, status: durable_records.StatusRecord) -> None:
-        """Restore the fields that depend on the allocations of an application."""
-        partition, record = self.partition, self.image.find(durable_records.ApplicationRecord, status.rank)
-        assert record is not None, f"status of application {status.rank}"
-        application = self.applications.get(record.application_id)
-        if application is None or application.rank != status.rank:
-            return
+    def _restore_usage(self, application: Application) -> None:
+        """Restore the fields and sums that depend on the allocations of an application, and its timers."""
+        partition, status = self.partition, self._status_of(application.rank)
         queue = application.queue
         application.submitted_ns, application.max_allocated = status.submitted_ns, decode_sum(status.max_allocated)
         queue.add_to_total("pending", application.pending)
@@ -305,6 +305,7 @@ class _Restoration:
         partition.pending_submissions.changed.clear()
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
+        partition.preemptions.cooldowns.drain_changed()
         partition.preemptions.entries.extendleft(map(_build_preemption, image.of(durable_records.PreemptionRecord)))
 
 

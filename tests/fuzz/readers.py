@@ -43,7 +43,7 @@ from deploy.settings import resolve_settings
 from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Record
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.recording import collect_changes, mark_everything
+from partition_worker.engine.recording import list_everything
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
 from partition_worker.journal.files import Files
@@ -252,12 +252,11 @@ def _host(partition: Partition) -> PartitionHost:
 
 def _records(partition: Partition) -> list[Record]:
     """Records of every kind: those of this partition, and those that come up rarely."""
-    mark_everything(partition)
     submission = durable_records.SubmissionRecord(submission=AddApplicationRequest("waits", "root.a"))
     release = AllocationRelease(application_id="waits")
     held = durable_records.HeldUpdateRecord(application_id="waits", number=1, release=release)
     cooldown = durable_records.CooldownRecord(winner="root.a", loser="root.b", at=START_S, cool_down_s=30.0)
-    return [*collect_changes(partition), durable_records.ReportRecord(), submission, held, cooldown]
+    return [*list_everything(partition), durable_records.ReportRecord(), submission, held, cooldown]
 
 
 def _session() -> SessionRecord:
