@@ -125,6 +125,25 @@ def describe_amount(amount: Resources) -> str:
     return " ".join(f"{kind}={amount[kind]}" for kind in sorted(amount)) or "nothing"
 
 
+# Sums in MessagePack --------------------------------------------------------------------------------------------------
+
+EncodedSum = dict[str, int | str]
+"""Summed amounts; those beyond 64 bits are text, because MessagePack has no larger integers."""
+
+
+def encode_sum(amounts: Resources) -> EncodedSum:
+    """Encode summed amounts; the result must not be changed."""
+    for n in amounts.values():
+        if not INT64_MIN <= n <= INT64_MAX:
+            return {kind: n if INT64_MIN <= n <= INT64_MAX else str(n) for kind, n in amounts.items()}
+    return amounts  # type: ignore[return-value]  # an invariant type, of which nothing is written
+
+
+def decode_sum(encoded: EncodedSum) -> Resources:
+    """Decode summed amounts."""
+    return {kind: int(n) for kind, n in encoded.items()}
+
+
 # Quantities as text ---------------------------------------------------------------------------------------------------
 
 CORES: Final = "vcore"

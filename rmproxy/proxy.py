@@ -139,7 +139,7 @@ class Proxy:
         session.last_message_at = now
         sends = self._forward(incoming, session, now)
         if sends and sends[-1].to == BROKER:
-            self.rate_limiter.count_valid(incoming.source)
+            self.rate_limiter.series.pop(incoming.source, None)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True
             wanted = rm_messages.ResumeWanted(reason="no message of this resource manager arrived for a while")

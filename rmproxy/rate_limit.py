@@ -10,7 +10,7 @@ valid ones (`rm_sessions.py`), authentication (`authentication.py`).
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 REFUSALS_MAX: Final = 32
 """Invalid messages in a row that are answered one by one."""
@@ -40,7 +40,7 @@ REFUSALS_LIMIT: Final = (
 """Start of the last refusal before invalid messages are not answered any more."""
 
 PEERS_MAX: Final = 1024
-"""Peers whose state is kept."""
+"""Peers whose invalid messages are counted, and peers whose calls are."""
 
 LINES_MAX: Final = 30
 """Log lines about floods in LINES_RESET_S: a client that reconnects is a new peer."""
@@ -53,13 +53,20 @@ many; or not at all."""
 
 
 @dataclass(slots=True)
-class _Peer:
-    invalid: int = 0
+class InvalidSeries:
     """Invalid messages in a row."""
-    invalid_at: float = 0.0
+
+    count: int = 0
+    latest_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The token bucket of a peer's calls."""
+
+    at: float
     calls: float = CALLS_AT_ONCE
     """Calls that the peer may make now."""
-    calls_at: float = 0.0
 
 
 class RateLimiter:
@@ -68,21 +75,24 @@ class RateLimiter:
     def __init__(self) -> None:
         self.log_lines: list[str] = []
         """Warnings to log; the caller clears them."""
-        self._peers: dict[str, _Peer] = {}
-        """The peer that was seen longest ago comes first."""
+        self.series: dict[str, InvalidSeries] = {}
+        """By peer; a valid message removes the peer's. The peer whose invalid message is the oldest comes first."""
+        self._buckets: dict[str, _Bucket] = {}
+        """By peer; the peer whose call is the oldest comes first."""
         self._lines = 0
         self._lines_since = 0.0
 
     def count_invalid(self, peer: str, problem: str, now: float) -> Reply:
         """Count an invalid message, and decide how to answer it."""
-        state = self._state_of(peer, now)
-        if now - state.invalid_at >= QUIET_S:
-            state.invalid = 0
-        state.invalid += 1
-        state.invalid_at = now
-        if state.invalid <= REFUSALS_MAX:
+        series = self.series.get(peer)
+        if series is None or now - series.latest_at >= QUIET_S:
+            series = InvalidSeries()
+        _keep_last(self.series, peer, series)
+        series.count += 1
+        series.latest_at = now
+        if series.count <= REFUSALS_MAX:
             return "reason"
-        if state.invalid > REFUSALS_MAX + 1:
+        if series.count > REFUSALS_MAX + 1:
             return "none"
         if now - self._lines_since >= LINES_RESET_S:
             self._lines, self._lines_since = 0, now
@@ -91,25 +101,24 @@ class RateLimiter:
             self.log_lines.append(f"{peer} floods the port and is not answered until it stops; the latest: {problem}")
         return "flood"
 
-    def count_valid(self, peer: str) -> None:
-        """Reset a peer's counter, as a valid message came."""
-        state = self._peers.get(peer)
-        if state is not None:
-            state.invalid = 0
-
     def allow_call(self, peer: str, now: float) -> bool:
         """Return whether a peer may make a call now; if so, the call is counted."""
-        state = self._state_of(peer, now)
-        state.calls = min(CALLS_AT_ONCE, state.calls + max(0.0, now - state.calls_at) * CALLS_PER_S)
-        state.calls_at = now
-        if state.calls < 1:
+        bucket = self._buckets.get(peer) or _Bucket(now)
+        _keep_last(self._buckets, peer, bucket)
+        bucket.calls = min(CALLS_AT_ONCE, bucket.calls + max(0.0, now - bucket.at) * CALLS_PER_S)
+        bucket.at = now
+        if bucket.calls < 1:
             return False
-        state.calls -= 1
+        bucket.calls -= 1
         return True
 
-    def _state_of(self, peer: str, now: float) -> _Peer:
-        state = self._peers.pop(peer, None) or _Peer(calls_at=now)
-        self._peers[peer] = state
-        if len(self._peers) > PEERS_MAX:
-            del self._peers[next(iter(self._peers))]
-        return state
+
+_T = TypeVar("_T")
+
+
+def _keep_last(table: dict[str, _T], peer: str, counter: _T) -> None:
+    """Put a peer's counter last, and remove the first one if there are too many."""
+    table.pop(peer, None)
+    table[peer] = counter
+    if len(table) > PEERS_MAX:
+        del table[next(iter(table))]

@@ -21,11 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from common.config.model import PartitionConfig
-from common.messages import INT64_MAX, INT64_MIN, Resources
+from common.messages import Resources
+from common.resources import EncodedSum
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, PreemptionPolicy
-
-Sum = dict[str, int | str]
-"""Summed amounts by type. A sum beyond 64 bits is text, as MessagePack has no larger integers."""
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="record"):
@@ -59,7 +57,7 @@ class QueueRecord(Record, frozen=True, tag="Queue"):
     state: Literal["Active", "Draining", "Stopped"] = "Active"
     draining_since_ns: int = 0
     quota_preemption_at: float = 0.0
-    lacking: Sum = {}
+    lacking: EncodedSum = {}
     settings: "QueueSettings | None" = None
 
     @property
@@ -73,8 +71,8 @@ class QueueSettings(Struct, frozen=True, omit_defaults=True):
     leaf: bool
     managed: bool = False
     max_applications: int = 0
-    maximum: Sum | None = None
-    guaranteed: Sum | None = None
+    maximum: EncodedSum | None = None
+    guaranteed: EncodedSum | None = None
     properties: dict[str, str] = {}
     template: "TemplateSettings | None" = None
     submit_acl: "AclRecord | None" = None
@@ -140,7 +138,7 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     submitted_ns: int
     started_ns: int = 0
     finished_ns: int = 0
-    max_allocated: Sum = {}
+    max_allocated: EncodedSum = {}
     usage: "list[UsageRecord]" = []
     task_groups: "list[TaskGroupRecord]" = []
     state_timeout_at: float | None = None
@@ -176,7 +174,7 @@ class UsageRecord(Struct, frozen=True):
 
     use: str
     instance_type: str
-    amounts: Sum
+    amounts: EncodedSum
 
 
 class TaskGroupRecord(Struct, frozen=True, omit_defaults=True):
@@ -303,8 +301,8 @@ class PreemptionRecord(Record, frozen=True, tag="Preemption"):
     node_id: str
     victims: "list[VictimRecord]"
     victim_count: int
-    resources: Sum
-    lost: Sum
+    resources: EncodedSum
+    lost: EncodedSum
 
     @property
     def identity(self) -> str:
@@ -373,19 +371,6 @@ def kind_of(kind: type[Record]) -> str:
 
 
 _KINDS: Final[dict[str, type[Record]]] = {kind_of(kind): kind for kind in get_args(AnyRecord)}
-
-
-def encode_sum(amounts: Resources) -> Sum:
-    """Encode summed amounts; the result must not be changed."""
-    for n in amounts.values():
-        if not INT64_MIN <= n <= INT64_MAX:
-            return {kind: n if INT64_MIN <= n <= INT64_MAX else str(n) for kind, n in amounts.items()}
-    return amounts  # type: ignore[return-value]  # an invariant type, of which nothing is written
-
-
-def decode_sum(encoded: Sum) -> Resources:
-    """Decode summed amounts."""
-    return {kind: int(n) for kind, n in encoded.items()}
 
 
 class Image:

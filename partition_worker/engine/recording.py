@@ -8,11 +8,12 @@ missing mark would lose the change in a crash: the tests compare the image of al
 from collections.abc import Iterable, Iterator, Mapping
 
 from common.acl import Acl
+from common.resources import encode_sum
 from common.rm_messages import AllocationRelease
 from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.durable_records import Record, Removed, encode_sum, kind_of
+from partition_worker.engine.durable_records import Record, Removed, kind_of
 from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from common import gc_tuning
 from common.acl import Acl
+from common.resources import decode_sum
 from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation, Constraint
 from partition_worker.engine.application import (
@@ -22,7 +23,7 @@ from partition_worker.engine.application import (
     TaskGroup,
     Use,
 )
-from partition_worker.engine.durable_records import Image, decode_sum
+from partition_worker.engine.durable_records import Image
 from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
@@ -86,6 +87,8 @@ class _Restoration:
         partition, image = self.partition, self.image
         self._restore_queues()
         self._restore_nodes()
+        for status in image.of(durable_records.StatusRecord):
+            assert image.find(durable_records.ApplicationRecord, status.rank), f"status of application {status.rank}"
         for record in image.of(durable_records.ApplicationRecord):
             self._restore_application(record)
         for application in sorted(self.ended, key=lambda one: one.finished_ns):

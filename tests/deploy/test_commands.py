@@ -10,6 +10,7 @@ import pytest
 
 from common.config.model import compute_checksum
 from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
+from rmproxy.rate_limit import CALLS_PER_S
 from tests.deploy.system import FREE_PORTS, up
 from yunishard.cli import main
 from yunishard.client import ResourceManager
@@ -156,6 +157,7 @@ def test_a_partition_that_went_and_came_back_is_spoken_to_anew(tmp_path: Path) -
             except ConfigurationRefused as refused:
                 if refused.code != "busy":  # as long as the partition is being taken down
                     raise
+                await asyncio.sleep(1 / CALLS_PER_S)
         await rm.update_nodes(joins)
         answer = await reading
         assert isinstance(answer, NodeResponse)

@@ -58,9 +58,9 @@ def test_what_is_right_in_between_lets_a_peer_be_answered_again() -> None:
     limiter = RateLimiter()
     for _ in range(10):
         assert wrong(limiter, REFUSALS_MAX) == ["reason"] * REFUSALS_MAX
-        limiter.count_valid(PEER)
+        limiter.series.pop(PEER)
     wrong(limiter, REFUSALS_MAX + 1)
-    limiter.count_valid("native:of another")
+    limiter.series.pop("native:of another", None)
     assert wrong(limiter, 1) == ["none"]
 
 
