@@ -12,11 +12,14 @@ transaction of its own, so that a slow reader does not keep a running worker fro
 """
 
 import os
+import shutil
 import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -419,7 +422,11 @@ def decode_step(row: Row) -> Step:
 
 
 class JournalReader:
-    """A journal opened read-only, also while a worker writes to it.
+    """A journal opened read-only, also while a worker writes to it, or in a directory that cannot be written.
+
+    SQLite creates the write-ahead log and its index if they are missing, and a reader would leave them behind. So
+    without a log (after an orderly stop) the file is opened as immutable; a log without its index (a backup) is read
+    from a temporary copy.
 
     Raises:
         JournalDamaged, OSError: it cannot be used.
@@ -427,20 +434,40 @@ class JournalReader:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        if not files.database.exists():
-            raise FileNotFoundError(f"{files.database}: there is no journal")
-        with translate_errors(files):
-            self._file = sqlite3.connect(
-                f"file:{quote(str(files.database))}?mode=ro", uri=True, isolation_level=None, timeout=LOCK_MAX_S
-            )
+        self._open()
 
-    def close(self) -> None:
-        self._file.close()
+    def _open(self) -> None:
+        path, log = self.files.database, self.files.wal
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no journal")
+        self._is_shared = self._has_users()
+        with translate_errors(self.files), ExitStack() as stack:
+            mode = "mode=ro"
+            if not _has_content(log):
+                mode = "mode=ro&immutable=1"
+            elif not self._is_shared:
+                folder = stack.enter_context(TemporaryDirectory(prefix="yunishard-journal-"))
+                path = [Path(shutil.copy(source, folder)) for source in (log, path)][-1]
+            uri = f"file:{quote(str(path))}?{mode}"
+            file = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=LOCK_MAX_S)
+            self._file, self.close = stack.enter_context(closing(file)), stack.pop_all().close
+
+    def _has_users(self) -> bool:
+        """Whether a worker has the file open, or had when it was killed."""
+        return _has_content(self.files.wal) and self.files.wal_index.exists()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        if not self._is_shared and self._has_users():  # a worker has started
+            self.close()
+            self._open()
+        with translate_errors(self.files):
+            yield self._file
 
     def read_meta(self) -> Meta:
         """The present meta row."""
-        with translate_errors(self.files):
-            return read_meta(self._file, self.files.partition)
+        with self._reading() as file:
+            return read_meta(file, self.files.partition)
 
     def read_snapshot(self) -> tuple[Meta, bytes | None]:
         """The meta row, and the content of the snapshot that it names."""
@@ -458,8 +485,8 @@ class JournalReader:
 
     def find_first(self) -> int:
         """The first step in the file, needed or not."""
-        with translate_errors(self.files):
-            found = self._file.execute("SELECT min(number) FROM steps").fetchone()[0]
+        with self._reading() as file:
+            found = file.execute("SELECT min(number) FROM steps").fetchone()[0]
         return self.read_meta().begins if found is None else int(found)
 
     def read_rows(self, first: int) -> Iterator[Row]:
@@ -484,11 +511,11 @@ class JournalReader:
         """The next steps and the meta row, read in one transaction."""
         page: list[Row] = []
         size = 0
-        with translate_errors(self.files):
-            self._file.execute("BEGIN")
+        with self._reading() as file:
+            file.execute("BEGIN")
             try:
-                meta = read_meta(self._file, self.files.partition)
-                found = self._file.execute(
+                meta = read_meta(file, self.files.partition)
+                found = file.execute(
                     "SELECT number, at, kind, step, checksum FROM steps WHERE number >= ? ORDER BY number", (first,)
                 )
                 while len(page) < PAGE_STEPS and size < PAGE_BYTES and (row := found.fetchone()):
@@ -496,8 +523,12 @@ class JournalReader:
                     size += len(page[-1].step)
                 found.close()
             finally:
-                self._file.execute("ROLLBACK")
+                file.execute("ROLLBACK")
         return meta, page
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _check_row(values: tuple[object, ...]) -> Row:

@@ -155,7 +155,7 @@ def test_damage_is_told_with_its_place(state: Path, capsys: pytest.CaptureFixtur
     ("number", "field", "problem"),
     [
         (6, "told", "step 7 has message 6 to the RM after 3"),
-        (4, "records", "its records do not fit together: KeyError: 'a'"),
+        (4, "records", "its records do not fit together: AssertionError: status of application 1"),
     ],
 )
 def test_a_journal_that_cannot_be_restored_is_damage(

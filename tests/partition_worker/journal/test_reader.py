@@ -1,6 +1,7 @@
 """Whoever reads finds what was written, or that something is wrong with it."""
 
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -149,3 +150,45 @@ def test_a_journal_that_says_something_else_than_a_number_about_itself_is_damage
     file.close()
     with pytest.raises(JournalDamaged, match="its meta row"):
         reader(files_in(tmp_path)).read_meta()
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy of a journal in use, without the index of its log: as a backup might be."""
+    target.mkdir()
+    for path in source.iterdir():
+        if path.suffix != ".sqlite-shm":
+            shutil.copy(path, target)
+    return target
+
+
+@pytest.mark.parametrize("case", ["stopped", "running", "backup"])
+def test_reading_leaves_no_file_behind_and_needs_no_right_to_write(tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "journals"
+    folder.mkdir()
+    database = kept(folder, 1, 2, 3)
+    if case == "stopped":
+        database.close()
+    if case == "backup":
+        folder = copied(folder, tmp_path / "backup")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert (f"{files_in(folder).partition}.sqlite-shm" in before) == (case == "running")
+    folder.chmod(0o500)
+    try:
+        assert numbers_in(files_in(folder)) == [1, 2, 3]
+    finally:
+        folder.chmod(0o700)
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if case == "running":  # SQLite marks in the index what is read
+        assert after.keys() == before.keys()
+    else:
+        assert after == before
+
+
+def test_a_reader_notices_that_a_worker_has_started(tmp_path: Path) -> None:
+    kept(tmp_path, 1, 2).close()
+    found = reader(files_in(tmp_path))
+    assert found.read_meta().last == 2
+    database = opened(files_in(tmp_path), 2)
+    database.append(rows(3), fresh=False)
+    assert found.read_meta().last == 3
+    assert [row.number for row in found.read_rows(1)] == [1, 2, 3]
