@@ -12,11 +12,11 @@ from common.messages import Resources
 from common.resources import Limit, drop_zeros, saturate
 from partition_worker.engine.allocation import FOREIGN, Allocation
 from partition_worker.engine.application import Application, AppState, History, Use
-from partition_worker.engine.durable_records import Rejection
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption
 from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.state import Rejection
 
 
 def drop_zeros_saturated(amounts: Resources) -> Resources:

@@ -46,7 +46,6 @@ LOST: Final = frozenset(
         *(
             "Users.learned",
             "PendingSubmissions._last_number",
-            "PendingSubmissions.changed",
             "Nodes.indexes",
             "Nodes._derived",
             "Nodes._costs",
@@ -73,7 +72,8 @@ LOST: Final = frozenset(
 
 ORDERED: Final = frozenset(
     {
-        *("Partition.ended", "Partition.rejections", "PreemptionCooldowns.wins", "PendingSubmissions.users"),
+        *("Partition.ended", "Partition.rejections", "PreemptionCooldowns.wins"),
+        *("PendingSubmissions.users", "PendingSubmissions.updates"),
     }
 )
 """Dictionaries in which the order counts."""

@@ -48,12 +48,13 @@ ATTRIBUTES: Final[dict[str, str]] = {
     kind_of(durable_records.AllocationRecord): "allocations",
     kind_of(durable_records.ForeignRecord): "foreign",
     kind_of(durable_records.ReservationRecord): "reservations",
-    kind_of(durable_records.Rejection): "rejections",
+    kind_of(durable_records.RejectionRecord): "rejections",
     kind_of(durable_records.SubmissionRecord): "submissions",
+    kind_of(durable_records.HeldUpdateRecord): "held_updates",
     kind_of(durable_records.PreemptionRecord): "preemptions",
     kind_of(durable_records.CooldownRecord): "cooldowns",
 }
-"""The attribute of `Changes` by kind of the record. Held updates have none: `PendingSubmissions` marks them itself."""
+"""The attribute of `Changes` by kind of the record."""
 
 
 class Mark(NamedTuple):

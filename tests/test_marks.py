@@ -10,8 +10,7 @@ from tests import marks
 
 
 def test_every_kind_of_record_has_its_marks() -> None:
-    unmarked = {durable_records.HeldUpdateRecord, durable_records.Removed}
-    kinds = set(get_args(durable_records.AnyRecord)) - unmarked
+    kinds = set(get_args(durable_records.AnyRecord)) - {durable_records.Removed}
     assert set(marks.ATTRIBUTES) == set(map(durable_records.kind_of, kinds))
 
 

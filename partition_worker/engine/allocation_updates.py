@@ -67,8 +67,10 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     if application is None:
         if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        if not state.pending_submissions.hold_update(message.application_id, message):
+        number = state.pending_submissions.hold_update(message.application_id, message)
+        if not number:
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
+        state.changes.held_updates[number] = None
         return
     if application.state is AppState.FAILING:
         raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
@@ -177,8 +179,7 @@ def release_allocation(state: PartitionState, release: rm_messages.AllocationRel
     application = state.applications.get(release.application_id)
     if application is None:
         if release.application_id in state.pending_submissions:
-            if not state.pending_submissions.hold_update(release.application_id, release):
-                state.pending_submissions.drop_updates(release.application_id, release.allocation_key)
+            _hold_release(state, release)
             return
         state.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
         return
@@ -190,6 +191,16 @@ def release_allocation(state: PartitionState, release: rm_messages.AllocationRel
         _release_one(state, application, known, release.termination_type)
     else:
         _release_all(state, application, release.termination_type)
+
+
+def _hold_release(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
+    """Hold a release until its application has entered; without room for it, drop the held updates that it ends."""
+    pending = state.pending_submissions
+    if number := pending.hold_update(release.application_id, release):
+        state.changes.held_updates[number] = None
+    else:
+        dropped = pending.take_updates(release.application_id, release.allocation_key)
+        state.changes.held_updates.update(dict.fromkeys(dropped))
 
 
 def _release_one(state: PartitionState, application: Application, known: Allocation, termination_type: int) -> None:

@@ -11,18 +11,18 @@ from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
-from partition_worker.engine.durable_records import Rejection
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
-from partition_worker.engine.state import PartitionState, find_text_objection
+from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
     OPERATING_SYSTEM,
     WAITING_MAX,
     GroupsUnknown,
+    HeldUpdate,
     User,
     UserError,
     is_forced,
@@ -75,11 +75,18 @@ def _enter_waiting(
     state.changes.submissions.update((one.application_id, None) for one in submissions)
     for submission in submissions:
         _enter(state, submission, work, problem)
-    for one in [one for new in submissions for one in state.pending_submissions.take_updates(new.application_id)]:
+    for one in [one for new in submissions for one in _take_updates(state, new.application_id)]:
         if isinstance(one, rm_messages.AllocationRelease):
             allocation_updates.release_allocation(state, one)
         else:
             allocation_updates.handle(state, rm_messages.AllocationRequest(allocations=[one]))
+
+
+def _take_updates(state: PartitionState, application_id: str) -> list[HeldUpdate]:
+    """Remove and return the updates that wait for an application, in order."""
+    taken = state.pending_submissions.take_updates(application_id)
+    state.changes.held_updates.update(dict.fromkeys(taken))
+    return list(taken.values())
 
 
 def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: PlacementWork) -> None:
@@ -240,6 +247,7 @@ def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -
     if application is None:
         if gone.application_id in state.pending_submissions:
             state.pending_submissions.remove(gone.application_id)
+            _take_updates(state, gone.application_id)
             state.changes.submissions[gone.application_id] = None
         state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return

@@ -54,7 +54,7 @@ class QueueRecord(Record, frozen=True, tag="Queue"):
 
     path: str
     rank: int
-    state: Literal["Active", "Draining", "Stopped"] = "Active"
+    state: Literal["Active", "Draining"] = "Active"
     draining_since_ns: int = 0
     quota_preemption_at: float = 0.0
     lacking: EncodedSum = {}
@@ -250,12 +250,11 @@ class ReservationRecord(Record, frozen=True, tag="Reservation"):
         return self.ask_key
 
 
-class Rejection(Record, frozen=True, tag="Rejection"):
-    """A refused application, kept for queries, with the reason that the RM received."""
+class RejectionRecord(Record, frozen=True, tag="Rejection"):
+    """A refused application."""
 
     application_id: str
     queue_name: str
-    """The queue that was asked for; empty if placement chose none."""
     user: str
     groups: tuple[str, ...]
     at_ns: int
@@ -350,7 +349,7 @@ AnyRecord = (
     | AllocationRecord
     | ForeignRecord
     | ReservationRecord
-    | Rejection
+    | RejectionRecord
     | SubmissionRecord
     | HeldUpdateRecord
     | StateLogRecord

@@ -84,7 +84,7 @@ class _Report:
     def report_below(self, queue: Queue, room: Limit | None) -> Resources:
         """Report asks in a queue with this room; return their total."""
         total: Resources = {}
-        children = [one for one in queue.children.values() if one.rank in self._paths and one.state != "Stopped"]
+        children = [one for one in queue.children.values() if one.rank in self._paths]
         for child in sorted(children, key=lambda one: (queue_key(one), one.rank)):
             own = None if child.maximum is None else less(child.maximum, child.allocated)
             add_to(total, self.report_below(child, tighten(own, _less_total(room, total))))

@@ -94,7 +94,7 @@ class Partition(PartitionState):
         """Whether all allocations are accounted for: not during a resynchronization, nor while reported allocations
         wait for a group lookup.
         """
-        return self.report is None and not (self.pending_submissions.held and self.pending_submissions.has_allocations)
+        return self.report is None and not self.pending_submissions.running_count
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Apply an update of the RM; each item succeeds or is refused on its own.

@@ -172,7 +172,7 @@ class Readiness:
             return
         if self.parked_queues.children:
             self.parked_queues.unpark(queue)
-        if queue.state != "Stopped" and any(queue.pending.values()):
+        if any(queue.pending.values()):
             parent.ready_children.put(queue, queue_key(queue))
         else:
             parent.ready_children.drop(queue)

@@ -25,7 +25,7 @@ from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.preemption.quota_enforcement import quota_preemption_time
 from partition_worker.engine.queues.queue import ApplicationSort, Queue
-from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure, settings_of
+from partition_worker.engine.queues.tree import QueueChangePlan, Settings, configure
 from partition_worker.engine.state import PartitionState
 
 # Reconfiguration ------------------------------------------------------------------------------------------------------
@@ -49,8 +49,7 @@ def apply(state: PartitionState, config: PartitionConfig, plan: QueueChangePlan)
     state.nodes.set_policy(state.node_sort(config), config.node_sort_policy.weights)
     _change_queues(state, plan)
     if plan.limits:
-        state.usage.reconfigure(config)
-        state.changes.applications.update((one.rank, one) for one in state.applications.values())
+        state.changes.applications.update((one.rank, one) for one in state.usage.reconfigure(config))
     state.readiness.reset_all()
     state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
@@ -77,9 +76,6 @@ def _change_queues(state: PartitionState, plan: QueueChangePlan) -> None:
                 state.changes.queues[queue.path] = None
         elif queue.path in plan.unwanted:
             drain_queue(state, queue)
-        elif queue.state == "Stopped":
-            _set(state, queue, settings_of(queue))
-            state.changes.queues[queue.path] = None
 
 
 def _set(state: PartitionState, queue: Queue, wants: Settings) -> None:

@@ -5,7 +5,7 @@ Whatever changes a durable field marks its object (`state.changes.allocations[ke
 missing mark would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from common.acl import Acl
 from common.resources import encode_sum
@@ -18,14 +18,13 @@ from partition_worker.engine.nodes.node_index import Reservation
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Changes, PartitionState
-from partition_worker.engine.user_resolution import HeldUpdate, PendingSubmissions
+from partition_worker.engine.user_resolution import HeldUpdate
 
 
 def collect_changes(state: PartitionState) -> list[Record]:
     """Return the records of all marked objects, and remove the marks."""
     changes, state.changes = state.changes, Changes()
-    held, state.pending_submissions.changed = state.pending_submissions.changed, {}
-    return list(_build_records(state, changes, held))
+    return list(_build_records(state, changes))
 
 
 def list_everything(state: PartitionState) -> Iterator[Record]:
@@ -41,14 +40,13 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
     changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.users)
     changes.preemptions = list(reversed(state.preemptions.entries))
     changes.cooldowns = dict.fromkeys(state.preemptions.cooldowns.wins)
-    held = {number: update for updates in pending.held.values() for number, update in updates.items()}
-    return _build_records(state, changes, held)
+    changes.held_updates = dict.fromkeys(pending.updates)
+    return _build_records(state, changes)
 
 
-def _build_records(state: PartitionState, changes: Changes, held: Mapping[int, HeldUpdate]) -> Iterator[Record]:
+def _build_records(state: PartitionState, changes: Changes) -> Iterator[Record]:
     yield from _allocations(state, changes.allocations)
     yield from _applications(state, changes)
-    yield from _held_updates(state.pending_submissions, held)
     if changes.has_others:
         yield from _others(state, changes)
 
@@ -85,9 +83,16 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
     for key in changes.reservations:
         yield _reservation(state, key)
     for application_id in changes.rejections:
-        yield state.rejections.get(application_id) or _remove(durable_records.Rejection, application_id)
+        rejection = state.rejections.get(application_id)
+        yield (
+            _remove(durable_records.RejectionRecord, application_id)
+            if rejection is None
+            else durable_records.RejectionRecord(**rejection._asdict())
+        )
     for application_id in changes.submissions:
         yield _submission(state, application_id)
+    for number in changes.held_updates:
+        yield _held_update(state.pending_submissions.updates.get(number), number)
     yield from map(_preemption, changes.preemptions)
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
@@ -234,14 +239,12 @@ def _submission(state: PartitionState, application_id: str) -> Record:
     return durable_records.SubmissionRecord(submission=pending.by_user[user][application_id])
 
 
-def _held_updates(pending: PendingSubmissions, changed: Mapping[int, HeldUpdate]) -> Iterator[Record]:
-    for number, one in changed.items():
-        if number not in pending.held.get(one.application_id, ()):
-            yield _remove(durable_records.HeldUpdateRecord, number)
-        elif isinstance(one, AllocationRelease):
-            yield durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, release=one)
-        else:
-            yield durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
+def _held_update(one: HeldUpdate | None, number: int) -> Record:
+    if one is None:
+        return _remove(durable_records.HeldUpdateRecord, number)
+    if isinstance(one, AllocationRelease):
+        return durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, release=one)
+    return durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
 
 
 def _preemption(one: Preemption) -> Record:

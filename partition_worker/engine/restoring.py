@@ -7,7 +7,7 @@ count as not tried yet. The next decisions are valid, but not necessarily those 
 from collections import deque
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from common import gc_tuning
 from common.acl import Acl
@@ -32,7 +32,7 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Victim, Win
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue, Template, parse_policies
-from partition_worker.engine.state import Changes, Report, Tuning
+from partition_worker.engine.state import Changes, Rejection, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 
 
@@ -297,15 +297,14 @@ class _Restoration:
 
     def _restore_others(self) -> None:
         partition, image = self.partition, self.image
-        for rejection in sorted(image.of(durable_records.Rejection), key=lambda one: one.at_ns):
-            partition.keep_rejection(rejection)
+        for rejection in sorted(image.of(durable_records.RejectionRecord), key=lambda one: one.at_ns):
+            partition.keep_rejection(Rejection(**asdict(rejection)))
         for submission in image.of(durable_records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
         for held in sorted(image.of(durable_records.HeldUpdateRecord), key=lambda held: held.number):
             update = held.ask or held.release
             assert update is not None, held.number
             partition.pending_submissions.hold_update(held.application_id, update, held.number)
-        partition.pending_submissions.changed.clear()
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
         partition.preemptions.cooldowns.drain_changed()

@@ -28,7 +28,6 @@ from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
-from partition_worker.engine.durable_records import Rejection
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement import PlacementChain
@@ -205,6 +204,18 @@ class Report:
     """Whether the worker restarted meanwhile: then this report cannot be completed."""
 
 
+class Rejection(NamedTuple):
+    """A refused application, kept for queries, with the reason that the RM received."""
+
+    application_id: str
+    queue_name: str
+    """The queue that was asked for; empty if placement chose none."""
+    user: str
+    groups: tuple[str, ...]
+    at_ns: int
+    reason: str
+
+
 class Timers:
     """The timers of the applications of a partition."""
 
@@ -304,6 +315,7 @@ class Changes:
         "cooldowns",
         "entered",
         "foreign",
+        "held_updates",
         "nodes",
         "partition",
         "preemptions",
@@ -337,6 +349,8 @@ class Changes:
         self.rejections: dict[str, None] = {}
         self.submissions: dict[str, None] = {}
         """By id of the application."""
+        self.held_updates: dict[int, None] = {}
+        """By number."""
         self.preemptions: list[Preemption] = []
         self.cooldowns: dict[tuple[str, str], None] = {}
         """By paths of winner and loser."""
@@ -353,6 +367,7 @@ class Changes:
             or self.reservations
             or self.rejections
             or self.submissions
+            or self.held_updates
             or self.preemptions
             or self.cooldowns
         )

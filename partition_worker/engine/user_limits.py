@@ -423,14 +423,15 @@ class Usage:
                     return f"{who} would exceed the limit at queue {queue.path}"
         return ""
 
-    def reconfigure(self, config: PartitionConfig) -> bool:
-        """Apply the limits of a configuration; return whether they changed. Usage and counts stay.
+    def reconfigure(self, config: PartitionConfig) -> list[Application]:
+        """Apply the limits of a configuration; return the applications whose group was chosen again. Usage and counts
+        stay.
 
         The caller retries applications that wait for a limit.
         """
         limits = limits_of(config)
         if limits == self._limits:
-            return False
+            return []
         before, self._limits = self._limits, limits
         self._record_limits(before)
         self._named = frozenset(name for here in limits.values() for name in here.users)
@@ -452,7 +453,7 @@ class Usage:
         for name in tuple(self.idle):
             if name in self._named or self.users.by_name.get(name) is None:
                 del self.idle[name]
-        return True
+        return [account.application for account in without_group]
 
     # Groups ---------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ time, the submission is held until the result arrives (`partition_worker/group_l
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -167,22 +168,18 @@ class PendingSubmissions:
         """The user of each application that waits, in order of arrival."""
         self.by_user: dict[str, dict[str, AddApplicationRequest]] = {}
         """Submissions by user, in the order of their look-ups, and application. No user is without any."""
-        self.held: dict[str, dict[int, HeldUpdate]] = {}
-        """Updates by application and number, in order of arrival."""
-        self.changed: dict[int, HeldUpdate] = {}
-        """Updates that were held or removed since the last step was recorded, by number."""
-        self._held_count = self._last_number = 0
+        self.updates: dict[int, HeldUpdate] = {}
+        """Held updates by number, in order of arrival."""
+        self._numbers: dict[str, dict[str, list[int]]] = {}
+        """Their numbers, by application and allocation key."""
+        self.running_count = self._last_number = 0
+        """`running_count`: held updates with a node, for what runs already."""
 
     def __len__(self) -> int:
         return len(self.users)
 
     def __contains__(self, application_id: str) -> bool:
         return application_id in self.users
-
-    @property
-    def has_allocations(self) -> bool:
-        """Whether an update with a node waits: something that runs already."""
-        return any(isinstance(one, Allocation) and one.node_id for held in self.held.values() for one in held.values())
 
     def insert(self, submission: AddApplicationRequest) -> None:
         """Add the submission of an application that does not wait yet."""
@@ -191,31 +188,27 @@ class PendingSubmissions:
         self.users[application_id] = user
         self.by_user.setdefault(user, {})[application_id] = submission
 
-    def hold_update(self, application_id: str, update: HeldUpdate, number: int = 0) -> bool:
-        """Hold an update for an application that waits, with this number or the next; return whether there is room."""
+    def hold_update(self, application_id: str, update: HeldUpdate, number: int = 0) -> int:
+        """Hold an update for an application that waits, and return its number: this one or the next, 0 without room."""
         assert application_id in self.users, application_id
-        if self._held_count >= HELD_MAX:
-            return False
-        self._last_number = number or self._last_number + 1
-        self.held.setdefault(application_id, {})[self._last_number] = self.changed[self._last_number] = update
-        self._held_count += 1
-        return True
+        if len(self.updates) >= HELD_MAX:
+            return 0
+        number = self._last_number = number or self._last_number + 1
+        self.updates[number] = update
+        self._numbers.setdefault(application_id, {}).setdefault(update.allocation_key, []).append(number)
+        self.running_count += _is_running(update)
+        return number
 
-    def drop_updates(self, application_id: str, key: str) -> None:
-        """Drop the updates with this allocation key, or all if it is empty, for a release without room."""
-        for update in [one for one in self.take_updates(application_id) if key and one.allocation_key != key]:
-            self.hold_update(application_id, update)
-
-    def take_updates(self, application_id: str) -> list[HeldUpdate]:
-        """Remove and return the updates for an application, in order."""
-        held = self.held.pop(application_id, {})
-        self._held_count -= len(held)
-        self.changed.update(held)
-        return list(held.values())
+    def take_updates(self, application_id: str, key: str = "") -> dict[int, HeldUpdate]:
+        """Remove and return the updates for an application by number, in order; with a key only those for it."""
+        keys = self._numbers.get(application_id, {})
+        found = [keys.pop(key, [])] if key else self._numbers.pop(application_id, {}).values()
+        taken = {number: self.updates.pop(number) for number in sorted(chain.from_iterable(found))}
+        self.running_count -= sum(map(_is_running, taken.values()))
+        return taken
 
     def remove(self, application_id: str) -> None:
-        """Remove a submission, if it waits, with the updates for its application."""
-        self.take_updates(application_id)
+        """Remove a submission, if it waits."""
         user = self.users.pop(application_id, None)
         if user is not None:
             del self.by_user[user][application_id]
@@ -228,3 +221,7 @@ class PendingSubmissions:
         for submission in taken:
             del self.users[submission.application_id]
         return taken
+
+
+def _is_running(update: HeldUpdate) -> bool:
+    return isinstance(update, Allocation) and bool(update.node_id)

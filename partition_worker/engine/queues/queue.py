@@ -121,7 +121,7 @@ class Tally:
         self.highest = max(self._counts) if self._counts else None
 
 
-QueueState = Literal["Active", "Draining", "Stopped"]
+QueueState = Literal["Active", "Draining"]
 
 Total = Literal["allocated", "pending", "preempting"]
 """The sum of native allocations, of asks without a node, or of preempted allocations."""

@@ -1,5 +1,7 @@
 """What an RM's word about applications does."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from common.rm_messages import (
@@ -10,7 +12,8 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX, HeldUpdate
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
 from tests.trial import Trial
 
@@ -343,6 +346,36 @@ def test_when_too_much_waits_asks_are_refused_and_releases_take_what_waits() -> 
     assert one.does(asks("app-1 late memory=1")).told() == [f"late rejected: {reason}"]
     assert one.does(released("app-1 a")).told() == []
     assert one.finds("bob", "dev").running == ["kept on n1"]
+
+
+class Uncounted(dict[int, HeldUpdate]):
+    """Held updates that must not be visited one by one."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all held updates were visited")
+
+    keys = values = items = __iter__  # type: ignore[assignment]  # of other types, and never returned
+
+
+def test_a_cycle_takes_the_same_time_however_many_updates_wait() -> None:
+    one = Trial("root.a", resolver="os", made=Partition).does(nodes("n1 memory=10"))
+    one.does(apps("app-1 root.a", "app-2 root.a user=eve groups=qa"))
+    one.takes(AllocationRequest(allocations=[ask(f"app-1 a{number} memory=1") for number in range(HELD_MAX)]))
+    pending = one.partition.pending_submissions
+    pending.updates = Uncounted(pending.updates)
+    assert one.does(asks("app-2 b1 memory=1")).placed() == ["b1 on n1"]
+    one.does(*(released(f"app-1 a{number}") for number in range(10)))  # they find those for their allocation
+    assert len(pending.updates) == HELD_MAX
+
+
+def test_nothing_is_scheduled_while_a_running_allocation_waits() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"))
+    one.does(apps("app-1 root.a", "app-2 root.a user=eve groups=qa"), asks("app-1 r1 memory=9 on=n1"))
+    assert one.does(asks("app-2 b1 memory=1", "app-2 b2 memory=1")).placed() == []
+    assert one.finds("bob", "dev").placed() == ["r1 on n1", "b1 on n1"]
+    one.does(apps("app-3 root.a user=kim"), asks("app-3 r2 memory=1 on=n1"), released("app-2 b1"))
+    assert one.placed() == []
+    assert one.does(gone("app-3")).placed() == ["b2 on n1"]
 
 
 def test_an_id_that_waits_is_in_use() -> None:

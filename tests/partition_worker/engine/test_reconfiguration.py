@@ -15,6 +15,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from partition_worker.engine.queues.tree import QueueChangePlan, Tree, compare_configs
 from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S
+from partition_worker.engine.state import Changes
 from partition_worker.engine.user_resolution import User
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial, read_all_settings
@@ -132,6 +133,19 @@ def test_limits_of_users_follow_at_once_and_take_nothing_away() -> None:
     trial.partition.reconfigure(limited("2"), trial.now)
     assert trial.does(asks("app-1 a3 memory=1")).running == ["a1 on n1", "a2 on n1"]
     assert trial.reconfigures("root.a").running == ["a1 on n1", "a2 on n1", "a3 on n1"]
+
+
+def test_other_limits_are_recorded_for_the_applications_whose_group_is_chosen_again() -> None:
+    trial = Trial("root limit.group.dev=memory:9; root.a", made=Partition).does(nodes("n1 memory=50"))
+    trial.does(
+        apps("app-1 root.a groups=dev", "app-2 root.a groups=qa"), asks("app-1 a1 memory=1", "app-2 b1 memory=1")
+    )
+    trial.partition.changes = Changes()
+    for limits in ("root limit.group.dev=memory:9; root.a; root.b", "root limit.group.dev=memory:8; root.a; root.b"):
+        trial.reconfigures(limits)
+        assert [one.application_id for one in trial.partition.changes.applications.values()] == []
+    trial.reconfigures("root limit.group.qa=memory:9; root.a; root.b")
+    assert [one.application_id for one in trial.partition.changes.applications.values()] == ["app-1"]
 
 
 # Orders -------------------------------------------------------------------------------------------------------------
@@ -266,12 +280,6 @@ def test_a_queue_that_reappears_while_it_drains_is_active_again() -> None:
     assert (trial.queue("root.b"), queue.state, queue.draining_since_ns) == (queue, "Active", 0)
     assert list(queue.applications) == ["app-1", "app-2"]
     assert "root.b" in [one.path for one in trial.waits(60).partition.tree]
-
-
-def test_a_stopped_queue_is_started() -> None:
-    trial = Trial("root.a")
-    trial.queue("root.a").state = "Stopped"
-    assert trial.reconfigures("root.a").queue("root.a").state == "Active"
 
 
 # The rest of a partition --------------------------------------------------------------------------------------------

@@ -75,15 +75,6 @@ def test_a_removed_application_is_gone() -> None:
     assert (other.applications, other.ended, other.allocations) == ({}, {}, {})
 
 
-def test_a_stopped_queue_that_is_started_again_is_recorded() -> None:
-    trial = Trial("root.a; root.b")
-    trial.queue("root.a").state = "Stopped"
-    trial.partition.changes.queues["root.a"] = None
-    trial.partition.drain_effects()
-    trial.reconfigures("root.a; root.b max=memory:5")
-    assert recorded(trial).restored().tree.root.children["a"].state == "Active"
-
-
 def test_a_guarantee_deficit_is_recorded() -> None:
     trial = Trial("root.a guaranteed=memory:4; root.b guaranteed=memory:4").does(nodes("n1 memory=5"))
     trial.does(apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=5")).takes(asks("app-2 b1 memory=4"))

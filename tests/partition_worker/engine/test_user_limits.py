@@ -276,12 +276,6 @@ def test_removing_the_star_frees_those_who_were_under_it() -> None:
     assert allowances(one, "eve") == {"root": None, "root.a": None}
 
 
-def test_the_same_limits_again_are_no_change() -> None:
-    one = cluster("root.a limit.user.bob=memory:5")
-    assert not one.partition.usage.reconfigure(config("root.a limit.user.bob=memory:5; root.b"))
-    assert one.partition.usage.reconfigure(config("root.a limit.user.bob=memory:6"))
-
-
 def test_partitions_have_limits_of_their_own() -> None:
     """Spec 10.3: those of one partition do not overwrite those of another."""
     strict, generous = cluster("root.a limit.user.bob=memory:1"), cluster("root.a limit.user.bob=memory:9")

@@ -113,14 +113,6 @@ def test_without_a_cluster_the_root_has_no_maximum() -> None:
 # What is worth an attempt: seen from outside, an ask that could be placed is placed -----------------------------------
 
 
-@pytest.mark.tampers
-def test_a_stopped_queue_is_passed_over() -> None:
-    trial = Trial("root.a; root.b").takes(nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.b"))
-    trial.queue("root.a").state = "Stopped"
-    trial.does(asks("app-1 a1 memory=1", "app-2 b1 memory=1"))
-    assert trial.placed() == ["b1 on n1"]
-
-
 def test_a_draining_queue_is_still_scheduled() -> None:
     trial = Trial("root.a").takes(nodes("n1 memory=10"), apps("app-1 root.a")).reconfigures("root.b")
     assert trial.queue("root.a").draining
