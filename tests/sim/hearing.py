@@ -147,12 +147,13 @@ def _released(rm: "ResourceManager", site: Site, release: AllocationRelease) -> 
         return []
     if release.termination_type not in WANTED_GONE:
         return _ended(rm, site, pod, f"the core said so: {release.message}")
-    if pod.phase is Phase.ASKED and pod.crossed and release.termination_type == PREEMPTED_BY_SCHEDULER:
-        pass  # it is not there any more, and waits for another node
+    asked = pod.phase in (Phase.ASKED, Phase.WITHDRAWN)
+    if asked and pod.crossed and release.termination_type == PREEMPTED_BY_SCHEDULER:
+        pass  # it is not there any more, and the core hears that it waits for another node, or is withdrawn
     elif pod.phase is Phase.BOUND or (pod.phase is Phase.ASKED and pod.crossed):
         pod.phase, pod.leaves_as = Phase.LEAVING, release.termination_type
         rm.confirm_later(site, pod.key, rm.rng.uniform(0.01, DELETE_MAX_S))
-    elif pod.phase in (Phase.ASKED, Phase.WITHDRAWN):
+    elif asked:
         return _ended(rm, site, pod, "its placeholder was never placed")
     return []
 
