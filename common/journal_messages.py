@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from msgspec import Raw, field
+from msgspec import Raw, Struct, field
 
 from common.control_messages import PrepareConfig
 from common.messages import Control, Header, Part
@@ -28,9 +28,18 @@ class SessionRecord(Part, frozen=True):
     capabilities: list[str] = field(default_factory=list)
 
 
+class SentMessage(Struct, frozen=True, array_like=True, gc=False):
+    """A numbered message to the RM. A later release may add fields with a default at the end."""
+
+    number: int
+    kind: str
+    body: bytes
+
+
 class Step(Part, frozen=True, array_like=True):
     """The changes by one input of a partition, or by the passage of time: the records of the changed objects, and the
-    messages to the RM that followed. A later release may add fields at the end.
+    messages to the RM that followed. A later release may add fields with a
+    default at the end.
     """
 
     number: int
@@ -45,8 +54,8 @@ class Step(Part, frozen=True, array_like=True):
     """The last number of the news that the RM had acknowledged."""
     cause: int = 0
     """The engine's number of the input or scheduling cycle."""
-    told: list[tuple[int, str, bytes]] = field(default_factory=list)
-    """The news that followed: number in the lane, kind, body."""
+    told: list[SentMessage] = field(default_factory=list)
+    """The news that followed."""
     records: Raw = NO_RECORDS
     """A list of records (`partition_worker/engine/durable_records.py`)."""
     session: SessionRecord | None = None

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from common.journal_messages import SessionRecord, Step
+from common.journal_messages import SentMessage, SessionRecord, Step
 from common.names import usual_name
 from common.session import Outbox
 from partition_worker.engine.durable_records import Image, PartitionRecord, Record, decode_records
@@ -20,7 +21,7 @@ from partition_worker.engine.recording import list_everything
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.partition_host import PartitionHost
-from partition_worker.rm_channel import RMChannel, SentMessage
+from partition_worker.rm_channel import RMChannel
 
 PIECE_RECORDS: Final = 4096
 """Records in a piece of a snapshot."""
@@ -33,7 +34,7 @@ class JournalDamaged(Exception):
     """A journal has lost data, or cannot be used; the text is the reason."""
 
 
-class _Head(Struct, frozen=True, omit_defaults=True):
+class SnapshotHead(Struct, frozen=True, omit_defaults=True):
     """The head of a snapshot."""
 
     step: int
@@ -48,7 +49,7 @@ class _Head(Struct, frozen=True, omit_defaults=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
+_decode_head: Final = msgspec.msgpack.Decoder(SnapshotHead).decode
 
 
 def encode_snapshot(host: PartitionHost, last: int) -> bytes:
@@ -58,14 +59,14 @@ def encode_snapshot(host: PartitionHost, last: int) -> bytes:
 
 def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
     channel, partition = host.channel, host.partition
-    head = _Head(
+    head = SnapshotHead(
         step=last,
         at=0.0 if partition is None else partition.now,
         session=host.build_session(),
         cause=0 if partition is None else partition.step_number,
         received=channel.received,
         told=channel.outbox.last,
-        unacknowledged=list(channel.outbox.unacknowledged()),
+        unacknowledged=[SentMessage(*one) for one in channel.outbox.unacknowledged()],
     )
     yield _encode(head)
     if partition is not None:
@@ -113,7 +114,7 @@ class Recovery:
             raise JournalDamaged(f"the snapshot cannot be decoded: {error}") from None
         self.last, self._at, self.session = head.step, head.at, head.session
         self._received, self._cause = head.received, head.cause
-        self._outbox = Outbox(head.told, head.unacknowledged)
+        self._outbox = Outbox(head.told, map(astuple, head.unacknowledged))
 
     def apply_step(self, step: Step) -> None:
         """Apply the next step.
@@ -127,9 +128,9 @@ class Recovery:
         self.last, self._at, self.session = step.number, step.at, step.session or self.session
         self._received, self._cause = step.received, step.cause
         self._outbox.acknowledge(step.acknowledged)
-        for number, kind, body in step.told:
-            if self._outbox.add(kind, body) != number:
-                raise JournalDamaged(f"step {step.number} has message {number} to the RM after {self._outbox.last - 1}")
+        for sent in step.told:
+            if (number := self._outbox.add(sent.kind, sent.body)) != sent.number:
+                raise JournalDamaged(f"step {step.number} has message {sent.number} to the RM after {number - 1}")
 
     def restore(self, host: PartitionHost) -> None:
         """Restore an empty host.

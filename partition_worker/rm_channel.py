@@ -22,16 +22,13 @@ from msgspec.structs import replace
 
 from common import rm_messages
 from common.control_messages import GroupsWanted
-from common.journal_messages import Append, Kept, NotKept, Step, TakeSnapshot
+from common.journal_messages import Append, Kept, NotKept, SentMessage, Step, TakeSnapshot
 from common.messages import Control, Header, Message, News
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
 from common.session import BACKLOG_MAX_MESSAGES, Outbox
 from common.wire import Outgoing, encode_body, make_outgoing
 from partition_worker.engine.state import Effect, IgnoredRelease, LogLine, Part
-
-SentMessage = tuple[int, str, bytes]
-"""Number, kind and body of a message to the RM."""
 
 
 class RMChannel:
@@ -110,7 +107,7 @@ class RMChannel:
         for message in messages:
             kind, body = type(message).__name__, encode_body(message)
             seq = self.outbox.add(kind, body)
-            self._sent.append((seq, kind, body))
+            self._sent.append(SentMessage(seq, kind, body))
             if not self.suspended:
                 sends.append(Outgoing(BROKER, self.make_header(kind, seq), body))
         return sends

@@ -153,7 +153,7 @@ def _show_steps(files: Files, args: argparse.Namespace) -> None:
     for row in _select_rows(files, args.first, args.last, args.kind):
         step = decode_step(row)
         changed = Counter(map(_describe_record, read_records(step)))
-        told = Counter(kind for _, kind, _ in step.told)
+        told = Counter(sent.kind for sent in step.told)
         cells = (step.number, _format_time(step.at), step.kind, step.received, len(row.step))
         if args.json:
             _print_json(dict(zip(_NAMES, (*cells, dict(changed), dict(told)), strict=True)))
@@ -211,7 +211,7 @@ def _export_steps(files: Files, args: argparse.Namespace) -> None:
 
 def _expand(step: Step) -> dict[str, object]:
     """A step with its records and decoded messages."""
-    told = [{"number": number, "kind": kind, "body": _decode(kind, body)} for number, kind, body in step.told]
+    told = [asdict(sent) | {"body": _decode(sent.kind, sent.body)} for sent in step.told]
     return asdict(step) | {"records": read_records(step), "told": told}
 
 
@@ -288,9 +288,9 @@ def _show_sums(files: Files, args: argparse.Namespace) -> None:
     worker, steps = _restore(files, args)
     names = ("allocated", "released", "running")
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
-    for _, kind, body in (sent for step in steps for sent in step.told):
-        if kind == AllocationResponse.__name__:
-            response = decode_body(AllocationResponse, body)
+    for sent in (sent for step in steps for sent in step.told):
+        if sent.kind == AllocationResponse.__name__:
+            response = decode_body(AllocationResponse, sent.body)
             for allocation in response.new:
                 found[allocation.application_id]["allocated"] += 1
             for release in response.released:

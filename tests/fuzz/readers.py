@@ -24,7 +24,7 @@ from common.config.problems import ConfigError
 from common.config.validation import load
 from common.control_messages import PrepareConfig
 from common.curve_keys import AllowListError, KeyFileError, KeyPair, parse_allow_list, read_pair, write_pair
-from common.journal_messages import TICK, SessionRecord, Step
+from common.journal_messages import TICK, SentMessage, SessionRecord, Step
 from common.messages import Message
 from common.names import BROKER
 from common.rm_messages import AddApplicationRequest, AllocationRelease, Registered, RegisterResourceManager, Resume
@@ -271,7 +271,7 @@ def _session() -> SessionRecord:
 
 
 def _step(number: int = 1, **fields: object) -> Step:
-    return replace(Step(number=number, at=START_S, kind=TICK, told=[(number, "News", b"x" * 50)]), **fields)
+    return replace(Step(number=number, at=START_S, kind=TICK, told=[SentMessage(number, "News", b"x" * 50)]), **fields)
 
 
 def _recover(snapshot: bytes | None, steps: list[Step]) -> None:

@@ -224,8 +224,9 @@ def test_a_journal_of_an_earlier_generation_stays_suspended(desk: Desk) -> None:
 def test_messages_under_other_numbers_are_not_accepted(desk: Desk) -> None:
     busy(desk)
     told = next(index for index, step in enumerate(desk.disk.steps) if step.told)
-    seq, kind, body = desk.disk.steps[told].told[0]
-    desk.disk.steps[told] = replace(desk.disk.steps[told], told=[(seq + 1, kind, body)])
+    first = desk.disk.steps[told].told[0]
+    seq = first.number
+    desk.disk.steps[told] = replace(desk.disk.steps[told], told=[replace(first, number=seq + 1)])
     problem = f"step {desk.disk.steps[told].number} has message {seq + 1} to the RM after {seq - 1}"
     with pytest.raises(JournalDamaged, match=problem):
         desk.recovered()

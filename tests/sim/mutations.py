@@ -166,8 +166,8 @@ def repeat_after_recovery() -> Iterator[None]:
     def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> int:
         last = before(worker, snapshot, steps)
         outbox = worker.host.channel.outbox
-        for _, kind, body in [one for step in steps for one in step.told][-1:]:
-            outbox.add(kind, body)
+        for sent in [one for step in steps for one in step.told][-1:]:
+            outbox.add(sent.kind, sent.body)
         return last
 
     return _replaced(Worker, "recover", recover)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from common.journal_messages import TICK, Append, Kept, Step
+from common.journal_messages import TICK, Append, Kept, SentMessage, Step
 from common.messages import Message
 from common.names import JOURNAL
 from common.transport import Transport
@@ -28,7 +28,7 @@ def files_in(folder: Path) -> Files:
 
 
 def step(number: int, size: int = 100) -> Step:
-    told = [(number, "AllocationResponse", bytes([number % 251]) * size)]
+    told = [SentMessage(number, "AllocationResponse", bytes([number % 251]) * size)]
     return Step(number=number, at=1000.0 + number, kind=TICK, told=told)
 
 
@@ -79,7 +79,7 @@ def sql(files: Files) -> sqlite3.Connection:
 def numbers_in(files: Files) -> list[int]:
     """The steps that a worker would play again; each is as it was written."""
     found = found_in(files).steps
-    assert found == [step(one.number, len(one.told[0][2])) for one in found]
+    assert found == [step(one.number, len(one.told[0].body)) for one in found]
     return [one.number for one in found]
 
 
