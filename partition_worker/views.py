@@ -281,7 +281,7 @@ def build_preemption_view(entry: Preemption) -> rest_views.PreemptionView:
     """An entry with its victims."""
     return rest_views.PreemptionView(
         time=int(entry.at * 1e9),
-        kind=entry.kind,
+        kind=entry.reason,
         queue_name=entry.queue,
         application_id=entry.application_id,
         allocation_key=entry.ask_key,

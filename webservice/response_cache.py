@@ -14,7 +14,7 @@ not be delayed. A list that is too long for one message is queried page by page;
 import asyncio
 import gzip
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -54,15 +54,19 @@ class GzipCache:
     def __init__(self) -> None:
         self._forms: OrderedDict[bytes, asyncio.Task[bytes]] = OrderedDict()
         """By body; the most recently used one last."""
+        self._bytes = 0
+        """Of these bodies."""
 
     async def compress(self, body: bytes) -> bytes:
         """The gzip form of a body."""
-        form = self._forms.pop(body, None)
+        form = self._forms.get(body)
+        if form is None:
+            self._bytes += len(body)
         if form is None or (form.done() and form.exception() is not None):
-            form = asyncio.create_task(_compress(body))
-        self._forms[body] = form
-        while len(self._forms) > GZIPPED_MAX or sum(map(len, self._forms)) > GZIPPED_BYTES_MAX:
-            self._forms.popitem(last=False)
+            form = self._forms[body] = asyncio.create_task(_compress(body))
+        self._forms.move_to_end(body)
+        while len(self._forms) > GZIPPED_MAX or self._bytes > GZIPPED_BYTES_MAX:
+            self._bytes -= len(self._forms.popitem(last=False)[0])
         return await asyncio.shield(form)
 
 
@@ -113,6 +117,7 @@ class _Entry:
     """The latest outcome of a query. The task that holds the lock queries the worker."""
 
     partition: str
+    key: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
     queried_at: float = 0.0
@@ -139,10 +144,16 @@ class ResponseCache:
         self._clock = clock
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         """By partition and query; the most recently used one last."""
+        self._bytes = 0
+        """Of the bodies of these."""
+        self._expensive: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """Expensive answers of the last REUSED_MAX_S by key, with the partition and the time, oldest first."""
+        self._expensive_counts: Counter[str] = Counter()
+        """Their number by partition."""
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         """The time of all workers, by kind of query."""
         self._turns: defaultdict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
-        """By partition and kind of query; all queries with arguments share one."""
+        """By partition and kind of query, while one is answered; all queries with arguments share one."""
 
     def families(self) -> Iterator[Family]:
         """The metric of the workers' time."""
@@ -162,8 +173,9 @@ class ResponseCache:
         """
         arrived_at = self._clock()
         key = _make_key(partition, query, generation)
-        entry = self._entries.setdefault(key, _Entry(partition))
+        entry = self._entries.setdefault(key, _Entry(partition, key))
         self._entries.move_to_end(key)
+        self._make_room()
         if not self._is_servable(entry, MAKING_MAX_S):
             await self._refresh(query, entry, arrived_at)
         elif not self._is_servable(entry) and (entry.renewal is None or entry.renewal.done()):
@@ -177,13 +189,17 @@ class ResponseCache:
         """Whether the outcome is served without asking the worker, or would be with a longer lifetime."""
         if not entry.cost_s:
             return False
-        begun = self._clock() - REUSED_MAX_S
-        equal_cost = sum(
-            1
-            for one in self._entries.values()
-            if one is entry or (one.cost_s and one.partition == entry.partition and one.queried_at > begun)
-        )
-        return self._clock() < entry.queried_at + min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE) + longer_s
+        now = self._clock()
+        while self._expensive and next(iter(self._expensive.values()))[1] <= now - REUSED_MAX_S:
+            self._forget_expensive(next(iter(self._expensive)))
+        equal_cost = self._expensive_counts[entry.partition] + (entry.key not in self._expensive)
+        return now < entry.queried_at + min(REUSED_MAX_S, entry.cost_s * equal_cost / SHARE) + longer_s
+
+    def _forget_expensive(self, key: str) -> None:
+        partition, _ = self._expensive.pop(key, ("", 0.0))
+        self._expensive_counts[partition] -= 1
+        if self._expensive_counts[partition] <= 0:
+            del self._expensive_counts[partition]
 
     async def _refresh(self, query: Query, entry: _Entry, arrived_at: float) -> None:
         """Query the worker for a request that arrived at this time, unless a later query was answered meanwhile."""
@@ -198,12 +214,20 @@ class ResponseCache:
                 if answer.status == TOO_LONG and "limit" not in query.args:
                     answer = await self._join_pages(entry.partition, query, answer)
             except RequestError as error:
-                entry.outcome = error
-                entry.queried_at = self._clock()  # for all waiting requests: the result would be the same
+                self._store(entry, error, self._clock())  # for all waiting requests: the result would be the same
                 return
-            if answer.status != NOT_MODIFIED:
-                entry.outcome = answer
-            entry.queried_at = queried_at
+            self._store(entry, entry.outcome if answer.status == NOT_MODIFIED else answer, queried_at)
+
+    def _store(self, entry: _Entry, outcome: Answer | RequestError | None, queried_at: float) -> None:
+        """Set the outcome of a query; the entry may have been evicted meanwhile."""
+        size = entry.size
+        entry.outcome, entry.queried_at = outcome, queried_at
+        if self._entries.get(entry.key) is entry:
+            self._bytes += entry.size - size
+        self._forget_expensive(entry.key)
+        if entry.cost_s:
+            self._expensive[entry.key] = entry.partition, self._clock()
+            self._expensive_counts[entry.partition] += 1
         self._make_room()
 
     async def answer_now(self, partition: str, query: Query) -> Answer:
@@ -212,18 +236,23 @@ class ResponseCache:
         Raises:
             RequestError: 503, with what went wrong.
         """
-        turn, took_s = self._turns[partition, query.what if _is_one_of_few(query) else ""], 0.0
+        key, took_s = (partition, query.what if _is_one_of_few(query) else ""), 0.0
         try:
             async with asyncio.timeout(TURN_MAX_S):
-                await turn.acquire()
+                await self._turns[key].acquire()
         except TimeoutError:
             raise RequestError(503, f"Too many queries wait for partition {partition}, try again later") from None
         try:
             answer = await self._ask_worker(partition, query)
             took_s = answer.took_micro_seconds / 1e6
         finally:
-            asyncio.get_running_loop().call_later(took_s, turn.release)
+            asyncio.get_running_loop().call_later(took_s, self._end_turn, key)
         return answer
+
+    def _end_turn(self, key: tuple[str, str]) -> None:
+        self._turns[key].release()
+        if not self._turns[key].locked():
+            del self._turns[key]
 
     async def _ask_worker(self, partition: str, query: Query) -> Answer:
         answer = await self._ask(partition, query)
@@ -250,12 +279,8 @@ class ResponseCache:
                 return Answer(status=200, body=body, version=whole.version, took_micro_seconds=took)
 
     def _make_room(self) -> None:
-        size = sum(entry.size for entry in self._entries.values())
-        for key, entry in list(self._entries.items()):
-            if len(self._entries) <= ENTRIES_MAX and size <= BYTES_MAX:
-                break
-            del self._entries[key]
-            size -= entry.size
+        while len(self._entries) > ENTRIES_MAX or self._bytes > BYTES_MAX:
+            self._bytes -= self._entries.popitem(last=False)[1].size
 
 
 def _is_one_of_few(query: Query) -> bool:

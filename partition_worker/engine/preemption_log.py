@@ -77,7 +77,7 @@ class Preemption(NamedTuple):
 
     at: float
     """Unix seconds."""
-    kind: Kind
+    reason: Kind
     queue: str
     """Path of the queue of the ask, or of the queue whose quota was enforced."""
     application_id: str

@@ -248,18 +248,9 @@ def _held_update(one: HeldUpdate | None, number: int) -> Record:
 
 
 def _preemption(one: Preemption) -> Record:
-    return durable_records.PreemptionRecord(
-        at=one.at,
-        reason=one.kind,
-        queue=one.queue,
-        application_id=one.application_id,
-        ask_key=one.ask_key,
-        node_id=one.node_id,
-        victims=[durable_records.VictimRecord(**victim._asdict()) for victim in one.victims],
-        victim_count=one.victim_count,
-        resources=encode_sum(one.resources),
-        lost=encode_sum(one.lost),
-    )
+    victims = [durable_records.VictimRecord(**victim._asdict()) for victim in one.victims]
+    sums = {"resources": encode_sum(one.resources), "lost": encode_sum(one.lost)}
+    return durable_records.PreemptionRecord(**one._asdict() | sums | {"victims": victims})
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------

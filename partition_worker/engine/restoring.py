@@ -312,19 +312,9 @@ class _Restoration:
 
 
 def _build_preemption(one: durable_records.PreemptionRecord) -> Preemption:
-    victims = (Victim(v.key, v.application_id, v.queue, v.node_id, v.resources, v.ran_s) for v in one.victims)
-    return Preemption(
-        one.at,
-        one.reason,  # type: ignore[arg-type]  # a literal
-        one.queue,
-        one.application_id,
-        one.ask_key,
-        one.node_id,
-        tuple(victims),
-        one.victim_count,
-        decode_sum(one.resources),
-        decode_sum(one.lost),
-    )
+    victims = tuple(Victim(**asdict(victim)) for victim in one.victims)
+    sums = {"resources": decode_sum(one.resources), "lost": decode_sum(one.lost)}
+    return Preemption(**asdict(one) | sums | {"victims": victims})
 
 
 def _apply_settings(queue: Queue, found: durable_records.QueueSettings) -> None:

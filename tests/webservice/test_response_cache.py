@@ -3,13 +3,15 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from webservice import response_cache
-from webservice.response_cache import GzipCache, ResponseCache
+from webservice.response_cache import GZIPPED_MAX, GzipCache, ResponseCache
 from webservice.views import RequestError
 
 QUEUES = Query(what="queues", name="default")
@@ -272,6 +274,71 @@ def test_kept_answers_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         await told(one, Query(what="queues"))
         await told(one, Query(what="queues"))
         assert [query.known for query in worker.asked[4:]] == ["v1", ""]
+
+    played(story)
+
+
+class Unvisited(OrderedDict[Any, Any]):
+    """Entries of which only the first may be visited."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain(itertools.islice(super().__iter__(), 1), (self.fail() for _ in range(1)))
+
+    def values(self) -> Any:
+        return (self[key] for key in self)
+
+    def items(self) -> Any:
+        return ((key, self[key]) for key in self)
+
+    def fail(self) -> None:
+        raise AssertionError("all entries were visited")
+
+
+def test_a_request_costs_the_same_however_many_answers_are_cached() -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
+        worker.took = DEAR_US
+        for number in range(response_cache.ENTRIES_MAX):
+            await told(one, Query(what="nodes", name=str(number)))
+        one._entries, one._expensive = Unvisited(one._entries), Unvisited(one._expensive)
+        with pytest.raises(AssertionError, match="all entries were visited"):
+            list(one._entries.items())
+        for now in (clock.now, clock.now + response_cache.REUSED_MAX_S):
+            clock.now = now
+            await told(one, Query(what="nodes", name="0"))
+            await told(one, Query(what="queues"))
+        assert len(one._entries) == response_cache.ENTRIES_MAX
+
+    played(story)
+
+
+def test_bodies_are_compressed_at_the_same_cost_however_many_are_kept() -> None:
+    async def run() -> None:
+        one = GzipCache()
+        for number in range(GZIPPED_MAX):
+            await one.compress(b"%d" % number)
+        one._forms = Unvisited(one._forms)
+        await one.compress(b"another")
+        assert len(one._forms) == GZIPPED_MAX
+
+    asyncio.run(run())
+
+
+def test_nothing_is_left_of_queries_and_partitions_that_were_answered() -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
+        for number in range(10):
+            worker.took = DEAR_US if number < 5 else CHEAP_US
+            await one.answer(f"rm-{number}_default", QUEUES)
+            worker.took = 0
+            await one.answer_now(f"rm-{number}_default", Query(what="nodes", args={"limit": "1"}))
+            assert one._turns
+            await asyncio.sleep(0)  # its time is over
+            await asyncio.sleep(0)
+            assert not one._turns
+        assert len(one._expensive_counts) == 5
+        clock.now += response_cache.REUSED_MAX_S + 1
+        worker.took = DEAR_US
+        await one.answer("rm-4_default", QUEUES)
+        assert list(one._expensive_counts) == ["rm-4_default"]
 
     played(story)
 

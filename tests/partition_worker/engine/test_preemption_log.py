@@ -40,7 +40,7 @@ def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
     (entry,) = taken(trial).entries
     assert entry == Preemption(
         at=trial.now + 10.5,
-        kind="guaranteed",
+        reason="guaranteed",
         queue="root.b",
         application_id="root.b",
         ask_key="ask",
@@ -94,7 +94,7 @@ def test_queues_whose_work_comes_and_goes_get_what_is_guaranteed_however_often_t
 def test_what_a_daemon_took_makes_no_cooldown_for_nobody_can_take_it_back() -> None:
     trial = cluster(QUEUES, *PARTS)
     (entry,) = taken(trial, "memory=2 required=n1").entries
-    assert entry.kind == "required-node"
+    assert entry.reason == "required-node"
     assert len(trial.partition.preemptions.cooldowns.wins) == 0
 
 
@@ -103,7 +103,7 @@ def test_nor_does_a_quota_which_wins_nothing_for_anybody() -> None:
     ledger, root = trial.partition.preemptions, trial.queue("root")
     ledger.record_quota(trial.now, root, list(trial.app("root.a").allocations.values()))
     (entry,) = ledger.entries
-    assert (entry.kind, entry.queue, entry.application_id, entry.ask_key, entry.node_id) == (
+    assert (entry.reason, entry.queue, entry.application_id, entry.ask_key, entry.node_id) == (
         "quota",
         "root",
         "",

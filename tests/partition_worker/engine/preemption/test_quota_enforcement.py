@@ -157,7 +157,7 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
     trial.waits(6)
     one, two, summary = trial.partition.drain_events()
     (entry,) = trial.partition.preemptions.entries
-    assert (entry.kind, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a1", "a2"])
+    assert (entry.reason, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a1", "a2"])
     text, none = "Preempted by Quota change enforcement process in root.a", event_codes.NONE
     for key, told in (("a1", one), ("a2", two)):
         assert told == (event_codes.REQUEST, key, "app-1", none, event_codes.DETAILS_NONE, text, {"memory": 2})
