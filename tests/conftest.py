@@ -25,9 +25,11 @@ LONG: Final = (
     "properties",
     "sim/test_mutations.py",
     "tenants",
+    "upgrade/test_old_states.py",
+    "upgrade/test_under_load.py",
 )
 """Directories and files of tests that take long: 200 seeds of the simulation, deliberate defects, properties with many
-examples, overload, rare faults of real systems. Continuous integration runs them, too."""
+examples, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
 # Tests start processes, and some of them have used gRPC before. Its fork handlers would break the child between fork
 # and exec; nothing here forks without exec, so they are not needed.

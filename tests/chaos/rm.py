@@ -5,7 +5,7 @@ killed when (`conductor.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from common.names import external_name, normalise_partition_name
@@ -90,14 +90,26 @@ class ChaosRm:
             ]
         )
 
+    async def change_configuration(self, text: str, extra: Mapping[str, str]) -> None:
+        """Replace the queues and the service settings."""
+        await self._rm.update_configuration(text, extra_config=extra)
+
     async def close(self) -> None:
         """Go, for good."""
+        await self._stop()
+        await self._rm.leave()
+
+    async def abandon(self) -> None:
+        """Close the connection; what the core has stays there."""
+        await self._stop()
+        await self._rm.close()
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._rm.leave()
-
-    # Private --------------------------------------------------------------------------------------------------------
 
     async def _hear(self) -> None:
         loop = asyncio.get_running_loop()

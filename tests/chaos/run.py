@@ -42,6 +42,7 @@ async def play(run: Run, say: Callable[[int, str], None]) -> Chaos:
         ChaosError: something was lost, doubled, or did not recover.
     """
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, System(Path(folder), spares=run.spares) as system:
+        system.revive()
         rms = [await ChaosRm.joined(system.native, rm_id, names) for rm_id, names in RMS.items()]
         chaos = Chaos(system, rms, jobs(), random.Random(run.seed))
         blows, per_blow = 0, max(run.asks // run.blows, 1)

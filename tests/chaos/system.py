@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +25,7 @@ STOPPED_MAX_S: Final = 6.0
 
 
 class System:
-    """Started by `with`; the supervisor is started again by `revive` once it was killed."""
+    """Started, and started again, by `revive`; killed at the end of the `with` block."""
 
     def __init__(self, folder: Path, *, spares: int) -> None:
         self.folder = folder
@@ -52,22 +53,26 @@ class System:
         self.starts = 0
 
     def __enter__(self) -> Self:
-        self.revive()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    def revive(self) -> None:
-        """Start it, or start it again where it was."""
-        self._running.close()
+    def revive(self, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
+        """Start it, or start it again where it was; `arguments` and environment variables hold for this start."""
+        self.kill()
         self.starts += 1
         logs = self.folder / f"start-{self.starts}"
         logs.mkdir()
-        self.up: Up = self._running.enter_context(up(*self._arguments, *self._ports, folder=logs))
+        command = (*self._arguments, *self._ports, *arguments)
+        self.up: Up = self._running.enter_context(up(*command, folder=logs, variables=variables))
         endpoints = self.up.announced()
         self.native = endpoints["native"]
         self.rest = Rest(endpoints["rest"])
+
+    def kill(self) -> None:
+        """Kill all of its processes at once."""
+        self._running.close()
 
     def processes(self) -> dict[str, list[int]]:
         """Who runs, by role."""

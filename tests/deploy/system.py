@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 WAIT_MAX_S = 30.0
@@ -94,11 +94,19 @@ def gone(number: int) -> bool:
 
 @contextlib.contextmanager
 def up(
-    *arguments: str, folder: Path, module: str = "deploy", prefix: Sequence[str] = (), stdin: int | None = None
+    *arguments: str,
+    folder: Path,
+    module: str = "deploy",
+    prefix: Sequence[str] = (),
+    stdin: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Up]:
-    """Start it with these arguments; `folder` is for its logs and home, and `prefix` is a command that becomes it."""
+    """Start it with these arguments and environment variables; `folder` is for its logs and home, and `prefix` is a
+    command that becomes it.
+    """
     errors = folder / "errors"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
+    environment.update(variables or {})
     with (
         errors.open("w") as stderr,
         subprocess.Popen(
