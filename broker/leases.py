@@ -25,7 +25,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from broker.config_rollout import ConfigChanges
-from broker.registry import RmSession, WorkerSlot
+from broker.registry import RmSession, WorkerSlot, build_refusal
 from broker.rm_sessions import end_absent_rm, mark_proxy_away
 from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
@@ -38,6 +38,9 @@ CHECK_INTERVAL_S: Final = 1.0
 
 LATE_CHECK_S: Final = 1.0
 """A check may be late by this much under load."""
+
+FRONT_ENDS_MAX: Final = 64
+"""Proxies and web services at one broker, together; further ones are refused."""
 
 
 class Liveness:
@@ -63,6 +66,9 @@ class Liveness:
         """
         registry = self._state.registry
         was_silent = peer not in registry.last_seen
+        if was_silent and len(registry.last_seen) >= FRONT_ENDS_MAX:
+            reason = f"{FRONT_ENDS_MAX} proxies and web services are connected already: stop one of them first"
+            return [build_refusal(peer, Header(kind="Heartbeat"), "busy", reason)]
         registry.last_seen[peer] = now
         if not was_silent:
             return []

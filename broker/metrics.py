@@ -11,7 +11,7 @@ from broker.registry import build_answer
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
 from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge, report_process_up
-from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
+from common.names import RMPROXY, SUPERVISOR, WEBSERVICE, role_of
 from common.query_messages import Query
 from common.wire import Incoming, Outgoing, decode_body
 
@@ -19,7 +19,7 @@ REPORT_MAX_AGE_S: Final = 15.0
 """A report expires after so long; processes send one every five seconds."""
 
 REPORTERS: Final = (RMPROXY, SUPERVISOR)
-"""The processes that report their metrics."""
+"""Roles of the processes that report their metrics."""
 
 
 class BrokerMetrics:
@@ -41,15 +41,15 @@ class BrokerMetrics:
         """
         header, source = incoming.header, incoming.source
         match header.kind:
-            case "Figures" if source in REPORTERS:
-                report = decode_body(Figures, incoming.body)
+            case "Figures" if role_of(source) in REPORTERS:
+                report, self._reports = decode_body(Figures, incoming.body), self._recent_reports(now)
                 try:
                     self._reports[source] = now, decode_families(report.families)
                 except ValueError as error:
                     self._state.warnings.append(f"the metrics of {source} cannot be read: {error}")
             case "NodesAstray" if header.rm in self._state.registry.sessions:
                 self._state.counters.failed_nodes[header.rm] += decode_body(NodesAstray, incoming.body).count
-            case "Query" if source == WEBSERVICE and decode_body(Query, incoming.body).what == "metrics":
+            case "Query" if role_of(source) == WEBSERVICE and decode_body(Query, incoming.body).what == "metrics":
                 return [build_answer(source, header.ref, 200, encode_families(self._collect(now)))]
             case "Query":
                 return [build_answer(source, header.ref, 404, b"Partition not found")]
@@ -60,12 +60,15 @@ class BrokerMetrics:
         yield from _rollouts(self._state)
         yield from _managers(self._state)
         yield from _workers(self._state)
-        for peer in REPORTERS:
-            report = self._reports.get(peer)
-            if report is not None and now - report[0] < REPORT_MAX_AGE_S:
-                yield from report[1]
-            else:
-                yield report_process_up(peer, is_up=False)
+        reports = self._recent_reports(now)
+        for role in REPORTERS:
+            if role not in map(role_of, reports):
+                yield report_process_up(role, is_up=False)
+        for _, families in reports.values():
+            yield from families
+
+    def _recent_reports(self, now: float) -> dict[str, tuple[float, list[Family]]]:
+        return {peer: report for peer, report in self._reports.items() if now - report[0] < REPORT_MAX_AGE_S}
 
 
 def _rollouts(state: BrokerState) -> Iterator[Family]:

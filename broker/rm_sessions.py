@@ -19,7 +19,7 @@ from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChang
 from broker.registry import RmSession, build_refusal
 from broker.state import FROM_FILE, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
-from common.control_messages import CommitConfig, Pause, Repeat
+from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
 from common.messages import Header
 from common.names import usual_name
 from common.rm_messages import Left, RegisterResourceManager, Resume
@@ -225,6 +225,8 @@ def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> l
     if state.registry.away.pop(header.rm, None) is not None:
         state.notes.append(f"RM {header.rm} reconnected")
     sends = [session.build_registered(header.ref)]
+    if before.proxy not in ("", incoming.source):
+        sends.append(before.build_message(SessionMoved()))
     for partition in session.partitions:
         sends += _resume_partition(state, session, partition, request)
     return sends

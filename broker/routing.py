@@ -178,7 +178,7 @@ class BrokerMachine:
     def _route_to_worker(self, incoming: Incoming) -> list[Outgoing]:
         header = incoming.header
         session = self.registry.find_session(header.rm, header.session)
-        if session is None:
+        if session is None or session.proxy not in (incoming.source, ""):
             reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
             return [build_refusal(incoming.source, header, "unknown-session", reason)]
         partition = session.full_name(header.partition)

@@ -192,6 +192,10 @@ class ManagerAway(Control, frozen=True):
     """Proxy to broker: the RM of the header has sent no message for too long, or its connection is closed."""
 
 
+class SessionMoved(Control, frozen=True):
+    """Broker to proxy: the RM of the header has resumed its session through another proxy."""
+
+
 class NodesAstray(Control, frozen=True):
     """Proxy to broker: the RM of the header has registered so many nodes for partitions that it does not have. The
     proxy has refused them.

@@ -14,7 +14,15 @@ BROKER: Final = "broker"
 SUPERVISOR: Final = "supervisor"
 RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
-"""Our processes, as peers of the broker; the name of a worker is its `worker_name`."""
+"""The roles of our processes. As peers of the broker, proxies and web services have a `peer_name`, and workers a
+`worker_name`; there is one broker and one supervisor."""
+
+FRONT_ENDS: Final = (RMPROXY, WEBSERVICE)
+"""Roles of which several processes may run at once."""
+
+SUPERVISED: Final = "1"
+"""The instance of the proxy and of the web service that the supervisor runs. A restarted one takes over the name, so
+that the broker detects the restart at once."""
 
 WORKER: Final = "partition_worker"
 """The role of a worker."""
@@ -41,6 +49,7 @@ RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 DISTINCT: Final = "~"
 """Precedes the number in a `distinct_name`; occurs in no RM id and no partition name."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+INSTANCE: Final = PARTITION
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
 GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")
@@ -98,6 +107,21 @@ def external_name(rm_id: str, full_name: str) -> str:
 def worker_name(partition: str, epoch: int) -> str:
     """Return the name of the worker of a partition under one lease, as a peer of the broker."""
     return f"{partition}#{epoch}"
+
+
+def peer_name(role: str, instance: str) -> str:
+    """Return the name of a process, as a peer of the broker."""
+    return f"{role}/{instance}"
+
+
+def role_of(peer: str) -> str:
+    """Return the role of a peer of the broker; no name of a worker or partition has a slash."""
+    return peer.partition("/")[0]
+
+
+def process_label(peer: str) -> str:
+    """Return the label `process` of a process's metrics: its name, or the role of one that the supervisor runs."""
+    return peer.removesuffix(f"/{SUPERVISED}")
 
 
 # Lists of RM ids ------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ Not here: decisions (each process's machine), restarts (`deploy/`).
 import argparse
 import asyncio
 import faulthandler
+import fcntl
 import gc
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -30,7 +32,7 @@ import msgspec
 import uvloop
 
 from common import gc_tuning
-from common.names import WORKER
+from common.names import FRONT_ENDS, INSTANCE, WORKER, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
 
 LEAVE_MAX_S: Final = 5.0
@@ -63,6 +65,8 @@ class Arguments:
     settings: Settings
     assignment: Assignment | None
     """Of a worker; None for a spare one, and for other processes."""
+    instance: str
+    """Name of this process among those of its role."""
 
 
 class Life:
@@ -141,6 +145,8 @@ def make_parser(role: str, about: str) -> argparse.ArgumentParser:
     about = "JSON file of the effective settings, made by `yunishard up` (default: the default settings, no state)"
     parser.add_argument("--settings", type=Path, metavar="FILE", help=about)
     parser.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
+    about = "name of this process among those of its role, which no other may have (default: a random one)"
+    parser.add_argument("--instance", default="", metavar="NAME", help=about)
     if role == WORKER:
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--partition", metavar="NAME", help="full name of the partition, <rm-id>_<name>")
@@ -159,7 +165,26 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
     settings = read_settings(args.settings) if args.settings else Settings()
     partition = getattr(args, "partition", None)
     assignment = Assignment(partition, args.epoch) if partition is not None else None
-    return Arguments(args.broker, replace_settings(settings, parse_options(args)), assignment)
+    instance = args.instance or secrets.token_hex(4)
+    if not INSTANCE.fullmatch(instance):
+        raise SettingsError(f"--instance: expected up to 64 letters, digits and '_', '.', '-', got {instance!r}")
+    return Arguments(args.broker, replace_settings(settings, parse_options(args)), assignment, instance)
+
+
+def lock_name(broker: str, name: str) -> None:
+    """Lock the name of a front end, beside the broker's socket, until this process ends. The broker would take a second
+    process with this name for a restart of the first, and cut the first one off.
+
+    Raises:
+        OSError: another process has the name.
+    """
+    path = f"{broker.removeprefix('ipc://')}.{name.replace('/', '-')}.lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise OSError(f"another process at this broker is {name}: choose another --instance") from None
 
 
 def install_signal_handlers() -> None:
@@ -201,6 +226,8 @@ def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[Non
     try:
         arguments = parse_arguments(args)
         configure_logging(role, arguments.settings.log_level)
+        if args.instance and role in FRONT_ENDS:
+            lock_name(args.broker, peer_name(role, args.instance))
         uvloop.run(run(arguments))
     except (OSError, SettingsError) as error:
         if args.lifeline is None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from common.control_messages import WORKER_REASON_CHARS_MAX, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, OFF, RMPROXY, WEBSERVICE, WORKER
+from common.names import BROKER, OFF, RMPROXY, SUPERVISED, WEBSERVICE, WORKER
 from common.wire import NEVER, make_outgoing
 from deploy import children
 from deploy.children import Cause, Child, Event, Instruction, Phase
@@ -377,9 +377,10 @@ class Supervisor:
     def _arguments(self, child: Child) -> tuple[str, ...]:
         own: tuple[str, ...] = ()
         if child.role == RMPROXY:
-            own = ("--native", self._endpoints["native"], "--grpc", self._endpoints["grpc"])
+            ports = ("--native", self._endpoints["native"], "--grpc", self._endpoints["grpc"])
+            own = ("--instance", SUPERVISED, *ports)
         elif child.role == WEBSERVICE:
-            own = ("--rest", self._endpoints["rest"].rpartition("/")[2])
+            own = ("--instance", SUPERVISED, "--rest", self._endpoints["rest"].rpartition("/")[2])
         elif child.partition:  # its name may begin with a dash
             own = (f"--partition={child.partition}", "--epoch", str(child.epoch))
         elif child.is_spare:

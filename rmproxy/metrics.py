@@ -22,10 +22,13 @@ CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind
 
 
 class ProxyMetrics:
-    """Counters since the start of the process; `sessions` are the registered RMs by id."""
+    """Counters since the start of the process; `sessions` are the registered RMs by id, `process` is the value of that
+    label.
+    """
 
-    def __init__(self, sessions: Mapping[str, RmSession]) -> None:
+    def __init__(self, sessions: Mapping[str, RmSession], process: str) -> None:
         self._sessions = sessions
+        self._process = process
         self._refused: Counter[str] = Counter(dict.fromkeys(CODES, 0))
 
     def count_refusal(self, body: bytes) -> None:
@@ -37,29 +40,34 @@ class ProxyMetrics:
         """Return all metric families."""
         grpc = sum(session.peer.startswith(GRPC) for session in self._sessions.values())
         what = "Resource managers that are registered, by the port that they connect to."
-        counts = [(("native",), len(self._sessions) - grpc), (("grpc",), grpc)]
-        yield gauge("yunishard_rmproxy_sessions", what, ("port",), counts)
+        own = self._process
+        counts = [(("native", own), len(self._sessions) - grpc), (("grpc", own), grpc)]
+        yield gauge("yunishard_rmproxy_sessions", what, ("port", "process"), counts)
         messages = [(rm, session.messages_in, session.messages_out) for rm, session in self._sessions.items()]
         yield counter(
             "yunishard_rmproxy_messages_total",
             "Messages of resource managers (in) and to them (out), whatever they carry.",
-            ("rm", "direction"),
-            [pair for rm, received, sent in messages for pair in (((rm, "in"), received), ((rm, "out"), sent))],
+            ("rm", "direction", "process"),
+            [
+                pair
+                for rm, received, sent in messages
+                for pair in (((rm, "in", own), received), ((rm, "out", own), sent))
+            ],
         )
         yield counter(
             "yunishard_rmproxy_refusals_total",
             "Messages that were refused, by code (docs/protocol.md). Investigate a rate that stays up: a resource "
             "manager does something wrong again and again, or (window, flood) sends more than it may.",
-            ("code",),
-            [((code,), count) for code, count in self._refused.items()],
+            ("code", "process"),
+            [((code, own), count) for code, count in self._refused.items()],
         )
         yield gauge(
             "yunishard_rmproxy_window_messages",
             f"Commands on their way to the partition that it has not acknowledged; at {WINDOW_MESSAGES} more are "
             "refused. Investigate if it stays up: the partition does not process them.",
-            ("rm", "partition"),
+            ("rm", "partition", "process"),
             [
-                ((rm, partition), window.in_flight)
+                ((rm, partition, own), window.in_flight)
                 for rm, session in self._sessions.items()
                 for partition, window in session.windows.items()
             ],

@@ -55,15 +55,20 @@ _GRPC_ONLY: Final = frozenset({"ManagerAway", "Query"})
 class Proxy:
     """The machine: each message and each tick returns the messages to send."""
 
-    def __init__(self, instance: str = "", *, heartbeat_s: float = NEVER, silence_s: float = SILENCE_S) -> None:
-        """`instance` differs in each process, so that answers to calls of an earlier process match none of this one.
+    def __init__(
+        self, instance: str = "", *, heartbeat_s: float = NEVER, silence_s: float = SILENCE_S, label: str = RMPROXY
+    ) -> None:
+        """`instance` differs in each process, so that answers to calls of an earlier process match none of this one;
+        `label` is the label `process` of the metrics.
 
         The proxy sends heartbeats every `heartbeat_s`; if that is NEVER, no RM counts as silent.
         """
         self.rate_limiter = RateLimiter()
         self.sessions: dict[str, RmSession] = {}
         """Registered RMs by id."""
-        self.metrics = ProxyMetrics(self.sessions)
+        self.metrics = ProxyMetrics(self.sessions, label)
+        self.refusals: list[str] = []
+        """Why the broker does not accept this proxy; then the process has to end."""
         self._instance = instance
         self._heartbeat_s = heartbeat_s
         self._silence_s = silence_s
@@ -271,8 +276,13 @@ class Proxy:
             if header.kind == "Left" and session is not None and session.session == call[1].session:
                 del self.sessions[session.rm]
             return [Outgoing(call[0], _reply_to(header.kind, call[1]), incoming.body)]
+        if header.kind == "Refused" and not (header.rm or header.ref):
+            self.refusals.append(decode_body(rm_messages.Refused, incoming.body).reason)
         session = self.sessions.get(header.rm)
         if session is None or session.session != header.session:
+            return []
+        if header.kind == "SessionMoved":
+            del self.sessions[header.rm]
             return []
         if header.kind == "ConfigurationUpdated":
             session.change_partitions(decode_body(rm_messages.ConfigurationUpdated, incoming.body))

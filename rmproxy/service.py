@@ -9,7 +9,7 @@ from typing import Final
 from common.control_messages import Figures
 from common.curve_keys import ALLOWED, read_pair, server_file
 from common.metrics import encode_families
-from common.names import BROKER, OFF, RMPROXY
+from common.names import BROKER, OFF, RMPROXY, peer_name, process_label
 from common.process import Arguments, Life, log_lines
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
@@ -40,7 +40,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     Raises:
         OSError: a port or file cannot be opened.
     """
-    settings = arguments.settings
+    settings, name = arguments.settings, peer_name(RMPROXY, arguments.instance)
     credentials = make_credentials(*settings.grpc_tls) if settings.grpc_tls else None
     transport = Transport()
     inbox = Inbox(wake=partial(transport.arrived, GRPC))
@@ -69,24 +69,42 @@ async def serve(arguments: Arguments, life: Life) -> None:
             transport.add(NATIVE, native)
             guard.add(native)
             native_address = native.address
-        link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=partial(transport.arrived, BROKER))
+        link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(transport.arrived, BROKER))
         stack.callback(link.close)
         transport.add(BROKER, link)
         grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)
         life.ready(native=native_address, grpc=grpc_address)
         life.on_stop(transport.wake)
         instance = f"{secrets.token_hex(4)}."
-        machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
+        label = process_label(name)
+        machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s, label=label)
         transport.send(machine.hello())
 
         def report() -> None:
             families = encode_families([*process.collect(), *machine.metrics.families()])
             transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
 
-        process = ProcessMetrics(RMPROXY, wire=transport, send=report)
+        process = ProcessMetrics(label, wire=transport, send=report)
         stack.callback(process.close)
-        lines = {logging.WARNING: machine.rate_limiter.log_lines}
-        write_notes = partial(log_lines, _log, lines)
-        await drive(machine, transport, life.stopping, notes=lines.values(), write_notes=write_notes)
-        for message in machine.goodbye():
-            transport.send(message)
+        await _drive(machine, transport, life)
+
+
+async def _drive(machine: Proxy, transport: Transport, life: Life) -> None:
+    """Drive the machine until `life` stops it.
+
+    Raises:
+        OSError: the broker does not accept this proxy.
+    """
+    lines = {logging.WARNING: machine.rate_limiter.log_lines}
+
+    def write_notes() -> None:
+        log_lines(_log, lines)
+        if machine.refusals:
+            life.stop()
+
+    notes = (*lines.values(), machine.refusals)
+    await drive(machine, transport, life.stopping, notes=notes, write_notes=write_notes)
+    for message in machine.goodbye():
+        transport.send(message)
+    if machine.refusals:
+        raise OSError(machine.refusals[0])

@@ -7,6 +7,7 @@ record.
 """
 
 import asyncio
+import fcntl
 import logging
 import os
 import time
@@ -156,8 +157,18 @@ class AuditLog:
             beside.unlink(missing_ok=True)
 
     def _append(self, line: bytes) -> None:
-        self._rotate(len(line))
-        is_new = not self._file.exists()
+        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # another web service may write the file, too
+            self._rotate(len(line))
+            is_new = not self._file.exists()
+            self._write_line(line)
+            if is_new:  # make the names of the files durable
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self._file, _FLAGS, 0o600)
         try:
             size = os.fstat(descriptor).st_size
@@ -173,12 +184,6 @@ class AuditLog:
                 raise
         finally:
             os.close(descriptor)
-        if is_new:  # make the names of the files durable
-            folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
 
     def _rotate(self, coming: int) -> None:
         """Start a new file if this one is full."""

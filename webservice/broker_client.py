@@ -11,12 +11,13 @@ import logging
 import math
 import secrets
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from common.messages import Header, Message
-from common.names import BROKER, WEBSERVICE
+from common.names import BROKER, SUPERVISED, WEBSERVICE, peer_name
 from common.process import HEARTBEAT_S
 from common.query_messages import (
     Answer,
@@ -61,10 +62,15 @@ class BrokerClient:
         self,
         address: str,
         *,
+        name: str = peer_name(WEBSERVICE, SUPERVISED),
+        on_refused: Callable[[], None] = lambda: None,
         answer_max_s: float = ANSWER_MAX_S,
         change_max_s: float = CHANGE_MAX_S,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
+        self.refusal = ""
+        """Why the broker does not accept this web service; then the process has to end."""
+        self._on_refused = on_refused
         self._answer_max_s = answer_max_s
         self._change_max_s = change_max_s
         self._heartbeat_s = heartbeat_s
@@ -74,7 +80,7 @@ class BrokerClient:
         self._incarnation = ""
         """The broker's incarnation; empty before its first heartbeat."""
         self.wire = Transport()
-        self._link = BrokerConnection(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
+        self._link = BrokerConnection(address, peer=BROKER, name=name, wake=self.wire.wake)
         self.wire.add(BROKER, self._link)
         self._slots = asyncio.Semaphore(QUERIES_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
@@ -97,6 +103,9 @@ class BrokerClient:
                         self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
                     elif header.ref in self._open and not (answered := self._open[header.ref].answered).done():
                         answered.set_result(incoming)
+                    elif header.kind == Refused.__name__ and not header.ref:
+                        self.refusal = decode_body(Refused, incoming.body).reason
+                        self._on_refused()
                     else:
                         _log.debug("%s for request %s, which has ended", header.kind, header.ref)
         finally:

@@ -14,7 +14,7 @@ import h11
 import uvicorn
 
 from common.acl import parse_acl
-from common.names import WEBSERVICE
+from common.names import WEBSERVICE, peer_name, process_label
 from common.process import Arguments, Life
 from common.process_limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
 from common.process_metrics import ProcessMetrics
@@ -154,14 +154,14 @@ async def serve(arguments: Arguments, life: Life) -> None:
     Raises:
         OSError: it cannot start; in one line, with the reason.
     """
-    settings = arguments.settings
+    settings, peer = arguments.settings, peer_name(WEBSERVICE, arguments.instance)
     control = make_access_control(settings)
     listener = listen(*host_and_port(settings.rest))
     client_errors = ClientErrorFilter()
     for name in ("uvicorn.error", "webservice.http1"):
         logging.getLogger(name).addFilter(client_errors)
     tls = settings.rest_tls
-    client = BrokerClient(arguments.broker, heartbeat_s=settings.heartbeat_s)
+    client = BrokerClient(arguments.broker, name=peer, on_refused=life.stop, heartbeat_s=settings.heartbeat_s)
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:
@@ -170,7 +170,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_make_uvicorn_config(api, tls))
-    process = ProcessMetrics(WEBSERVICE, wire=client.wire)
+    process = ProcessMetrics(process_label(peer), wire=client.wire)
     services.metrics.sources.append(process.collect)
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(client.run())]
@@ -192,6 +192,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
             services.history.close()
         for task in background:
             task.cancel()
+    if client.refusal:
+        raise OSError(client.refusal)
 
 
 def _make_uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:

@@ -3,16 +3,16 @@
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from broker.leases import CHECK_INTERVAL_S
+from broker.leases import CHECK_INTERVAL_S, FRONT_ENDS_MAX
 from common import control_messages
 from common.config.model import compute_checksum
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkerEnded
 from common.names import SUPERVISOR, worker_name
-from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, ResumeWanted
+from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, Refused, ResumeWanted
 from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
-from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
+from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, said, sent, two_partitions
 
 NONE = {"rm": "", "session": ""}
 LEASE_S = 10.0
@@ -121,6 +121,18 @@ def test_a_proxy_that_is_back_has_the_rms_resume_that_were_away_because_of_it() 
     together(bench, 5.0)
     sends = together(bench, 2.0, PROXY)
     assert sends == [sent(PROXY, ResumeWanted(reason="its proxy was silent"))]
+
+
+def test_a_front_end_too_many_is_refused_until_another_one_is_silent() -> None:
+    bench = watchful(NEVER)
+    names = [f"webservice/{number}" for number in range(FRONT_ENDS_MAX)]
+    together(bench, 1.0, *names)
+    [refusal] = said([one for one in bench.hear(PROXY, Heartbeat(), **NONE) if one.header.kind == "Refused"])
+    assert refusal == Refused(
+        code="busy", reason="64 proxies and web services are connected already: stop one of them first"
+    )
+    assert together(bench, 5.0, *names[1:]) == []
+    assert [one.header.kind for one in bench.hear(PROXY, Heartbeat(), **NONE)] == ["Heartbeat"]
 
 
 def test_a_front_end_that_is_silent_is_nothing_to_anybody() -> None:

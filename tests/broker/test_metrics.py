@@ -5,7 +5,7 @@ import pytest
 from broker.metrics import REPORT_MAX_AGE_S
 from common.control_messages import Figures, NodesAstray
 from common.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
-from common.names import RMPROXY, SUPERVISOR
+from common.names import RMPROXY, SUPERVISOR, process_label
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
 from common.wire import decode_body
 from tests.broker.bench import PROXY, WEB, BrokerBench, registered
@@ -120,3 +120,14 @@ def test_what_the_shell_tells_of_the_process_is_among_it() -> None:
     own: list[Sample] = [((), 3)]
     bench.broker.metrics.process_families = lambda: [gauge("own", "Own.", (), own)]
     assert samples(bench, "own") == {(): 3}
+
+
+def test_every_proxy_is_reported_until_it_is_silent() -> None:
+    bench = BrokerBench()
+    for peer in ("rmproxy/1", "rmproxy/b"):
+        tells(bench, peer, gauge("windows", "Windows.", ("process",), [((process_label(peer),), 7)]))
+    assert samples(bench, "windows") == {(RMPROXY,): 7, ("rmproxy/b",): 7}
+    bench.wait(bench.now + REPORT_MAX_AGE_S / 2)
+    tells(bench, "rmproxy/b")
+    bench.wait(bench.now + REPORT_MAX_AGE_S / 2)
+    assert samples(bench, UP) == {("rmproxy/b", ""): 1, (SUPERVISOR, ""): 0}, "one proxy is enough for the role"

@@ -4,7 +4,16 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.config_validation import PRELOAD_BYTES_MIN
-from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, Repeat, WorkersWanted
+from common.control_messages import (
+    AbortConfig,
+    CommitConfig,
+    Hello,
+    ManagerAway,
+    PrepareConfig,
+    Repeat,
+    SessionMoved,
+    WorkersWanted,
+)
 from common.messages import Header, Message
 from common.names import FILE, READER, RECORD
 from common.query_messages import (
@@ -395,7 +404,7 @@ def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_p
     [refusal] = said(bench.hear(PROXY, NodeRequest(), partition=PARTITION))
     assert isinstance(refusal, Refused)
     assert refusal.code == "unknown-session"
-    assert bench.hear(PROXY, NodeRequest(), partition=PARTITION, session=NEXT)[0].to == PARTITION
+    assert bench.hear("rmproxy-2", NodeRequest(), partition=PARTITION, session=NEXT)[0].to == PARTITION
 
 
 def test_its_workers_are_asked_at_once_and_the_old_session_goes_on_until_they_have_voted() -> None:
@@ -445,11 +454,14 @@ def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_rece
     bench.register(two_partitions())
     assert bench.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
         sent("rmproxy-2", joined([PARTITION, GPU], two_partitions()), ref="again"),
+        sent(PROXY, SessionMoved()),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
         sent(GPU, Repeat(), partition=GPU, ack=0),
     ]
     news = bench.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=bench.epoch(GPU))
     assert news[0].to == "rmproxy-2"
+    assert [one.header.kind for one in bench.hear(PROXY, NodeRequest(), partition=GPU, seq=1)] == ["Refused"]
+    assert bench.hear("rmproxy-2", NodeRequest(), partition=GPU, seq=1)[0].to == GPU
 
 
 def test_an_unknown_session_cannot_be_resumed() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process import Assignment, make_parser, parse_arguments, write_line
+from common.process import Assignment, lock_name, make_parser, parse_arguments, write_line
 from common.settings import Settings, SettingsError, encode_settings, read_settings, replace_settings
 from tests.deploy.system import eventually
 
@@ -223,9 +223,31 @@ def test_a_worker_is_started_for_a_partition_or_as_a_spare_one(capsys: pytest.Ca
     assert "one of the arguments --partition --spare is required" in capsys.readouterr().err
 
 
+def test_a_process_has_the_instance_that_is_given_or_one_of_its_own() -> None:
+    parser = make_parser("rmproxy", "")
+    assert parse_arguments(parser.parse_args(["--broker", "b", "--instance", "b-2"])).instance == "b-2"
+    random = {parse_arguments(parser.parse_args(["--broker", "b"])).instance for _ in range(3)}
+    assert len(random) == 3
+
+
+def test_a_name_is_locked_while_a_process_with_it_runs(tmp_path: Path) -> None:
+    broker = f"ipc://{tmp_path}/broker.sock"
+    code = f"from common.process import lock_name; lock_name({broker!r}, 'rmproxy/b'); print('locked'); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(OSError, match=r"^another process at this broker is rmproxy/b: choose another --instance$"):
+            lock_name(broker, "rmproxy/b")
+        other.kill()
+    lock_name(broker, "rmproxy/b")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
+        (["--instance", "a/b"], "--instance: expected up to 64 letters, digits and '_', '.', '-', got 'a/b'"),
         (["--log-level", "loud"], "--log-level: expected one of debug, info, warning, error, got 'loud'"),
         (["--settings", "/nowhere"], "the settings in /nowhere cannot be read: [Errno 2] No such file or directory"),
     ],

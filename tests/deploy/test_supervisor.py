@@ -127,12 +127,11 @@ def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
             RMPROXY,
             RMPROXY,
             (
-                *("--broker", "ipc://b", "--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0"),
-                "--settings",
-                "s.json",
+                *("--broker", "ipc://b", "--instance", "1", "--native", "tcp://127.0.0.1:0"),
+                *("--grpc", "127.0.0.1:0", *FILE),
             ),
         ),
-        Start(WEBSERVICE, WEBSERVICE, ("--broker", "ipc://b", "--rest", "127.0.0.1:0", *FILE)),
+        Start(WEBSERVICE, WEBSERVICE, ("--broker", "ipc://b", "--instance", "1", "--rest", "127.0.0.1:0", *FILE)),
     ]
 
 
@@ -310,8 +309,8 @@ def test_a_port_process_that_dies_comes_back_on_the_ports_that_were_bound() -> N
     proxy, web = system.wait(1)
     assert isinstance(proxy, Start)
     assert isinstance(web, Start)
-    assert proxy.arguments[2:6] == ("--native", "tcp://127.0.0.1:1", "--grpc", "127.0.0.1:2")
-    assert web.arguments[2:4] == ("--rest", "127.0.0.1:3")
+    assert proxy.arguments[4:8] == ("--native", "tcp://127.0.0.1:1", "--grpc", "127.0.0.1:2")
+    assert web.arguments[4:6] == ("--rest", "127.0.0.1:3")
 
 
 def test_when_the_broker_dies_it_alone_begins_again_and_the_others_stay() -> None:

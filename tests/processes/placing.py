@@ -40,15 +40,15 @@ class Asker:
 
 
 @asynccontextmanager
-async def placing(native: str) -> AsyncIterator[Asker]:
+async def placing(native: str, rm_id: str = "rm-1") -> AsyncIterator[Asker]:
     """One that is registered, with a node and an application `app`."""
-    async with await ResourceManager.connect(native, rm_id="rm-1", config=QUEUES) as rm:
+    async with await ResourceManager.connect(native, rm_id=rm_id, config=QUEUES) as rm:
         await rm.update_nodes([node("n1", {"vcore": 1000})])
         await rm.update_applications(new=[application("app", "root.batch", user="alice")])
         yield Asker(rm)
 
 
-def allocations(rest: str) -> int:
+def allocations(rest: str, partition: str = "default") -> int:
     """How many the core says there are."""
-    with urllib.request.urlopen(f"{rest}/ws/v1/partition/default/application/app", timeout=10) as answer:
+    with urllib.request.urlopen(f"{rest}/ws/v1/partition/{partition}/application/app", timeout=10) as answer:
         return len(json.load(answer)["allocations"])

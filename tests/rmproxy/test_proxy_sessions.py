@@ -1,6 +1,6 @@
 """Who is still there: RMs, the broker, and the proxy itself."""
 
-from common.control_messages import Hello, ManagerAway
+from common.control_messages import Hello, ManagerAway, SessionMoved
 from common.messages import Header, Message
 from common.query_messages import Query
 from common.rm_messages import (
@@ -241,6 +241,23 @@ def test_an_rm_whose_time_is_up_is_told_and_has_no_seat_any_more() -> None:
     proxy = beating(PEER)
     assert proxy.handle(arrives(BROKER, Left(), session=SESSION), 0) == [sent(PEER, Left())]
     assert one_refusal(proxy.handle(arrives(PEER, ASK, partition=GPU), 0)).code == "unknown-session"
+
+
+def test_an_rm_that_has_resumed_at_another_proxy_has_no_seat_here_and_is_told_nothing() -> None:
+    proxy = beating(PEER)
+    assert proxy.handle(arrives(BROKER, SessionMoved(), session="earlier"), 0) == []
+    assert said(proxy.handle(arrives(PEER, ASK, partition=GPU), 0)) == [ASK]
+    assert proxy.handle(arrives(BROKER, SessionMoved()), 0) == []
+    assert one_refusal(proxy.handle(arrives(PEER, ASK, partition=GPU), 0)).code == "unknown-session"
+
+
+def test_a_proxy_that_the_broker_does_not_accept_says_why_it_ends() -> None:
+    proxy = beating(PEER)
+    refusal = Refused(code="busy", reason="too many")
+    proxy.handle(arrives(BROKER, refusal, rm="", session="", ref="a call that was dropped"), 0)
+    assert proxy.refusals == []
+    proxy.handle(arrives(BROKER, refusal, rm="", session=""), 0)
+    assert proxy.refusals == ["too many"]
 
 
 UPDATE = UpdateConfiguration(rm_id=RM)

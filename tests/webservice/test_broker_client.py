@@ -50,7 +50,7 @@ def test_it_asks_under_its_name() -> None:
         known = await link.partitions()
         assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
         assert [incoming.header.kind for incoming in fake.heard] == ["ListPartitions"]
-        assert {incoming.source for incoming in fake.heard} == {"webservice"}
+        assert {incoming.source for incoming in fake.heard} == {"webservice/1"}
 
     talk(talking)
 

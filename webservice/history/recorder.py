@@ -2,7 +2,8 @@
 
 A damaged file is renamed and a new one begins. While the disk is full, or a later release has written the file, nothing
 is recorded, everything else continues, and the recorder tries again every RETRY_S. Events of that time are read later,
-as far as the workers still have them.
+as far as the workers still have them. Of several web services with one file, one records; another takes over when that
+one ends.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from common.metrics import Family, gauge
 from common.query_messages import Query
 from webservice.broker_client import BrokerClient, decode_answer
 from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch
-from webservice.history.store import HistoryDamaged, Store, beside, delete_expired
+from webservice.history.store import HistoryDamaged, HistoryTaken, Store, beside, delete_expired
 from webservice.views import RequestError
 
 RETRY_S: Final = 5.0
@@ -75,7 +76,10 @@ class HistoryRecorder:
                         self._rename_damaged(damage)
                         await asyncio.sleep(self.round_s)  # limits the log of a disk that damages every new file
                 except OSError as error:
-                    self._fail(error)
+                    if isinstance(error, HistoryTaken) and self.path.exists():
+                        self.problem, self._round_at = "", time.monotonic()  # it can be read
+                    else:
+                        self._fail(error)
                     await asyncio.sleep(self.retry_s)
 
     async def _record(self, broker: BrokerClient, writer: ThreadPoolExecutor) -> None:

@@ -118,6 +118,10 @@ class HistoryUnusable(OSError):
     """The file must not be written, or cannot be at present; the text is the reason."""
 
 
+class HistoryTaken(HistoryUnusable):
+    """Another web service records the history in this file."""
+
+
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
     """Raise errors of SQLite as HistoryDamaged or HistoryUnusable."""
@@ -156,7 +160,8 @@ class Store:
 
     Raises:
         HistoryDamaged: its content is damaged.
-        HistoryUnusable: another process or a later release writes it, or the disk refuses.
+        HistoryTaken: another process writes it.
+        HistoryUnusable: a later release wrote it, or the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,7 +171,7 @@ class Store:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise HistoryUnusable("another process writes it") from None
+                raise HistoryTaken("another process writes it") from None
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             with sqlite_errors():
                 self.file: Final = sqlite3.connect(

@@ -167,6 +167,18 @@ def test_only_one_process_writes(path: Path) -> None:
     assert "another process writes it" in keeper.problem
 
 
+def test_a_second_recorder_takes_over_when_the_first_ends(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    World(path).run(2)
+    world = World(path)
+    world.events.append(gone("b"))
+    with (path.parent / "history.sqlite.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keeper = world.run(0, lambda one: not one.problem)
+    assert (world.link.asked, keeper.failure, caplog.messages) == ([], "", []), "it only reads"
+    world.run(2)
+    assert read(path, "SELECT key FROM allocations WHERE ended IS NOT NULL ORDER BY key") == [("a",), ("b",)]
+
+
 def test_recording_begins_once_the_file_is_usable_and_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World(path)
