@@ -95,6 +95,8 @@ class Recovery:
         """The number of the latest step."""
         self.session: SessionRecord | None = None
         self.image = Image()
+        self.step_bytes = 0
+        """Bytes of the steps after the snapshot, without the numbers and times in them."""
         self._at = 0.0
         self._received = self._cause = 0
         self._outbox = Outbox()
@@ -125,6 +127,7 @@ class Recovery:
         if self.last and step.number != self.last + 1:
             raise JournalDamaged(f"step {step.number} comes after step {self.last}")
         self.image.apply(read_records(step))
+        self.step_bytes += len(step.records) + sum(len(message.body) for message in step.told)
         self.last, self._at, self.session = step.number, step.at, step.session or self.session
         self._received, self._cause = step.received, step.cause
         self._outbox.acknowledge(step.acknowledged)
@@ -165,9 +168,8 @@ class Recovery:
         host.apply_settings()
 
 
-def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
-    """Restore an empty host from a snapshot and the steps after it; returns the number of the last step, 0 if there is
-    none.
+def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> Recovery:
+    """Restore an empty host from a snapshot and the steps after it. `last` of the result is 0 if there was nothing.
 
     Raises:
         JournalDamaged: something is missing, or cannot be decoded.
@@ -179,7 +181,7 @@ def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) 
         recovery.apply_step(step)
     if recovery.last:
         recovery.restore(host)
-    return recovery.last
+    return recovery
 
 
 def _split(content: bytes) -> Iterator[memoryview]:

@@ -248,7 +248,7 @@ class OutboxBarrier:
     after `kept`. `problem` is the reason while nothing becomes durable. If not `journalled`, nothing is ever held.
     """
 
-    def __init__(self, last: int = 0, *, journalled: bool = True) -> None:
+    def __init__(self, last: int = 0, *, journalled: bool = True, step_bytes: int = 0) -> None:
         self.journalled = journalled
         self.last = last
         self.kept = last
@@ -268,7 +268,7 @@ class OutboxBarrier:
         """Messages with the steps that they wait for."""
         self._pending: deque[tuple[int, int]] = deque()
         """Last number and bytes of each append that is not durable."""
-        self._bytes_since_snapshot = 0
+        self._bytes_since_snapshot = step_bytes  # also of earlier workers, or one that never lives long has none
         self._taking_snapshot = False
         self._snapshot_started = self._snapshot_after = 0.0
         """When the last snapshot was started, and when the next one may."""

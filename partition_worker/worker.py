@@ -380,8 +380,9 @@ class Worker:
             JournalDamaged: as `recovery.recover`.
         """
         assert not self.barrier.last, "a worker recovers before anything else"
-        last = recover(self.host, snapshot, steps)
-        self.barrier = OutboxBarrier(last, journalled=self.barrier.journalled)
+        recovery = recover(self.host, snapshot, steps)
+        last = recovery.last
+        self.barrier = OutboxBarrier(last, journalled=self.barrier.journalled, step_bytes=recovery.step_bytes)
         self._paused, self._received = last > 0, self.host.channel.received
         if last:
             self.host.channel.suspended_after = self.host.channel.outbox.last

@@ -194,6 +194,18 @@ def test_a_snapshot_is_taken_when_enough_has_been_written(monkeypatch: pytest.Mo
     assert len(desk.disk.snapshots) == 2
 
 
+def test_workers_that_are_killed_early_take_a_snapshot_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the steps of a partition whose workers never live long would grow, and its recovery with them."""
+    desk = Desk()
+    busy(desk)
+    desk.flush()
+    monkeypatch.setattr(rm_channel, "SNAPSHOT_BYTES", sum(len(step.records) for step in desk.disk.steps))
+    desk.restart()
+    assert not desk.disk.snapshots
+    desk.tell(ask("after"))
+    assert len(desk.disk.snapshots) == 1
+
+
 def test_the_next_snapshot_waits_longer_than_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rm_channel, "SNAPSHOT_BYTES", 1000)
     desk = Desk()
