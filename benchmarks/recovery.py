@@ -18,13 +18,12 @@ from statistics import median
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
 import zmq
 
 from benchmarks.results import Figure, Plan
 from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
-from common.journal_messages import Append, Kept, Step
+from common.journal_messages import Append, Kept
 from common.messages import Header, Message
 from common.names import BROKER, JOURNAL, worker_name
 from common.query_messages import Answer, Query
@@ -43,9 +42,8 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import Incoming, Outgoing, decode_body, decode_header, encode_body, encode_frames
-from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
+from partition_worker.journal.sqlite_journal import SqliteJournal
 from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 
@@ -67,8 +65,6 @@ partitions:
 - name: default
   queues: [{name: root, submitacl: "*", queues: [{name: a}, {name: b}, {name: c}]}]
 """
-
-_step = msgspec.msgpack.Decoder(Step)
 
 M = TypeVar("M", bound=Message)
 
@@ -98,10 +94,9 @@ class Office:
 
     def __init__(self, files: Files) -> None:
         self.worker = Worker(PartitionHost(partition=NAME, epoch=1), journalled=True)
-        self._files = files
-        self._database = Database(files, 1)
+        self._journal = SqliteJournal(files, 1)
         self._seq = 0
-        self._rows: list[Row] = []
+        self._steps: list[bytes] = []
         """Steps that are not written yet."""
         self._fresh = False
         self.snapshot_bytes = 0
@@ -124,19 +119,19 @@ class Office:
         recorder = self.worker.barrier
         assert recorder is not None
         self._write(recorder.flush())
-        content = self.worker.snapshot()
-        self.snapshot_bytes = len(content)
-        snapshots.write_snapshot(self._files.snapshot(recorder.last), recorder.last, content)
-        assert self._database.record_snapshot(recorder.last)
-        while self._database.has_garbage:
-            self._database.delete_slice()
+        content = list(self.worker.snapshot())
+        self.snapshot_bytes = sum(map(len, content))
+        self._journal.write_snapshot(recorder.last, content)
+        assert self._journal.record_snapshot(recorder.last)
+        while self._journal.has_garbage:
+            self._journal.trim()
 
     def close(self) -> int:
         """Hand over what is not handed over yet; the number of the last step."""
         recorder = self.worker.barrier
         assert recorder is not None
         self._write(recorder.flush())
-        self._database.close()
+        self._journal.close()
         return recorder.last
 
     def _carry(self, sends: list[Outgoing]) -> None:
@@ -146,18 +141,16 @@ class Office:
                 continue
             append = decode_body(Append, send.body)
             self._fresh = self._fresh or append.fresh
-            for step in append.steps:
-                found = _step.decode(step)
-                self._rows.append(make_row(found.number, found.at, found.kind, step))
-            kept = encode_body(Kept(number=self._rows[-1].number))
+            self._steps += append.steps
+            kept = encode_body(Kept(number=append.first + len(append.steps) - 1))
             self._carry(self.worker.handle(Incoming(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
 
     def _write(self, sends: list[Outgoing]) -> None:
         """All of it."""
         self._carry(sends)
-        if self._rows:
-            self._database.append(self._rows, fresh=self._fresh)
-        self._rows, self._fresh = [], False
+        if self._steps:
+            self._journal.append(self._steps, fresh=self._fresh)
+        self._steps, self._fresh = [], False
 
 
 def write_journal(files: Files, shape: Shape) -> tuple[int, int]:

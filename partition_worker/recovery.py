@@ -52,9 +52,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_head: Final = msgspec.msgpack.Decoder(SnapshotHead).decode
 
 
-def encode_snapshot(host: PartitionHost, last: int) -> bytes:
-    """Encode the host as it is after the step of this number."""
-    return b"".join(len(piece).to_bytes(_LENGTH_BYTES) + piece for piece in _encode_pieces(host, last))
+def encode_snapshot(host: PartitionHost, last: int) -> Iterator[bytes]:
+    """Encode the host as it is after the step of this number, as a stream of bytes."""
+    for piece in _encode_pieces(host, last):
+        yield len(piece).to_bytes(_LENGTH_BYTES) + piece
 
 
 def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
@@ -101,8 +102,8 @@ class Recovery:
         self._received = self._cause = 0
         self._outbox = Outbox()
 
-    def read_snapshot(self, content: bytes) -> None:
-        """Start with a snapshot.
+    def read_snapshot(self, content: Iterable[bytes]) -> None:
+        """Start with a snapshot, which may be cut at any places.
 
         Raises:
             JournalDamaged: it cannot be decoded.
@@ -168,7 +169,7 @@ class Recovery:
         host.apply_settings()
 
 
-def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> Recovery:
+def recover(host: PartitionHost, snapshot: Iterable[bytes] | None, steps: Iterable[Step]) -> Recovery:
     """Restore an empty host from a snapshot and the steps after it. `last` of the result is 0 if there was nothing.
 
     Raises:
@@ -184,11 +185,14 @@ def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) 
     return recovery
 
 
-def _split(content: bytes) -> Iterator[memoryview]:
-    view, at = memoryview(content), 0
-    while at < len(view):
-        start = at + _LENGTH_BYTES
-        at = start + int.from_bytes(view[at:start])
-        if at > len(view):
-            raise ValueError("it is cut off")
-        yield view[start:at]
+def _split(content: Iterable[bytes]) -> Iterator[bytes]:
+    """Restore the pieces of a stream."""
+    rest = b""
+    for more in content:
+        rest, at = rest + more, 0
+        while (end := at + _LENGTH_BYTES + int.from_bytes(rest[at : at + _LENGTH_BYTES])) <= len(rest):
+            yield rest[at + _LENGTH_BYTES : end]
+            at = end
+        rest = rest[at:]
+    if rest:
+        raise ValueError("it is cut off")

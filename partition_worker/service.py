@@ -10,7 +10,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -35,10 +34,9 @@ from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
 from partition_worker.group_lookup import GroupLookup
-from partition_worker.journal import files as journal_files
-from partition_worker.journal.database import JournalReader
-from partition_worker.journal.files import Files, identify_parent_process, open_attempts
-from partition_worker.journal.writer import Journal
+from partition_worker.journal.protocol import Journal, Journals
+from partition_worker.journal.quarantine import Quarantine, identify_parent_process
+from partition_worker.journal.writer import JournalWriter, open_journals
 from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
 from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import Worker
@@ -56,7 +54,7 @@ class StartedWorker:
     """A worker with its journal."""
 
     worker: Worker
-    journal: Journal | None
+    journal: JournalWriter | None
     """None if the system keeps no journal."""
     steps: int = 0
     """Number of steps after the snapshot."""
@@ -105,7 +103,8 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
     levels, host = LogLevels(), worker.host
     levels.apply(host.settings)  # a recovered partition has settings already
-    write_notes = partial(_write_notes, worker, journal, levels, life)
+    quarantine = None if settings.journals is None else Quarantine(settings.journals, lease.partition)
+    write_notes = partial(_write_notes, worker, quarantine, levels, life)
 
     try:
         notes = (host.notes, host.announcements, host.warnings, host.new_settings, worker.poisons)
@@ -136,20 +135,18 @@ async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) 
     def new_worker() -> Worker:
         return make_worker(settings, lease.partition, lease.epoch, attempts)
 
-    if settings.journals is None:
-        return StartedWorker(new_worker(), None)
-    settings.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = Files(settings.journals, lease.partition)
-    try:
-        attempts = open_attempts(files, identify_parent_process())
-    except OSError as error:
-        _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
-
-    def new_journal(worker: Worker) -> Journal:
+    def new_writer(worker: Worker, journal: Journal) -> JournalWriter:
         wake, bytes_max = partial(wire.wake, JOURNAL), settings.journal_max_bytes
-        return Journal(files, epoch=lease.epoch, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
+        return JournalWriter(journal, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
 
-    return await recover_or_start_empty(new_worker, new_journal, files)
+    journals = open_journals(settings)
+    if journals is None or settings.journals is None:
+        return StartedWorker(new_worker(), None)
+    try:
+        attempts = Quarantine(settings.journals, lease.partition).open_attempts(identify_parent_process())
+    except OSError as error:
+        _log.warning("%s: messages that end the worker are not counted: %s", lease.partition, error)
+    return await recover_or_start_empty(new_worker, new_writer, journals, lease)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:
@@ -158,7 +155,7 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
     if journal is None:
         return []
     values = {
-        "journal_size_bytes": journal.files.size_bytes(),
+        "journal_size_bytes": journal.journal.statistics().stored_bytes,
         "journal_snapshot_age_seconds": round(time.monotonic() - journal.snapshot_at, 3),
         "journal_snapshot_seconds": round(journal.snapshot_took_s, 6),
         "recovery_steps": start.steps,
@@ -174,7 +171,7 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
     return [*metrics.build_single_families(partition, values), commits]
 
 
-def _write_notes(worker: Worker, journal: Journal | None, levels: "LogLevels", life: Life) -> None:
+def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLevels", life: Life) -> None:
     """Set log levels, write the machine's log lines, and store quarantined messages for inspection."""
     host = worker.host
     if host.new_settings:
@@ -191,9 +188,9 @@ def _write_notes(worker: Worker, journal: Journal | None, levels: "LogLevels", l
         lines.clear()
     while worker.poisons:
         poison = worker.poisons.pop()
-        assert journal is not None, "without a journal no attempts are counted"
+        assert quarantine is not None, "without a journal no attempts are counted"
         try:
-            path = journal_files.write_poison(journal.files, poison)
+            path = quarantine.write(poison)
             _log.error("%s: %s; it is kept in %s", worker.name, poison.reason, path)
         except OSError as error:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, poison.reason, error)
@@ -268,42 +265,48 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
 
 
 async def recover_or_start_empty(
-    new_worker: Callable[[], Worker], new_journal: Callable[[Worker], Journal], files: Files
+    new_worker: Callable[[], Worker],
+    new_writer: Callable[[Worker, Journal], JournalWriter],
+    journals: Journals,
+    lease: Assignment,
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 
     Raises:
         OSError: the disk fails; a later start may succeed.
     """
-    worker = new_worker()
-    try:
-        journal = new_journal(worker)
-        try:  # in a thread, so that the process can send heartbeats
-            return await asyncio.to_thread(_recover, worker, journal)
+    worker, problem = new_worker(), ""
+
+    def open_and_recover() -> tuple[Journal, int, float]:
+        journal = journals.open(lease.partition, lease.epoch)
+        try:
+            return journal, *_recover(worker, journal)
         except BaseException:
             journal.close()
             raise
+
+    try:  # in a thread, so that the process can send heartbeats
+        journal, steps, took_s = await asyncio.to_thread(open_and_recover)
     except JournalDamaged as error:
-        aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
-        _log.error("%s: %s; it was moved to %s, and the partition starts empty", files.partition, problem, aside)
-    worker = new_worker()
-    worker.problem = problem
-    return StartedWorker(worker, new_journal(worker))
+        aside = journals.set_aside(lease.partition, lease.epoch)
+        _log.error("%s: %s; it was moved to %s, and the partition starts empty", lease.partition, problem, aside)
+        worker = new_worker()
+        worker.problem = problem
+        journal, steps, took_s = journals.open(lease.partition, lease.epoch), 0, 0.0
+    return StartedWorker(worker, new_writer(worker, journal), steps, took_s)
 
 
-def _recover(worker: Worker, journal: Journal) -> StartedWorker:
-    started_s = time.monotonic()
-    with closing(JournalReader(journal.files)) as reader:
-        meta, snapshot = reader.read_snapshot()
-        with gc_tuning.pause_collector():  # the collector would take a tenth of the time
-            last = worker.recover(snapshot, reader.read_steps(meta.begins))
-    took_s, steps = time.monotonic() - started_s, max(0, last + 1 - meta.begins)
+def _recover(worker: Worker, journal: Journal) -> tuple[int, float]:
+    """Recover the worker; return the number of steps after the snapshot, and the duration."""
+    started_s, found = time.monotonic(), journal.statistics()
+    with gc_tuning.pause_collector():  # the collector would take a tenth of the time
+        last = worker.recover(journal.read_snapshot(), journal.read_steps(found.begins))
+    took_s, steps = time.monotonic() - started_s, max(0, last + 1 - found.begins)
     if last:
-        size = len(snapshot or b"")
-        base = f"a snapshot of {format_count(size, 'byte')} at step {meta.snapshot}" if size else "no snapshot"
+        base = f"a snapshot at step {found.snapshot}" if found.snapshot else "no snapshot"
         _log.info("%s: recovered %s (%s) in %.2f s", worker.name, format_count(steps, "journal step"), base, took_s)
-    return StartedWorker(worker, journal, steps, took_s)
+    return steps, took_s
 
 
 # Plug-ins -------------------------------------------------------------------------------------------------------------

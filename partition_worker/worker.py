@@ -5,7 +5,7 @@ time, as soon as an ask may be placed and the RM has acknowledged enough. Each s
 and the messages that follow from it are held until the step is durable (`OutboxBarrier` in `rm_channel.py`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -367,11 +367,11 @@ class Worker:
 
     # The journal ----------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """Encode everything that a recovery needs."""
+    def snapshot(self) -> Iterator[bytes]:
+        """Encode everything that a recovery needs, as a stream of bytes."""
         return encode_snapshot(self.host, self.barrier.last)
 
-    def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> int:
+    def recover(self, snapshot: Iterable[bytes] | None, steps: Iterable[Step]) -> int:
         """Restore the state of the worker that wrote this, and return the number of the latest step. Until the RM has
         resumed, time stands still: if the journal is older than what the RM has received, other messages would get the
         same numbers.

@@ -22,7 +22,8 @@ from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.engine.durable_records import Record, Removed, kind_of
 from partition_worker.journal.database import JournalReader, Row, decode_step
-from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, read_poisons
+from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files
+from partition_worker.journal.quarantine import Quarantine
 from partition_worker.partition_host import ReceivedMessage
 from partition_worker.recovery import JournalDamaged, Recovery, read_records
 from partition_worker.service import make_worker
@@ -191,7 +192,7 @@ def _format_time(at: float) -> str:
 def _show_poisons(files: Files, args: argparse.Namespace) -> None:
     """Print the quarantined messages: a table with the reasons, or each in full as a JSON object."""
     path = None
-    for path, kept in read_poisons(files):
+    for path, kept in Quarantine(files.folder, files.partition).read():
         if args.json:
             _print_json({"file": str(path), "reason": kept.reason, "message": _expand_message(kept.message)})
             continue
@@ -241,14 +242,15 @@ def _decode(kind: str, body: bytes) -> Message | dict[str, str]:
 def _verify(files: Files, args: argparse.Namespace) -> None:
     """Verify every step and the snapshot; print a line of text or JSON."""
     with closing(JournalReader(files)) as reader:
-        meta, content = reader.read_snapshot()
+        meta, stream = reader.open_snapshot()
+        content = None if stream is None else list(stream)
         count = last = 0
         for row in reader.read_rows(reader.find_first()):
             read_records(decode_step(row))
             count, last = count + 1, row.number
     if content is not None:
         Recovery().read_snapshot(content)
-    size = len(content or b"")
+    size = sum(map(len, content or ()))
     if not args.json:
         steps = f"{count} steps up to {last}" if count else "no steps"
         base = f", and a snapshot of {size} bytes after step {meta.snapshot}" if meta.snapshot else ""
@@ -273,7 +275,8 @@ def _restore(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]
     worker = make_worker(settings, files.partition, epoch=0)
     with closing(JournalReader(files)) as reader:
         for _ in range(3):  # the worker may replace the snapshot meanwhile
-            meta, content = reader.read_snapshot()
+            meta, stream = reader.open_snapshot()
+            content = None if stream is None else list(stream)
             steps = list(reader.read_steps(meta.begins))
             if reader.read_meta().begins == meta.begins:
                 break

@@ -1,44 +1,24 @@
-"""Files of a partition's journal: names and locations, moving a damaged journal aside, and messages that end workers.
+"""The files of a partition's journal: names, snapshot files, setting a journal aside.
 
-<name>.sqlite, -wal, -shm       the steps (`database.py`)
-<name>.snapshot-<number>        the whole partition after that step (`snapshots.py`)
-<name>.damaged/                 the files of a journal that could not be used
-<name>.attempts                 the message in progress, and up to ENTRIES_MAX messages that have ended a worker
-<name>.poison-<identity>        a quarantined message, which was never applied, with the reason
+<name>.sqlite, -wal, -shm             the steps (`database.py`)
+<name>.snapshot-<number>              the whole partition after that step
+<name>.snapshot-<number>.tmp-<pid>    one that is not recorded
+<name>.damaged/                       the files of a journal that could not be used
 
-The attempts file is mapped into memory. A worker marks each message before it handles it, which takes less than a
-microsecond and no system call: writes to a mapped file survive the process. They may be lost with a power failure. A
-worker that starts reads its predecessor's file and replaces it, so that a predecessor that still runs cannot write to
-the new one.
-
-If a worker ends together with the supervisor, the message is probably not the cause: an operator has stopped
-everything, or the power failed. Two such ends count as one death. `partition_worker/partition_host.py` decides when a
-message is quarantined.
+A snapshot file holds the encoded state after a step, with a checksum.
 """
 
-import logging
-import mmap
+import fcntl
 import os
 import re
 import shutil
 import struct
-import time
-from collections.abc import Iterator
-from contextlib import suppress
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-import msgspec
-
-from common.text_formats import format_count
-from partition_worker.partition_host import (
-    PAGE_BYTES,
-    Attempts,
-    Deaths,
-    QuarantinedMessage,
-    identify_message,
-    read_page,
-)
 from partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
@@ -48,10 +28,6 @@ SUFFIX: Final = ".sqlite"
 DAMAGED: Final = ".damaged"
 PRIVATE: Final = 0o600
 """File mode; SQLite uses it for its own files too."""
-
-
-class Fenced(OSError):
-    """Another worker has the partition, under a later lease."""
 
 
 class Files:
@@ -68,17 +44,13 @@ class Files:
         """SQLite's index of the write-ahead log, which exists while a process has the database open."""
         self.damaged = folder / f"{partition}{DAMAGED}"
         """The directory for a journal that cannot be used; only the last one is kept."""
-        self.attempts = folder / f"{partition}.attempts"
-        """The message in progress and those that ended workers; not moved aside with a damaged journal."""
-
-    def poisons(self) -> list[Path]:
-        """The files of all quarantined messages, oldest first."""
-        pattern = re.compile(rf"{re.escape(self.partition)}\.poison-[0-9a-f]+")
-        paths = (path for path in self.folder.glob("*.poison-*") if pattern.fullmatch(path.name))
-        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
     def snapshot(self, number: int) -> Path:
         return self.folder / f"{self.partition}.snapshot-{number}"
+
+    def unfinished_snapshot(self, number: int, process: int) -> Path:
+        """The path of a snapshot that is not recorded, written for this process."""
+        return self.folder / f"{self.partition}.snapshot-{number}.tmp-{process}"
 
     def snapshots(self) -> Iterator[tuple[int, Path]]:
         """Numbers and paths of all snapshots, unfinished ones too."""
@@ -128,88 +100,89 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-# Quarantined messages -------------------------------------------------------------------------------------------------
-
-KEPT_MAX: Final = 8
-"""Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""
-
-
-def write_poison(files: Files, message: QuarantinedMessage) -> Path:
-    """Write a quarantined message, and remove the oldest files beyond KEPT_MAX.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    identity = identify_message(message.message.header.kind, message.message.body)
-    path = files.folder / f"{files.partition}.poison-{identity.hex()}"
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    with open(descriptor, "wb") as file:
-        file.write(msgspec.msgpack.encode(message))
-    for old in files.poisons()[:-KEPT_MAX]:
-        old.unlink(missing_ok=True)
-    return path
-
-
-def read_poisons(files: Files) -> Iterator[tuple[Path, QuarantinedMessage]]:
-    """Read all quarantined messages, oldest first.
-
-    Raises:
-        JournalDamaged: a file cannot be decoded.
-    """
-    for path in files.poisons():
-        try:
-            yield path, msgspec.msgpack.decode(path.read_bytes(), type=QuarantinedMessage)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalDamaged(f"{path.name} cannot be decoded: {error}") from None
-
-
-REMEMBERED_S: Final = 86_400.0
-"""Seconds after which a worker that starts drops an entry, so that the message is tried again."""
-
-_log = logging.getLogger("core.scheduler.journal")
-
-
-def open_attempts(files: Files, supervisor: bytes = b"") -> Attempts:
-    """Read the attempts file of the former worker, and replace it by one of this worker, mapped into memory.
-
-    `supervisor` identifies the process that started the worker, in up to 16 bytes.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    now = time.time()
-    deaths: dict[bytes, Deaths] = {}
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Exclude other processes that create or delete journals in this directory."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deaths, ended = read_page(files.attempts.read_bytes(), supervisor, now)
-    except FileNotFoundError:
-        ended = b""
-    except ValueError:
-        ended = b""
-        _log.warning("%s: is not an attempts file, and is replaced", files.attempts)
-    if ended:
-        alone, together = (format_count(count, "worker") for count in deaths[ended][:2])
-        text = "%s: message %s ended the last worker; so far it ended %s, and %s together with the supervisor"
-        _log.warning(text, files.partition, ended.hex(), alone, together)
-    attempts = Attempts({key: one for key, one in deaths.items() if one.at > now - REMEMBERED_S}, supervisor)
-    temporary = files.attempts.with_suffix(".attempts-new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
-    try:
-        os.write(descriptor, attempts.page)  # allocates the blocks: a mapped page without one raises SIGBUS
-        attempts.page = mmap.mmap(descriptor, PAGE_BYTES)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
-    temporary.replace(files.attempts)
-    return attempts
 
 
-def identify_parent_process() -> bytes:
-    """Identify the process that started this one by its number and start time, as numbers are reused.
+# Snapshots ------------------------------------------------------------------------------------------------------------
+
+MAGIC: Final = b"YSHSNAP2"
+"""The last byte is the version of the file format."""
+
+_HEAD: Final = struct.Struct(">8sQQI")
+"""Magic, number of the step, length of the content, checksum of both and the content."""
+
+_PIECE_BYTES: Final = 1 << 20
+"""Bytes that are read at a time."""
+
+
+def write_snapshot(path: Path, number: int, content: Iterable[bytes]) -> None:
+    """Write a snapshot and make it durable.
 
     Raises:
-        OSError: it has just ended.
+        OSError: the disk is full or fails; no file is left.
     """
-    number = os.getppid()
-    started = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19])
-    return struct.pack("<QQ", number, started)
+    try:
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE), "w+b") as file:
+            file.seek(_HEAD.size)
+            length = sum(map(file.write, content))
+            checksum = _compute_checksum(file, number, length)
+            file.seek(0)
+            file.write(_HEAD.pack(MAGIC, number, length, checksum))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def read_snapshot(path: Path, number: int) -> Iterator[bytes]:
+    """Verify a snapshot, and return its content in pieces.
+
+    Raises:
+        JournalDamaged: the file is missing or damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise JournalDamaged(f"its snapshot {path.name} is missing") from None
+    head = file.read(_HEAD.size)
+    problem = ""
+    if len(head) < _HEAD.size:
+        problem = "is cut off"
+    else:
+        magic, of, length, checksum = _HEAD.unpack(head)
+        if magic != MAGIC:
+            problem = "has no valid header, or a format that this release cannot read"
+        elif of != number or checksum != _compute_checksum(file, number, length) or file.tell() != _HEAD.size + length:
+            problem = "does not match its checksum"
+    if problem:
+        file.close()
+        raise JournalDamaged(f"its snapshot {path.name} {problem}")
+    return _read_and_close(file)
+
+
+def _compute_checksum(file: BinaryIO, number: int, length: int) -> int:
+    checksum = zlib.crc32(struct.pack(">QQ", number, length))
+    for piece in _read_content(file):
+        checksum = zlib.crc32(piece, checksum)
+    return checksum
+
+
+def _read_content(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(_HEAD.size)
+    while piece := file.read(_PIECE_BYTES):
+        yield piece
+
+
+def _read_and_close(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from _read_content(file)

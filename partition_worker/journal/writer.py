@@ -9,35 +9,35 @@
 Handing a few steps to a thread and back takes as long as writing them. So they are committed at once if the queue is
 empty and the disk is fast; after a slow commit, everything goes through the thread for a while.
 
-A snapshot is written by a forked process, which has a copy of the memory. Once its file is durable, the database
+A snapshot is written by a forked process, which has a copy of the memory. Once it is durable, the journal
 records it, before all queued steps: that frees room on a full disk. Only then are older steps deleted, in slices
 between transactions. After another worker has taken the partition over, nothing is written any more.
 
-`database.py` defines the transactions; `partition_worker/rm_channel.py` decides when a snapshot is due.
+`protocol.py` defines the transactions; `partition_worker/rm_channel.py` decides when a snapshot is due.
 """
 
 import asyncio
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
-
-import msgspec
 
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
+from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.database import STATEMENT_STEPS, Database, is_transient, make_row
-from partition_worker.journal.files import Fenced, Files
-from partition_worker.journal.snapshots import SnapshotProcess, write_snapshot
+from partition_worker.journal.protocol import Fenced, Journal, Journals
+from partition_worker.journal.snapshot_process import SnapshotProcess
+from partition_worker.journal.sqlite_journal import SqliteJournals
+from partition_worker.recovery import JournalDamaged
 
 GROUP_BYTES: Final = 2 << 20
-"""Bytes of queued steps that share one transaction; STATEMENT_STEPS bounds their number."""
+GROUP_STEPS: Final = 256
+"""Bytes and number of queued steps that share one transaction."""
 
 QUEUED_BYTES_MAX: Final = 256 << 20
 """Bytes of steps that wait for the disk. A worker stops scheduling long before that. If its RM still fills the queue,
@@ -82,41 +82,28 @@ class JournalFull(OSError):
     """The files have reached their size limit."""
 
 
-class _StepColumns(msgspec.Struct, array_like=True):
-    """The first fields of a `Step`, which have columns of their own."""
-
-    number: int
-    at: float
-    kind: str
+def open_journals(settings: Settings) -> Journals | None:
+    """Return the place where the settings have journals stored; None if the system keeps none."""
+    return None if settings.journals is None else SqliteJournals(settings.journals)
 
 
-_step_columns = msgspec.msgpack.Decoder(_StepColumns)
+class JournalWriter:
+    """An endpoint of the worker's process that writes its journal, with the thread that commits steps.
 
-
-class Journal:
-    """The open journal of a partition, as an endpoint of the worker's process, with the thread that commits steps.
-
-    It receives `Append` and `TakeSnapshot`, and answers with `Kept`, `NotKept` and `SnapshotTaken`.
-
-    Raises:
-        Fenced: another worker has the partition under a later epoch.
-        JournalDamaged: the files are damaged.
-        OSError: a file cannot be read or written.
+    It receives `Append` and `TakeSnapshot`, answers with `Kept`, `NotKept` and `SnapshotTaken`, and closes the journal.
     """
 
     def __init__(
         self,
-        files: Files,
+        journal: Journal,
         *,
-        epoch: int,
-        snapshot: Callable[[], bytes],
+        snapshot: Callable[[], Iterable[bytes]],
         wake: Callable[[], None],
         bytes_max: int = BYTES_MAX,
         snapshot_limit_s: float = SNAPSHOT_MAX_S,
     ) -> None:
-        self._database = Database(files, epoch)
-        self.files = files
-        self._last = self._database.last
+        self.journal = journal
+        self._last = journal.statistics().last
         """The latest step that was received."""
         self._encode_snapshot = snapshot
         self._snapshot_limit_s = snapshot_limit_s
@@ -153,7 +140,7 @@ class Journal:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""
+        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the journal."""
         until = time.monotonic() + CLOSE_MAX_S
         if self._process is not None and not self._process.stop(CLOSE_MAX_S):
             _log.warning("no snapshot within %g s: the next worker has more steps to read", CLOSE_MAX_S)
@@ -216,7 +203,7 @@ class Journal:
             return None
         try:
             kept = self._commit([append])
-        except (Fenced, sqlite3.Error, OSError):
+        except (OSError, JournalDamaged):
             kept = None
         ended_s = time.monotonic()
         if kept is None:
@@ -230,7 +217,6 @@ class Journal:
             self._reply(SnapshotTaken(number=number, problem="another one is being taken"))
             return
         started_s = time.monotonic()
-        path = self.files.snapshot(number)
 
         def finish(problem: str) -> None:
             self._process = None
@@ -244,7 +230,7 @@ class Journal:
                 self._changed.notify()
 
         process = SnapshotProcess(
-            lambda: write_snapshot(path, number, self._encode_snapshot()), limit_s=self._snapshot_limit_s
+            lambda: self.journal.write_snapshot(number, self._encode_snapshot()), limit_s=self._snapshot_limit_s
         )
         self._process = process
         process.watch(finish)
@@ -264,14 +250,14 @@ class Journal:
             while (appends := self._next_batch()) is not None:
                 if not self._stopped:
                     self._write(appends)
-                if self._database.has_garbage and not self._stopped:
-                    self._delete_slice()
+                if self.journal.has_garbage and not self._stopped:
+                    self._trim()
         except Exception as error:
             _log.exception("the journal thread has failed")
             self._failure = f"the journal cannot be written: {error}"
             self._reply(NotKept(problem=self._failure))
         finally:
-            self._database.close()
+            self.journal.close()
 
     def _next_batch(self) -> list[Append] | None:
         """The appends of the next transaction; empty if there is only a snapshot to record or old steps to delete; None
@@ -283,7 +269,7 @@ class Journal:
                     return []
                 if self._closing:
                     return None
-                if self._database.has_garbage and not self._stopped:
+                if self.journal.has_garbage and not self._stopped:
                     return []
                 self._idle = True
                 self._changed.wait()
@@ -295,7 +281,7 @@ class Journal:
                 follows = self._queue[0] if self._queue else None
                 if follows is None or latest.fresh or follows.fresh:
                     break
-                if size >= GROUP_BYTES or steps + len(follows.steps) > STATEMENT_STEPS:
+                if size >= GROUP_BYTES or steps + len(follows.steps) > GROUP_STEPS:
                     break
                 appends.append(self._queue.popleft())
             self._queued_bytes -= size
@@ -308,12 +294,9 @@ class Journal:
                 self._commit_snapshot()
                 kept = self._commit(appends) if appends else None
             except Fenced as error:
-                self._stopped = True
-                self._reply(NotKept(problem=str(error), fenced=True))
+                self._report_fenced(error)
                 return
-            except (sqlite3.Error, OSError) as error:
-                if not is_transient(error):
-                    raise
+            except OSError as error:
                 if appends and str(error) != self._problem:
                     self._problem = str(error)
                     self._reply(NotKept(problem=self._problem))
@@ -327,22 +310,19 @@ class Journal:
                 return
 
     def _commit(self, appends: list[Append]) -> Kept:
-        rows = []
-        for step in (step for append in appends for step in append.steps):
-            columns = _step_columns.decode(step)
-            rows.append(make_row(columns.number, columns.at, columns.kind, step))
-        self._check_size(sum(len(row.step) for row in rows))
+        steps = [step for append in appends for step in append.steps]
+        self._check_size(sum(map(len, steps)))
         began_s = time.perf_counter()
-        self._database.append(rows, fresh=appends[0].fresh)
+        number = self.journal.append(steps, fresh=appends[0].fresh)
         self.commits.observe(time.perf_counter() - began_s)
-        return Kept(number=rows[-1].number)
+        return Kept(number=number)
 
     def _commit_snapshot(self) -> None:
         with self._changed:
             number = self._snapshot
         if number is None:
             return
-        new = self._database.record_snapshot(number)
+        new = self.journal.record_snapshot(number)
         with self._changed:
             self._snapshot = None
         self._reply(SnapshotTaken(number=number, problem="" if new else "the partition has restarted since"))
@@ -359,28 +339,27 @@ class Journal:
         self._unchecked_bytes += more
         if self._unchecked_bytes < SIZE_CHECK_BYTES:
             return
-        used = self._database.used_bytes()
+        used = self.journal.used_bytes()
         if used + more > self._bytes_max:
-            while self._database.has_garbage:
-                self._delete_slice()
-            self._database.truncate_wal()
-            used = self._database.used_bytes()
+            self.journal.compact()
+            used = self.journal.used_bytes()
         if used + more > self._bytes_max:
             text = f"the journal has {used} bytes and gets {more} more, allowed are {self._bytes_max} (--journal-max)"
             raise JournalFull(text)
         self._unchecked_bytes = 0
 
-    def _delete_slice(self) -> None:
-        """Delete some old steps; after an error, the next snapshot triggers another attempt."""
+    def _trim(self) -> None:
+        """Delete some old steps. After an error, the next snapshot triggers another attempt."""
         try:
-            self._database.delete_slice()
-        except Fenced:
-            return  # the next append reports it
-        except (sqlite3.Error, OSError) as error:
-            if not is_transient(error):
-                raise
+            self.journal.trim()
+        except Fenced as error:
+            self._report_fenced(error)
+        except OSError as error:
             _log.warning("old steps cannot be removed from the journal for now: %s", error)
-            self._database.has_garbage = False
+
+    def _report_fenced(self, error: Fenced) -> None:
+        self._stopped = True
+        self._reply(NotKept(problem=str(error), fenced=True))
 
 
 def _answer(message: WriterReply) -> Incoming:

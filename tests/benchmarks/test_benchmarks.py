@@ -288,7 +288,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     _, steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
     worker = Worker(PartitionHost(partition=NAME, epoch=2), journalled=True)
     with closing(JournalReader(files)) as reader:
-        meta, snapshot = reader.read_snapshot()
+        meta, snapshot = reader.open_snapshot()
         worker.recover(snapshot, reader.read_steps(meta.snapshot + 1))
     assert steps >= 40
     assert worker.partition is not None

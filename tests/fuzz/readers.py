@@ -44,9 +44,9 @@ from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Record
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.recording import list_everything
-from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, JournalReader, decode_step, make_row
-from partition_worker.journal.files import Files
+from partition_worker.journal.database import JournalReader, decode_step, make_row
+from partition_worker.journal.files import Files, read_snapshot, write_snapshot
+from partition_worker.journal.sqlite_journal import SqliteJournal
 from partition_worker.partition_host import PartitionHost
 from partition_worker.recovery import JournalDamaged, Recovery, encode_snapshot, recover
 from rmproxy import grpc_conversion
@@ -186,10 +186,10 @@ def _extra(data: bytes) -> None:
 
 def _durable(folder: Path) -> dict[str, Target]:
     """Files and their contents that a process of ours has written, and somebody or some disk has spoiled."""
-    snapshots.write_snapshot(folder / "good.snapshot", 7, b"anything" * 9)
+    write_snapshot(folder / "good.snapshot", 7, [b"anything" * 9])
     facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, generations={"a_default": 1})
     partitions = [_partition(seed) for seed in range(4)]
-    encoded_snapshots = [encode_snapshot(_host(partition), 3) for partition in partitions]
+    encoded_snapshots = [b"".join(encode_snapshot(_host(partition), 3)) for partition in partitions]
     encoded_records = [msgspec.msgpack.encode(_records(partition)) for partition in partitions]
     steps = [
         _step(cause=7, received=2, acknowledged=1, records=Raw(encoded_records[0]), session=_session()),
@@ -275,7 +275,7 @@ def _step(number: int = 1, **fields: object) -> Step:
 
 
 def _recover(snapshot: bytes | None, steps: list[Step]) -> None:
-    recover(PartitionHost(partition=VOICE.partition, epoch=1), snapshot, steps)
+    recover(PartitionHost(partition=VOICE.partition, epoch=1), None if snapshot is None else [snapshot], steps)
 
 
 def _parts(snapshot: bytes) -> list[Tree]:
@@ -297,14 +297,14 @@ def _joined(data: bytes) -> bytes:
 
 def _snapshot(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    snapshots.read_snapshot(file, 7)
+    list(read_snapshot(file, 7))
 
 
 def _journal(folder: Path) -> bytes:
     (folder / "journal").mkdir()
     files = Files(folder / "journal", "mad_default")
-    database = Database(files, 1)
-    database.append([make_row(number, 1.0, TICK, encode_body(_step(number))) for number in range(1, 40)], fresh=True)
+    database = SqliteJournal(files, 1)
+    database.append([encode_body(_step(number)) for number in range(1, 40)], fresh=True)
     database.close()
     return files.database.read_bytes()
 
@@ -314,7 +314,7 @@ def _journal_read(folder: Path, data: bytes) -> None:
     files.clear()
     files.database.write_bytes(data)
     with closing(JournalReader(files)) as reader:
-        meta, _ = reader.read_snapshot()
+        meta, _ = reader.open_snapshot()
         for row in reader.read_rows(meta.begins):
             decode_step(row)
 

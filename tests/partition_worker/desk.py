@@ -111,13 +111,14 @@ class Desk:
     def take_snapshot(self) -> None:
         """Encode a snapshot that replaces the steps so far."""
         self.flush()
-        self.disk.content, self.disk.steps = self.worker.snapshot(), []
+        self.disk.content, self.disk.steps = b"".join(self.worker.snapshot()), []
 
     def recovered(self, *, plugins: Sequence[Predicate] = (), tuning: Tuning = DEFAULT) -> Worker:
         """Another worker, from what is on the disk."""
         host = PartitionHost(partition=PARTITION, epoch=self.worker.host.epoch + 1, plugins=plugins, tuning=tuning)
         worker = Worker(host, journalled=True)
-        worker.recover(self.disk.content, self.disk.steps)
+        content = self.disk.content
+        worker.recover(None if content is None else [content], self.disk.steps)
         return worker
 
     def restart(self) -> None:

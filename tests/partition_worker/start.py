@@ -7,9 +7,11 @@ from pathlib import Path
 from common.control_messages import CommitConfig, PrepareConfig
 from common.messages import Message
 from common.names import BROKER, JOURNAL
+from common.process import Assignment
 from common.wire import Incoming, Outgoing
 from partition_worker.journal.files import Files
-from partition_worker.journal.writer import Journal
+from partition_worker.journal.sqlite_journal import SqliteJournals
+from partition_worker.journal.writer import JournalWriter
 from partition_worker.partition_host import PartitionHost
 from partition_worker.service import StartedWorker, recover_or_start_empty
 from partition_worker.worker import Worker
@@ -34,8 +36,9 @@ class Start:
     async def begins(self) -> StartedWorker:
         return await recover_or_start_empty(
             lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
-            lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
-            self.files,
+            lambda worker, journal: JournalWriter(journal, snapshot=worker.snapshot, wake=self.woken.set),
+            SqliteJournals(self.folder),
+            Assignment(partition=PARTITION, epoch=self.epoch),
         )
 
     async def goes_on(self, start: StartedWorker, *inputs: tuple[Message, int]) -> None:

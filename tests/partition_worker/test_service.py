@@ -30,8 +30,8 @@ from common.rm_messages import (
 from common.settings import Settings, encode_settings
 from common.wire import decode_body, decode_header, encode_body, encode_frames
 from partition_worker.group_lookup import look_up_groups
-from partition_worker.journal.database import Database
 from partition_worker.journal.files import Files
+from partition_worker.journal.sqlite_journal import SqliteJournal
 from tests.machines import PARTITION, RM, SESSION, header
 
 pytestmark = pytest.mark.processes
@@ -175,7 +175,7 @@ def test_a_worker_whose_partition_another_one_has_ends(tmp_path: Path) -> None:
         old.submits(ME)
         old.hears(ApplicationResponse)
         files = Files(tmp_path / "journals", PARTITION)
-        Database(files, 6).close()
+        SqliteJournal(files, 6).close()
         old.submits("no-such-user-anywhere")
         old.process.wait(PATIENCE_MS / 1000)
 

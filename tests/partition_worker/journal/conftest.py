@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.journal import database
+from partition_worker.journal import sqlite_journal
 from tests.partition_worker.journal.hand import OPEN
 
 
@@ -18,4 +18,4 @@ def _closed() -> Iterator[None]:
 @pytest.fixture
 def log_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a log is written beforehand, so that a disk is full when it has to be."""
-    monkeypatch.setattr(database, "WAL_PREALLOCATED_BYTES", 0)
+    monkeypatch.setattr(sqlite_journal, "WAL_PREALLOCATED_BYTES", 0)

@@ -13,9 +13,10 @@ from common.messages import Message
 from common.names import JOURNAL
 from common.transport import Transport
 from common.wire import Incoming, decode_body, encode_body, make_outgoing
-from partition_worker.journal.database import Database, JournalReader, Row, make_row
+from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
-from partition_worker.journal.writer import Journal
+from partition_worker.journal.sqlite_journal import SqliteJournal
+from partition_worker.journal.writer import JournalWriter
 from tests.machines import PARTITION
 
 PATIENCE_S = 20.0
@@ -36,10 +37,6 @@ def encoded(*numbers: int, size: int = 100) -> list[bytes]:
     return [encode_body(step(number, size)) for number in numbers]
 
 
-def rows(*numbers: int, size: int = 100) -> list[Row]:
-    return [make_row(number, 1000.0 + number, TICK, encode_body(step(number, size))) for number in numbers]
-
-
 @dataclass(frozen=True)
 class Found:
     """Everything that a worker would begin from."""
@@ -51,18 +48,26 @@ class Found:
 
 def found_in(files: Files) -> Found:
     with closing(JournalReader(files)) as found:
-        meta, snapshot = found.read_snapshot()
-        return Found(snapshot, meta.snapshot, list(found.read_steps(meta.begins)))
+        meta, snapshot = found.open_snapshot()
+        return Found(
+            None if snapshot is None else b"".join(snapshot), meta.snapshot, list(found.read_steps(meta.begins))
+        )
 
 
-OPEN: list[Database | JournalReader | sqlite3.Connection] = []
+OPEN: list[SqliteJournal | JournalReader | sqlite3.Connection] = []
 """What a test has opened, and `conftest.py` closes at its end."""
 
 
-def opened(files: Files, epoch: int) -> Database:
-    """A database for writing."""
-    OPEN.append(database := Database(files, epoch))
-    return database
+def opened(files: Files, epoch: int) -> SqliteJournal:
+    """A journal for writing."""
+    OPEN.append(journal := SqliteJournal(files, epoch))
+    return journal
+
+
+def record_snapshot(journal: SqliteJournal, number: int, content: bytes = b"") -> bool:
+    """Take a snapshot, as a writer does."""
+    journal.write_snapshot(number, [content])
+    return journal.record_snapshot(number)
 
 
 def reader(files: Files) -> JournalReader:
@@ -95,18 +100,17 @@ class Hand:
         """What taking one does first."""
         self.files = files_in(folder)
         self.heard: list[Incoming] = []
-        self.journal = Journal(
-            self.files,
-            epoch=epoch,
+        self.journal = JournalWriter(
+            SqliteJournal(self.files, epoch),
             snapshot=self._snapshot,
             wake=self._woken.set,
             **options,  # type: ignore[arg-type]
         )
         self.wire.add(JOURNAL, self.journal)
 
-    def _snapshot(self) -> bytes:
+    def _snapshot(self) -> list[bytes]:
         self.slow()
-        return self.state
+        return [self.state]
 
     def gives(self, message: Message) -> None:
         self.wire.send(make_outgoing(JOURNAL, message))

@@ -74,7 +74,7 @@ def test_nothing_that_was_kept_is_missing_after_any_number_of_crashes(tmp_path: 
             for n, one_size in enumerate((found.snapshot_number + n + 1) % 300 for n in range(len(steps)))
         ]
         assert found.snapshot_number + len(steps) >= kept
-        assert database.last == found.snapshot_number + len(steps)
+        assert database.statistics().last == found.snapshot_number + len(steps)
         assert found.snapshot == (str(found.snapshot_number).encode() if found.snapshot_number else None)
         snapshots.add(found.snapshot_number)
         database.close()

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import sqlite3
 import struct
 import subprocess
 import sys
@@ -10,41 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import database as database_file
-from partition_worker.journal.database import (
-    FORMAT,
+from partition_worker.journal import sqlite_journal
+from partition_worker.journal.database import FORMAT
+from partition_worker.journal.files import Files
+from partition_worker.journal.protocol import Fenced
+from partition_worker.journal.sqlite_journal import (
     SLICE_BYTES,
     SLICE_STEPS,
     STATEMENT_STEPS,
     WAL_PREALLOCATED_BYTES,
-    Database,
+    SqliteJournal,
 )
-from partition_worker.journal.files import Fenced, Files
 from partition_worker.recovery import JournalDamaged
 from tests.full_disk import full_disk
-from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
+from tests.partition_worker.journal.hand import encoded, files_in, numbers_in, opened, record_snapshot, sql
 
 
-def count(database: Database) -> int:
+def count(database: SqliteJournal) -> int:
     found: int = sql(database.files).execute("SELECT count(*) FROM steps").fetchone()[0]
     return found
 
 
 def test_steps_are_there_for_the_next_one_who_opens_it(tmp_path: Path) -> None:
     first = opened(files_in(tmp_path), 1)
-    first.append(rows(1, 2, 3), fresh=False)
-    first.append(rows(4), fresh=False)
+    first.append(encoded(1, 2, 3), fresh=False)
+    first.append(encoded(4), fresh=False)
     first.close()
     second = opened(files_in(tmp_path), 1)
-    assert second.last == 4
+    assert second.statistics().last == 4
     assert numbers_in(files_in(tmp_path)) == [1, 2, 3, 4]
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
 
 
 def test_more_than_one_statement_is_one_transaction_all_the_same(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
-    many = rows(*range(1, 3 * STATEMENT_STEPS))
-    with pytest.raises(sqlite3.IntegrityError):
+    many = encoded(*range(1, 3 * STATEMENT_STEPS))
+    with pytest.raises(JournalDamaged):
         database.append([*many, many[0]], fresh=False)
     assert count(database) == 0
     database.append(many, fresh=False)
@@ -53,20 +53,20 @@ def test_more_than_one_statement_is_one_transaction_all_the_same(tmp_path: Path)
 
 def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None:
     earlier = opened(files_in(tmp_path), 1)
-    earlier.append(rows(1), fresh=False)
+    earlier.append(encoded(1), fresh=False)
     later = opened(files_in(tmp_path), 2)
     for _ in range(2):
         with pytest.raises(Fenced):
-            earlier.append(rows(2), fresh=False)
+            earlier.append(encoded(2), fresh=False)
         with pytest.raises(Fenced):
-            earlier.append(rows(*range(2, 2 * STATEMENT_STEPS)), fresh=False)
+            earlier.append(encoded(*range(2, 2 * STATEMENT_STEPS)), fresh=False)
         with pytest.raises(Fenced):
-            earlier.append(rows(9), fresh=True)
+            earlier.append(encoded(9), fresh=True)
         with pytest.raises(Fenced):
-            earlier.append(rows(0), fresh=False)  # which is not needed any more
+            earlier.append(encoded(0), fresh=False)  # which is not needed any more
         with pytest.raises(Fenced):
-            earlier.record_snapshot(1)
-    later.append(rows(2), fresh=False)
+            record_snapshot(earlier, 1)
+    later.append(encoded(2), fresh=False)
     assert numbers_in(files_in(tmp_path)) == [1, 2]
     with pytest.raises(Fenced, match="under epoch 2"):
         opened(files_in(tmp_path), 1)
@@ -74,56 +74,56 @@ def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None
 
 def test_an_earlier_one_deletes_nothing(tmp_path: Path) -> None:
     earlier = opened(files_in(tmp_path), 1)
-    earlier.append(rows(1, 2), fresh=False)
-    earlier.record_snapshot(1)
+    earlier.append(encoded(1, 2), fresh=False)
+    record_snapshot(earlier, 1)
     opened(files_in(tmp_path), 2)
     with pytest.raises(Fenced):
-        earlier.delete_slice()
+        earlier.trim()
     assert count(earlier) == 2
 
 
 def test_a_fresh_beginning_needs_nothing_before_it(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
-    database.append(rows(1, 2), fresh=False)
-    database.record_snapshot(2)
+    database.append(encoded(1, 2), fresh=False)
+    record_snapshot(database, 2)
     files_in(tmp_path).snapshot(2).write_text("old")
-    database.append(rows(5, 6), fresh=True)  # 3 and 4 were never handed over
+    database.append(encoded(5, 6), fresh=True)  # 3 and 4 were never handed over
     assert numbers_in(files_in(tmp_path)) == [5, 6]
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
     assert not files_in(tmp_path).snapshot(2).exists()
     assert count(database) == 2
 
 
 def test_a_snapshot_from_before_a_fresh_beginning_is_no_news(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
-    database.append(rows(1, 2), fresh=False)
-    database.append(rows(3), fresh=True)
-    assert not database.record_snapshot(2)
+    database.append(encoded(1, 2), fresh=False)
+    database.append(encoded(3), fresh=True)
+    assert not record_snapshot(database, 2)
     assert numbers_in(files_in(tmp_path)) == [3]
 
 
 def test_a_fresh_beginning_that_a_snapshot_has_already_takes_nothing_back(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
-    database.append(rows(1), fresh=False)
-    database.record_snapshot(3)
-    database.append(rows(2), fresh=True)
-    database.append(rows(3), fresh=False)
-    database.append(rows(4), fresh=False)
+    database.append(encoded(1), fresh=False)
+    record_snapshot(database, 3)
+    database.append(encoded(2), fresh=True)
+    database.append(encoded(3), fresh=False)
+    database.append(encoded(4), fresh=False)
     assert (database._meta.snapshot, database._meta.begins) == (3, 4)
     assert count(database) == 2  # the first one and the last
     database.close()
-    assert opened(files_in(tmp_path), 1).last == 4
+    assert opened(files_in(tmp_path), 1).statistics().last == 4
 
 
 def test_what_is_not_needed_goes_in_slices(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     total = 2 * SLICE_STEPS + 100
-    database.append(rows(*range(1, total + 1)), fresh=False)
-    assert database.record_snapshot(total - 10)
+    database.append(encoded(*range(1, total + 1)), fresh=False)
+    assert record_snapshot(database, total - 10)
     left = []
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
         left.append(count(database))
     assert left == [total - SLICE_STEPS, total - 2 * SLICE_STEPS, 10, 10]
 
@@ -131,24 +131,24 @@ def test_what_is_not_needed_goes_in_slices(tmp_path: Path) -> None:
 def test_older_snapshots_are_removed_and_one_that_is_being_taken_is_not(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     database = opened(files, 1)
-    database.append(rows(*range(1, 7)), fresh=False)
+    database.append(encoded(*range(1, 7)), fresh=False)
     base = files.snapshot(0).name.removesuffix("0")
     for name in ("3", "4.tmp-1", "5", "8.tmp-2", "9"):
         (tmp_path / f"{base}{name}").touch()
-    assert database.record_snapshot(5)
+    assert record_snapshot(database, 5)
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
     assert {path.name.removeprefix(base) for _, path in files.snapshots()} == {"5", "8.tmp-2", "9"}
 
 
 def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_goes_alone(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     for number, size in enumerate((SLICE_BYTES * 2, SLICE_BYTES // 2, SLICE_BYTES // 3, SLICE_BYTES // 2), 1):
-        database.append(rows(number, size=size), fresh=False)
-    database.record_snapshot(4)
+        database.append(encoded(number, size=size), fresh=False)
+    record_snapshot(database, 4)
     left = []
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
         left.append(count(database))
     assert left == [3, 1, 0, 0]
 
@@ -156,12 +156,12 @@ def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_go
 @pytest.mark.usefixtures("log_grows")
 def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
-    database.append(rows(*range(1, 101), size=10_000), fresh=False)
+    database.append(encoded(*range(1, 101), size=10_000), fresh=False)
     full = database.used_bytes()
     assert full > 1_000_000
-    database.record_snapshot(100)
+    record_snapshot(database, 100)
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
     database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert database.used_bytes() < 100_000
 
@@ -172,20 +172,20 @@ def test_a_log_has_room_beforehand_which_does_not_count(tmp_path: Path) -> None:
     assert files.wal.stat().st_size == WAL_PREALLOCATED_BYTES
     assert database.used_bytes() < 100_000
     for number in range(1, 11):
-        database.append(rows(number), fresh=False)
+        database.append(encoded(number), fresh=False)
     assert files.wal.stat().st_size == WAL_PREALLOCATED_BYTES
     assert numbers_in(files) == list(range(1, 11))
 
 
 def test_a_log_that_somebody_still_reads_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_file, "LOCK_MAX_S", 0.01)
+    monkeypatch.setattr(sqlite_journal, "LOCK_MAX_S", 0.01)
     files = files_in(tmp_path)
-    opened(files, 1).append(rows(1), fresh=False)
+    opened(files, 1).append(encoded(1), fresh=False)
     reading = sql(files)
     reading.execute("BEGIN")
     reading.execute("SELECT * FROM steps").fetchall()
     successor = opened(files, 2)
-    successor.append(rows(2), fresh=False)
+    successor.append(encoded(2), fresh=False)
     reading.execute("ROLLBACK")
     assert numbers_in(files) == [1, 2]
 
@@ -193,16 +193,16 @@ def test_a_log_that_somebody_still_reads_is_left_as_it_is(tmp_path: Path, monkey
 def test_a_disk_without_room_for_a_log_beforehand_will_do(tmp_path: Path) -> None:
     with full_disk(WAL_PREALLOCATED_BYTES // 2):
         database = opened(files_in(tmp_path), 1)
-    database.append(rows(1), fresh=False)
+    database.append(encoded(1), fresh=False)
     assert numbers_in(files_in(tmp_path)) == [1]
 
 
 def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> None:
     first = opened(files_in(tmp_path), 1)
-    first.append(rows(1), fresh=False)
+    first.append(encoded(1), fresh=False)
     files_in(tmp_path).database.rename(tmp_path / "elsewhere")
     second = opened(files_in(tmp_path), 1)
-    assert second.last == 0
+    assert second.statistics().last == 0
     assert numbers_in(files_in(tmp_path)) == []
 
 
@@ -224,7 +224,7 @@ def spoil(files: Files, statement: str) -> None:
 )
 def test_what_is_not_of_this_release_or_not_as_it_was_is_damage(tmp_path: Path, statement: str, reason: str) -> None:
     database = opened(files_in(tmp_path), 1)
-    database.append(rows(1), fresh=False)
+    database.append(encoded(1), fresh=False)
     database.close()
     spoil(files_in(tmp_path), statement)
     for _ in range(2):
@@ -275,7 +275,7 @@ def crashed(folder: Path) -> Files:
     (folder / "alive").mkdir()
     database = opened(files_in(folder / "alive"), 1)
     for number in range(1, STEPS + 1):
-        database.append(rows(number), fresh=False)
+        database.append(encoded(number), fresh=False)
     shutil.copytree(folder / "alive", folder / "dead")
     database.close()
     (folder / "dead" / "rm-1_default.sqlite-shm").unlink()
@@ -328,13 +328,13 @@ def test_a_transaction_that_was_not_finished_is_no_damage(tmp_path: Path) -> Non
 def test_a_log_that_was_written_over_is_no_damage(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     for number in range(1, STEPS + 1):
-        database.append(rows(number), fresh=False)
+        database.append(encoded(number), fresh=False)
     database._file.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    database.append(rows(STEPS + 1), fresh=False)  # at the beginning of the log; older transactions follow
+    database.append(encoded(STEPS + 1), fresh=False)  # at the beginning of the log; older transactions follow
     assert files_in(tmp_path).wal.stat().st_size > 10 * FRAME_BYTES
     assert found(files_in(tmp_path)) == list(range(1, STEPS + 2))
     with pytest.raises(OSError, match="another worker"):
-        database.append(rows(STEPS + 2), fresh=False)
+        database.append(encoded(STEPS + 2), fresh=False)
 
 
 TAKES_THE_INDEX_FOR_ABANDONED = """
@@ -352,7 +352,7 @@ def test_a_look_at_the_log_takes_no_lock_from_whoever_has_the_journal_open(tmp_p
     """Otherwise the next reader empties the index of its log, which kills the worker that has it mapped."""
     files = files_in(tmp_path)
     database = opened(files, 1)
-    database.append(rows(1), fresh=False)
+    database.append(encoded(1), fresh=False)
     assert numbers_in(files) == [1]  # by a reader in the same process, as when a worker begins
     subprocess.run([sys.executable, "-c", TAKES_THE_INDEX_FOR_ABANDONED, str(files.wal_index)], check=True)
     database.close()

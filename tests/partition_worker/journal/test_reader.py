@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import snapshots
-from partition_worker.journal.database import PAGE_STEPS, Database, decode_step, make_row
+from partition_worker.journal.database import PAGE_STEPS, decode_step, make_row
+from partition_worker.journal.sqlite_journal import SqliteJournal
 from partition_worker.recovery import JournalDamaged
-from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, rows
+from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, record_snapshot
 
 
-def kept(folder: Path, *numbers: int, size: int = 100) -> Database:
+def kept(folder: Path, *numbers: int, size: int = 100) -> SqliteJournal:
     database = opened(files_in(folder), 1)
-    database.append(rows(*numbers, size=size), fresh=False)
+    database.append(encoded(*numbers, size=size), fresh=False)
     return database
 
 
@@ -27,8 +27,7 @@ def test_a_journal_that_was_just_begun_is_empty(tmp_path: Path) -> None:
 
 def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 11))
-    snapshots.write_snapshot(files_in(tmp_path).snapshot(7), 7, b"seven")
-    database.record_snapshot(7)
+    record_snapshot(database, 7, b"seven")
     found = found_in(files_in(tmp_path))
     assert (found.snapshot, found.snapshot_number) == (b"seven", 7)
     assert [step.number for step in found.steps] == [8, 9, 10]
@@ -37,16 +36,16 @@ def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
 
 def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
     database = kept(tmp_path, 1, 2)
-    snapshots.write_snapshot(files_in(tmp_path).snapshot(2), 2, b"two")
-    database.record_snapshot(2)
+    record_snapshot(database, 2, b"two")
     while database.has_garbage:
-        database.delete_slice()
+        database.trim()
     assert numbers_in(files_in(tmp_path)) == []
     assert reader(files_in(tmp_path)).find_first() == 3
 
 
 def test_a_snapshot_that_is_gone_is_damage(tmp_path: Path) -> None:
-    kept(tmp_path, 1, 2).record_snapshot(2)
+    record_snapshot(kept(tmp_path, 1, 2), 2)
+    files_in(tmp_path).snapshot(2).unlink()
     with pytest.raises(JournalDamaged, match="snapshot-2 is missing"):
         found_in(files_in(tmp_path))
 
@@ -87,11 +86,10 @@ def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp
     database = kept(tmp_path, *range(1, 3 * PAGE_STEPS + 1), size=1)
     reading = reader(files_in(tmp_path)).read_rows(1)
     seen = [next(reading).number for _ in range(10)]
-    snapshots.write_snapshot(files_in(tmp_path).snapshot(2500), 2500, b"")
-    database.record_snapshot(2500)
+    record_snapshot(database, 2500, b"")
     while database.has_garbage:
-        database.delete_slice()
-    database.append(rows(3 * PAGE_STEPS + 1), fresh=False)
+        database.trim()
+    database.append(encoded(3 * PAGE_STEPS + 1), fresh=False)
     seen += [row.number for row in reading]
     assert seen == [*range(1, PAGE_STEPS + 1), *range(2501, 3 * PAGE_STEPS + 2)]
 
@@ -189,6 +187,6 @@ def test_a_reader_notices_that_a_worker_has_started(tmp_path: Path) -> None:
     found = reader(files_in(tmp_path))
     assert found.read_meta().last == 2
     database = opened(files_in(tmp_path), 2)
-    database.append(rows(3), fresh=False)
+    database.append(encoded(3), fresh=False)
     assert found.read_meta().last == 3
     assert [row.number for row in found.read_rows(1)] == [1, 2, 3]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import snapshots
-from partition_worker.journal.snapshots import SnapshotProcess
+from partition_worker.journal import files
+from partition_worker.journal.snapshot_process import SnapshotProcess
 from partition_worker.recovery import JournalDamaged
 
 CONTENT = b"everything that a partition knows" * 10
@@ -23,46 +23,44 @@ CONTENT = b"everything that a partition knows" * 10
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.snapshot-7"
     for content in (CONTENT, b""):
-        snapshots.write_snapshot(path, 7, content)
-        assert snapshots.read_snapshot(path, 7) == content
+        files.write_snapshot(path, 7, [content])
+        assert b"".join(files.read_snapshot(path, 7)) == content
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_no_byte_of_it_may_be_another(tmp_path: Path) -> None:
     path = tmp_path / "a.snapshot-7"
-    snapshots.write_snapshot(path, 7, CONTENT)
+    files.write_snapshot(path, 7, [CONTENT])
     good = path.read_bytes()
     for place in range(0, len(good), 3):
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
         with pytest.raises(JournalDamaged):
-            snapshots.read_snapshot(path, 7)
+            b"".join(files.read_snapshot(path, 7))
     for length in range(0, len(good), 7):
         path.write_bytes(good[:length])
         with pytest.raises(JournalDamaged):
-            snapshots.read_snapshot(path, 7)
+            b"".join(files.read_snapshot(path, 7))
 
 
 def test_one_that_is_missing_or_of_another_step_is_damage(tmp_path: Path) -> None:
     with pytest.raises(JournalDamaged, match=r"a\.snapshot-7 is missing"):
-        snapshots.read_snapshot(tmp_path / "a.snapshot-7", 7)
-    snapshots.write_snapshot(tmp_path / "a.snapshot-7", 6, CONTENT)
+        b"".join(files.read_snapshot(tmp_path / "a.snapshot-7", 7))
+    files.write_snapshot(tmp_path / "a.snapshot-7", 6, [CONTENT])
     with pytest.raises(JournalDamaged, match="does not match its checksum"):
-        snapshots.read_snapshot(tmp_path / "a.snapshot-7", 7)
+        b"".join(files.read_snapshot(tmp_path / "a.snapshot-7", 7))
 
 
-def test_a_full_disk_leaves_nothing_and_not_even_half_of_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "a.snapshot-7"
-    snapshots.write_snapshot(path, 7, b"small")
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.snapshot-7.tmp-1"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            snapshots.write_snapshot(path, 7, CONTENT)
+            files.write_snapshot(path, 7, [CONTENT])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert snapshots.read_snapshot(path, 7) == b"small"
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(tmp_path.iterdir()) == []
 
 
 ROOT = Path(__file__).parents[3]
@@ -144,7 +142,7 @@ def test_the_end_of_the_process_waits_a_little_and_then_no_more() -> None:
 
 ALONE = """
 import os, resource
-from partition_worker.journal.snapshots import SnapshotProcess
+from partition_worker.journal.snapshot_process import SnapshotProcess
 if os.getuid() == 0:
     os.setuid(65534)  # nothing limits the processes of root
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
@@ -163,7 +161,7 @@ def test_it_ends_with_its_parent() -> None:
     """Standard output stays open as long as one of them lives."""
     script = (
         "import os, signal, time\n"
-        "from partition_worker.journal.snapshots import SnapshotProcess\n"
+        "from partition_worker.journal.snapshot_process import SnapshotProcess\n"
         "SnapshotProcess(lambda: time.sleep(3600), limit_s=3600)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -1,7 +1,6 @@
 """A few steps are written at once, by whoever hands them over, if the disk is quick; all others by the thread."""
 
 import asyncio
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,14 +14,15 @@ from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSn
 from common.names import JOURNAL
 from common.wire import decode_body, make_outgoing
 from partition_worker.journal import writer as written
-from partition_worker.journal.database import Database, Row
-from partition_worker.journal.files import Fenced, Files
+from partition_worker.journal.files import Files
+from partition_worker.journal.protocol import Fenced
+from partition_worker.journal.sqlite_journal import SqliteJournal
 from partition_worker.journal.writer import (
     INLINE_BYTES,
     INLINE_MAX_S,
     QUEUED_BYTES_MAX,
     SLOW_COMMIT_FACTOR,
-    Journal,
+    JournalWriter,
 )
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import PATIENCE_S, Hand, encoded, files_in, found_in, numbers_in, run, sql
@@ -43,7 +43,7 @@ class Clock:
         return self.now_s
 
 
-class Disk(Database):
+class Disk(SqliteJournal):
     """Records which thread wrote, takes the given time, or fails."""
 
     clock: Clock
@@ -53,18 +53,17 @@ class Disk(Database):
     def __init__(self, files: Files, epoch: int) -> None:
         super().__init__(files, epoch)
         while self.has_garbage:
-            self.delete_slice()
+            self.trim()
         self.by: list[str] = []
 
-    def append(self, rows: Sequence[Row], *, fresh: bool) -> None:
+    def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
         self.clock.now_s += self.takes_s
         if self.fails:
             self.fails -= 1
-            error = sqlite3.OperationalError("disk I/O error")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        super().append(rows, fresh=fresh)
+            raise OSError("disk I/O error")
+        last = super().append(steps, fresh=fresh)
         self.by.append(threading.current_thread().name)
+        return last
 
 
 class InlineHand:
@@ -73,12 +72,11 @@ class InlineHand:
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._open(folder))
-        assert isinstance(self.journal._database, Disk)
-        self.disk = self.journal._database
         self._last = 0
 
     async def _open(self, folder: Path) -> None:
-        self.journal = Journal(files_in(folder), epoch=1, snapshot=bytes, wake=lambda: None)
+        self.disk = Disk(files_in(folder), 1)
+        self.journal = JournalWriter(self.disk, snapshot=list, wake=lambda: None)
 
     def close(self) -> None:
         self.journal.close()
@@ -104,7 +102,6 @@ class InlineHand:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(written, "time", clock)
-    monkeypatch.setattr(written, "Database", Disk)
     monkeypatch.setattr(Disk, "clock", clock, raising=False)
     return clock
 

@@ -1,11 +1,7 @@
-"""Write and read snapshot files; a forked process writes them while the worker continues.
+"""A forked process that writes a snapshot while the worker continues.
 
-A snapshot file holds the encoded state after a step, with a checksum. It is written under a temporary name and renamed,
-so it exists whole or not at all.
-
-The forked process has a copy of the memory, encodes the snapshot and does nothing else: first it closes all descriptors
-that it inherited. It ends when its time limit expires, and with its parent: by then another worker may write the same
-file.
+It has a copy of the memory, encodes the snapshot and does nothing else: first it closes all descriptors that it
+inherited. It ends when its time limit expires, and with its parent.
 
 Rejected: copying the state inside the worker, which blocks it for half a second with 150,000 allocations. That happens
 only where the system cannot fork another process.
@@ -16,24 +12,12 @@ import errno
 import gc
 import os
 import signal
-import struct
 import threading
 import traceback
 import warnings
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NoReturn
-
-from partition_worker.journal.files import PRIVATE, sync
-from partition_worker.recovery import JournalDamaged
-
-MAGIC: Final = b"YSHSNAP2"
-"""The last byte is the version of the file format."""
-
-_HEAD: Final = struct.Struct(">8sQQI")
-"""Magic, number of the step, length of the content, checksum of both and the content."""
 
 STANDARD_ERROR: Final = 2
 CRASHED: Final = 255
@@ -43,58 +27,6 @@ _SET_DEATH_SIGNAL: Final = 1
 """PR_SET_PDEATHSIG: the signal that `prctl` sends to a process when its parent ends."""
 
 _libc = ctypes.CDLL(None)
-
-
-# Files --------------------------------------------------------------------------------------------------------------
-
-
-def write_snapshot(path: Path, number: int, content: bytes) -> None:
-    """Write a snapshot under a temporary name, make it durable, then rename it.
-
-    Raises:
-        OSError: the disk is full or fails; no file is left.
-    """
-    unfinished = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE), "wb") as file:
-            file.write(_HEAD.pack(MAGIC, number, len(content), _checksum(number, content)))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync(path.parent)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def read_snapshot(path: Path, number: int) -> bytes:
-    """Read the content of a snapshot.
-
-    Raises:
-        JournalDamaged: the file is missing or damaged.
-        OSError: it cannot be read.
-    """
-    try:
-        found = path.read_bytes()
-    except FileNotFoundError:
-        raise JournalDamaged(f"its snapshot {path.name} is missing") from None
-    if len(found) < _HEAD.size:
-        raise JournalDamaged(f"its snapshot {path.name} is cut off")
-    magic, of, length, checksum = _HEAD.unpack_from(found)
-    content = found[_HEAD.size :]
-    if magic != MAGIC:
-        raise JournalDamaged(f"its snapshot {path.name} has no valid header, or a format that this release cannot read")
-    if (of, length) != (number, len(content)) or checksum != _checksum(number, content):
-        raise JournalDamaged(f"its snapshot {path.name} does not match its checksum")
-    return content
-
-
-def _checksum(number: int, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(struct.pack(">QQ", number, len(content))))
-
-
-# Process ------------------------------------------------------------------------------------------------------------
 
 
 class SnapshotProcess:
