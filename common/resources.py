@@ -37,6 +37,10 @@ def minus(left: Resources, right: Resources) -> Resources:
     return total
 
 
+TYPES_MAX: Final = 100
+"""Types of a sum, beyond which those that are 0 are removed. RMs choose the names of types."""
+
+
 def add_to(total: Resources, amount: Resources) -> None:
     """Add in place."""
     for kind, value in amount.items():
@@ -47,6 +51,14 @@ def take_from(total: Resources, amount: Resources) -> None:
     """Subtract in place; may leave negatives and zeros."""
     for kind, value in amount.items():
         total[kind] = total.get(kind, 0) - value
+    if len(total) > TYPES_MAX:
+        prune(total)
+
+
+def prune(total: Resources) -> None:
+    """Remove the types that are 0, in place."""
+    for kind in [kind for kind, value in total.items() if not value]:
+        del total[kind]
 
 
 def total_of(amounts: Iterable[Resources]) -> Resources:

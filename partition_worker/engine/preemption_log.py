@@ -37,7 +37,7 @@ required node or for a quota starts no cooldown: asks with a required node canno
 nothing.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -214,7 +214,7 @@ class PreemptionCooldowns:
     """Which queue preempted from which, and how long that protects the winner."""
 
     def __init__(self) -> None:
-        self.wins: dict[tuple[str, str], Win] = {}
+        self.wins: OrderedDict[tuple[str, str], Win] = OrderedDict()
         """By the paths of winner and loser, the latest last."""
         self._by_loser: defaultdict[str, dict[str, Win]] = defaultdict(dict)
         """The same wins, by loser and winner."""
@@ -273,8 +273,8 @@ class PreemptionCooldowns:
         return strongest
 
     def _drop_oldest(self) -> None:
-        winner, loser = next(iter(self.wins))
-        del self.wins[winner, loser], self._by_loser[loser][winner]
+        (winner, loser), _ = self.wins.popitem(last=False)
+        del self._by_loser[loser][winner]
         self._changed[winner, loser] = None
         if not self._by_loser[loser]:
             del self._by_loser[loser]

@@ -12,7 +12,7 @@ existing objects are never affected. Queues created for applications, task group
 objects that refer to them.
 """
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -408,11 +408,12 @@ class PartitionState:
         self.preemptions = Preemptions(self.applications)
         self.reservation_index = ReservationIndex()
         self.swap_candidates = SwapCandidates()
-        self.ended: dict[str, Application] = {}
-        """Completed and failed applications, by id and end time."""
+        self.ended: OrderedDict[str, Application] = OrderedDict()
+        """Completed and failed applications, by id and end time. Finding the first entry of a `dict` passes over all
+        that were dropped before it."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)
         """Applications that the RM removed, by end time. No decision depends on them, so snapshots leave them out."""
-        self.rejections: dict[str, Rejection] = {}
+        self.rejections: OrderedDict[str, Rejection] = OrderedDict()
         self.allocations: dict[str, Allocation] = {}
         """Every native ask and allocation, by key; keys are unique in a partition."""
         self.foreign: dict[str, Node] = {}

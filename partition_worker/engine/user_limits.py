@@ -17,6 +17,7 @@ chosen again.
 The scheduling cycle checks the limits; `unschedulable_asks.py` parks applications that wait for them.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -322,7 +323,7 @@ class Usage:
         """Users with a limit of their own somewhere."""
         self.accounts: dict[int, UsageAccount] = {}
         """By the rank of the application."""
-        self.idle: dict[str, None] = {}
+        self.idle: OrderedDict[str, None] = OrderedDict()
         """Users that use nothing, longest first."""
         self.reconfigure(config)
 
@@ -397,9 +398,7 @@ class Usage:
         if user is not None and not user.accounts and name not in self._named:
             self.idle[name] = None
             if len(self.idle) > IDLE_MAX:
-                oldest = next(iter(self.idle))
-                del self.idle[oldest]
-                del self.users.by_name[oldest]
+                del self.users.by_name[self.idle.popitem(last=False)[0]]
 
     def objection(self, application: Application, leaf: Queue) -> str:
         """Return which limit the application would exceed in another leaf; empty if none.

@@ -4,6 +4,7 @@ The resolver of the configuration returns the groups of a user. If the operating
 time, the submission is held until the result arrives (`partition_worker/group_lookup.py` does the look-up).
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -99,7 +100,7 @@ class Users:
     def __init__(self, resolver: str = "") -> None:
         self.resolver = resolver
         """The type of resolver, fixed for the lifetime of the partition."""
-        self.learned: dict[str, tuple[User | None, float]] = {}
+        self.learned: OrderedDict[str, tuple[User | None, float]] = OrderedDict()
         """By name, with the Unix time of the look-up, oldest first. None: it failed."""
 
     def resolve(self, name: str, groups: Sequence[str], *, forced: bool, now: float) -> User:
@@ -129,10 +130,10 @@ class Users:
 
     def learn(self, name: str, user: User | None, now: float) -> None:
         """Cache the result of a look-up; None if it failed."""
-        self.learned.pop(name, None)
         self.learned[name] = (user, now)
+        self.learned.move_to_end(name)
         if len(self.learned) > REMEMBERED_MAX:
-            del self.learned[next(iter(self.learned))]
+            self.learned.popitem(last=False)
 
     def _look_up(self, name: str, now: float) -> User:
         """Return the user with the cached groups, or else those of the resolver."""

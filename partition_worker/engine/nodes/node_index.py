@@ -29,7 +29,7 @@ from struct import Struct
 from typing import Final
 
 from common.messages import Resources
-from common.resources import add_to, drop_zeros, minus, take_from
+from common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
 from partition_worker.engine.queues.queue import Queue
 
@@ -108,6 +108,8 @@ class Node:
         del self.allocations[allocation.key]
         take_from(self.allocated, allocation.resources)
         add_to(self.available, allocation.resources)
+        if len(self.available) > TYPES_MAX:
+            prune(self.available)
 
     def resize_allocation(self, delta: Resources) -> None:
         """Apply the amount by which an allocation here grew (negative: shrank)."""
@@ -397,6 +399,8 @@ class Block:
         if not self.blocks:
             assert self.keys[at] == key, key
             del self.keys[at], self.nodes[at]
+            if not self.nodes:
+                self.most = {}
             return
         block = self.blocks[at]
         block.remove(key)

@@ -17,7 +17,7 @@ from common.config.properties import parse_allocation_batch, parse_backoff_attem
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
-from common.resources import NOTHING, Limit, add_to, drop_zeros, is_positive, is_zero, less, take_from, tighten
+from common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tighten
 from partition_worker.engine.allocation import Amounts, AskShape
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.user_resolution import User
@@ -138,6 +138,12 @@ class Template:
     properties: dict[str, str]
     maximum: Limit | None
     guaranteed: Resources | None
+
+
+ONCE_MAX: Final = 100
+"""Resource types of earlier limits of a queue, and of earlier guarantees, whose metric series stay; RMs choose those of
+dynamic queues.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -262,8 +268,10 @@ class Queue:
     def entitle(self, *, maximum: Limit | None, guaranteed: Resources | None) -> None:
         """Set maximum and guarantee. Sums and orders are not updated."""
         self.maximum, self.guaranteed = maximum, guaranteed
-        self.once_limited.update(dict.fromkeys(maximum or ()))
-        self.once_guaranteed.update(dict.fromkeys(guaranteed or ()))
+        for once, amounts in ((self.once_limited, maximum), (self.once_guaranteed, guaranteed)):
+            once.update(dict.fromkeys(amounts or ()))
+            for kind in tuple(once)[:-ONCE_MAX]:
+                del once[kind]
 
     def ancestry(self) -> "tuple[Queue, ...]":
         """The queue, then each parent up to the root; a queue never changes its parent."""
@@ -387,8 +395,8 @@ class Queue:
         for level in self.ancestry():
             if level.parent is not None:
                 take_from(level.kept, amount)
-                level.kept = drop_zeros(level.kept)
-                assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
+                prune(level.kept)
+                assert min(level.kept.values(), default=1) > 0, (level.path, level.kept, amount)
 
     def compute_headroom(self) -> Limit | None:
         """The headroom of the queue, per type; None is unlimited."""
@@ -410,6 +418,8 @@ class Queue:
             for kind, value in amount.items():
                 left = amounts[kind] = amounts.get(kind, 0) - value
                 assert left >= 0, (level.path, total, amounts, amount)
+            if len(amounts) > TYPES_MAX:
+                prune(amounts)
 
     def settle_pending(self, amount: Resources) -> None:
         """Turn a pending amount into an allocated one: in one walk."""
@@ -420,6 +430,8 @@ class Queue:
                 left = pending[kind] = pending.get(kind, 0) - value
                 assert left >= 0, (level.path, pending, amount)
                 allocated[kind] = allocated.get(kind, 0) + value
+            if len(pending) > TYPES_MAX:
+                prune(pending)
 
 
 def _pass_up(queue: Queue | None, old: int, new: int) -> None:

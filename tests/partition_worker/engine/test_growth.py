@@ -1,0 +1,85 @@
+"""Which tables of a partition grow with the names that passed through it: only those with a bound."""
+
+import timeit
+
+from common import resources
+from common.rm_messages import NODE_DECOMMISSION
+from partition_worker.engine import state, user_resolution
+from partition_worker.engine.application import RETENTION_S
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates import evaluation
+from partition_worker.engine.queues import queue
+from partition_worker.engine.state import Changes, Rejection
+from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
+from tests.growth import find_growing, measure
+from tests.trial import Trial
+
+BOUNDED = {
+    "Counters.reached": state.REACHED_MAX,
+    "Partition.removed": state.REMOVED_MAX,
+    "Predicates._cache": evaluation.CACHED_MAX,
+    "Queue.allocated": resources.TYPES_MAX,
+    "Queue.pending": resources.TYPES_MAX,
+    "Queue.once_limited": queue.ONCE_MAX,
+    "Users.learned": user_resolution.REMEMBERED_MAX,
+}
+"""Tables that keep names of what is gone, and the most that they keep."""
+
+
+def play(trial: Trial, number: int) -> None:
+    """A round in which everything has another name, and after which all is gone and expired."""
+    n = str(number)
+    trial.does(nodes(f"n{n} memory=10 t{n}=1 tag.zone=z{n}"), foreign(f"f{n} n{n} memory=1"))
+    trial.does(
+        apps(f"a{n} root.new.q{n} user=u{n} groups=g{n}", f"b{n} root.a user=v{n} groups=h{n}", f"r{n} root.a.{n}"),
+        asks(f"a{n} x{n} memory=1 t{n}=1", f"b{n} y{n} memory=99", f"a{n} z{n} memory=2 required=n{n}"),
+        asks(f"a{n} w{n} memory=50"),
+    )
+    trial.waits(5)
+    trial.does(released(f"a{n} x{n}"), gone(f"a{n}", f"b{n}"))
+    trial.does(apps(f"c{n} root.a user=u{n} groups=g{n}"), asks(f"c{n} p{n} memory=1"), released(f"c{n} p{n}"))
+    trial.does(nodes(f"n{n}", action=NODE_DECOMMISSION))
+    trial.waits(40)
+    assert len(trial.partition.ended) == len(trial.partition.rejections) == 1
+    trial.now += RETENTION_S
+    trial.waits(1)
+    trial.partition.drain_events()  # the journal and the ring buffer take these with each step
+    trial.partition.changes = Changes()
+    trial.effects.clear()
+
+
+def test_what_is_gone_leaves_nothing_but_entries_of_bounded_tables() -> None:
+    trial = Trial("root.a limit.user.u0=apps:5; root.new.x", rules=(PROVIDED_CREATE,), made=Partition)
+    assert find_growing(trial.partition, lambda number: play(trial, number), without=BOUNDED) == {}
+    sizes = measure(trial.partition)
+    assert all(sizes[name] > 0 for name in BOUNDED), sizes
+
+
+def test_sums_keep_no_types_that_were_only_named() -> None:
+    trial = Trial("root.a limit.user.bob=apps:5").does(nodes("n1 memory=1000 type-0=1000"), apps("app-1 root.a"))
+    trial.does(asks("app-1 kept memory=1"))
+    for number in range(resources.TYPES_MAX + 5):
+        trial.does(asks(f"app-1 a memory=1 type-{number}=0"), released("app-1 a"))
+    usage, node = trial.partition.usage.users.levels("bob")["root.a"], trial.node("n1")
+    for sums in (trial.queue("root").allocated, trial.queue("root.a").pending, usage.used, node.allocated):
+        assert len(sums) <= resources.TYPES_MAX
+    assert trial.queue("root.a").allocated["memory"] == node.allocated["memory"] == usage.used["memory"] == 1
+    assert len(node.available) <= resources.TYPES_MAX
+    assert (node.available["memory"], node.available["type-0"]) == (999, 1000)
+
+
+def test_the_first_expiry_is_found_at_once_however_many_have_expired() -> None:
+    partition = Trial().partition
+    for number in range(40_000):
+        partition.keep_rejection(Rejection(f"app-{number}", "", "", (), number, ""))
+    fresh_s = min(timeit.repeat(lambda: partition.next_expiry, number=20))
+    for number in range(39_000):
+        partition._drop_rejection(f"app-{number}")
+    assert min(timeit.repeat(lambda: partition.next_expiry, number=20)) < 20 * fresh_s
+
+
+def test_a_queue_keeps_the_latest_types_that_it_limited() -> None:
+    one = Trial("root.a").queue("root.a")
+    for number in range(queue.ONCE_MAX + 5):
+        one.entitle(maximum={f"type-{number}": 1}, guaranteed=None)
+    assert list(one.once_limited) == [f"type-{number}" for number in range(5, queue.ONCE_MAX + 5)]
