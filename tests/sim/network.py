@@ -79,6 +79,8 @@ class Dealer:
         self.connection: Connection | None = None
         self.names: Callable[[], str] | None = None
         """What it is called on the next connection, if that is not the same each time."""
+        self.targets: Callable[[], str] | None = None
+        """Where to it tries to connect, if that is not the same each time."""
         self.closed = False
         self.waiting: deque[Frames] = deque()
 
@@ -160,6 +162,8 @@ class Network:
     def _try(self, dealer: Dealer) -> None:
         if dealer.closed or not dealer.owner.alive or dealer.connection is not None:
             return
+        if dealer.targets is not None:
+            dealer.to = dealer.targets()
         router = self._routers.get(dealer.to)
         if router is None or router.owner.stopped or dealer.owner.stopped:
             self._timeline.after(self._rng.uniform(0.02, RETRY_MAX_S), partial(self._try, dealer))

@@ -48,7 +48,9 @@ from yunishard.session import Liveness
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor
 
-PROXY: Final = "rmproxy"
+PROXY: Final = "rmproxy/"
+"""With what the name of each proxy begins."""
+
 ANEW_MAX_S: Final = 2.0
 """How long until a session that is over is followed by another one."""
 

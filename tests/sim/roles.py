@@ -15,7 +15,7 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
-from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
+from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, SUPERVISED, WEBSERVICE, peer_name, worker_name
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import Assign, Start
@@ -70,6 +70,18 @@ class Roles:
         world.timeline.after(after, partial(self._ready, process, start, keeper))
         return process
 
+    def start_proxy(self, instance: str) -> None:
+        """A proxy begins that no supervisor knows; its port is open a while later."""
+        process = Process(self._world, peer_name(RMPROXY, instance), RMPROXY)
+        self._world.began(process)
+        self._world.timeline.after(self._world.rng.uniform(0.02, START_MAX_S), partial(self._open, process, instance))
+
+    def _open(self, process: Process, instance: str) -> None:
+        if process.stopped:
+            self._world.timeline.after(0.1, partial(self._open, process, instance))
+        elif process.alive:
+            self._proxy(process, instance)
+
     def assign(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
         """A spare worker gets its partition."""
         self._world.timeline.after(0.005, partial(self._assigned, process, assign, keeper))
@@ -100,7 +112,7 @@ class Roles:
             case "broker":
                 self._broker(process)
             case "rmproxy":
-                self._proxy(process)
+                self._proxy(process, SUPERVISED)
             case "webservice":
                 self._webservice(process)
             case _:
@@ -132,13 +144,13 @@ class Roles:
         process.route("", lambda one: world.network.down(router, one.to, process.frames(one)))
         process.run(switch)
 
-    def _proxy(self, process: Process) -> None:
+    def _proxy(self, process: Process, instance: str) -> None:
         world = self._world
         self._fronts += 1
         front = Proxy(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=SETTINGS.silence_s)
-        process.peer = RMPROXY
-        dealer = world.dealer(process, RMPROXY, BROKER)
-        router = world.network.listen(process, RMPROXY)
+        process.peer = peer_name(RMPROXY, instance)
+        dealer = world.dealer(process, process.peer, BROKER)
+        router = world.network.listen(process, process.peer)
         process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.route(NATIVE, lambda one: world.network.down(router, one.to, process.frames(one)))
         process.say([front.hello()], "its start")
@@ -149,8 +161,8 @@ class Roles:
         world = self._world
         self._askers += 1
         asker = Asker(world, self._askers)
-        process.peer = WEBSERVICE
-        dealer = world.dealer(process, WEBSERVICE, BROKER)
+        process.peer = peer_name(WEBSERVICE, SUPERVISED)
+        dealer = world.dealer(process, process.peer, BROKER)
         process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.run(asker)
 

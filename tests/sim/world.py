@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.routing import BrokerMachine
 from common.messages import Header
+from common.names import RMPROXY, SUPERVISED, peer_name
 from common.session import EncodedMessage
 from common.wire import Incoming
 from deploy.children import Leave
@@ -42,6 +43,8 @@ STEPS_MAX: Final = 400_000
 """A world that has not ended by then never will."""
 
 RM_ANEW_MAX_S: Final = 2.0
+TWO_PROXIES: Final = 3
+"""One of so many seeds has a second proxy."""
 
 
 class World:
@@ -51,6 +54,7 @@ class World:
         self.seed = seed
         self.rng = random.Random(seed)
         self.options = Options.chosen(self.rng)
+        self.proxies = (SUPERVISED, "b") if seed % TWO_PROXIES == 0 else (SUPERVISED,)
         self.timeline = Timeline()
         self.story = Story()
         self.story.began = self.story.now = self.timeline.now
@@ -73,6 +77,8 @@ class World:
         self.clusters: dict[str, Cluster] = {}
         self.rms: dict[str, ResourceManager] = {}
         """The latest life of each."""
+        self._others = {peer_name(RMPROXY, instance): instance for instance in self.proxies[1:]}
+        """The proxies that no supervisor knows."""
         self._digest = hashlib.sha256()
 
     @property
@@ -89,6 +95,8 @@ class World:
     def run(self) -> None:
         """Safety, then liveness. Raises Violation."""
         self._supervisor()
+        for instance in self.proxies[1:]:
+            self.roles.start_proxy(instance)
         for number in range(self.options.rms):
             rm_id = f"rm-{number + 1}"
             text = "" if self.options.watched and number % 2 == 0 else self.rng.choice(self.texts)
@@ -143,6 +151,8 @@ class World:
         elif process.role == "rm":
             rm_id = process.name
             self.timeline.after(self.rng.uniform(0.2, RM_ANEW_MAX_S), partial(self._begin_rm, rm_id))
+        elif process.name in self._others:
+            self.timeline.after(ANEW_S, partial(self.roles.start_proxy, self._others[process.name]))
 
     def dealer(self, owner: Process, name: str, to: str) -> Dealer:
         """A connection of one of our own processes."""
@@ -154,7 +164,7 @@ class World:
         """The connection of an RM breaks. Those of our own processes do not while both ends live: they are pipes of one
         machine.
         """
-        found = [one for one in self.network.connections if one.dealer.to == PROXY]
+        found = [one for one in self.network.connections if one.dealer.to.startswith(PROXY)]
         if not found:
             return False
         connection = self.rng.choice(found)
@@ -238,7 +248,8 @@ class World:
 
     def _supervisor_died(self, process: Process) -> None:
         """Lifelines close; those that stand still notice when they go on."""
-        children = [one for one in self.processes if one.role not in ("supervisor", "rm")]
+        others = {"supervisor", "rm"}
+        children = [one for one in self.processes if one.role not in others and one.name not in self._others]
         for child in children:
             self._orphan(child)
         self.timeline.after(ANEW_S, self._supervisor)
@@ -259,7 +270,9 @@ class World:
         process = Process(self, rm_id, "rm")
         process.peer = rm_id
         self.began(process)
-        dealer = Dealer(process, "", PROXY, keeps=False, connected=lambda: None)
+        dealer = Dealer(process, "", peer_name(RMPROXY, SUPERVISED), keeps=False, connected=lambda: None)
+        if len(self.proxies) > 1:
+            dealer.targets = lambda: peer_name(RMPROXY, self.rng.choice(self.proxies))
         process.route(PROXY, lambda one: self.network.up(dealer, process.frames(one)))
         process.after_turn = partial(self._reconnect, rm, dealer)
         self._name_again(process, rm, dealer)
