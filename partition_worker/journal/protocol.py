@@ -5,8 +5,8 @@ them (`open_journals` in `writer.py` chooses one).
     Journal    the open journal of one partition: steps, snapshots, trimming, deletion
 
 Each method that changes a journal checks the epoch in the transaction that makes the change, so a worker whose lease
-has moved changes nothing. The tests in `tests/partition_worker/journal/conformance` define the details; every
-implementation passes them.
+has moved changes nothing. `tests/partition_worker/journal/test_conformance.py` defines the details; every
+implementation passes it, also the simulated disk.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -10,14 +10,18 @@ Not here: when any of that happens (`faults.py`), what the records mean.
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
+import msgspec
+
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
 from common.names import JOURNAL
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
+from partition_worker.journal.protocol import Fenced, Statistics
+from partition_worker.recovery import JournalDamaged
 from tests.attempts import MemoryAttempts
 from tests.sim.timeline import Timeline
 
@@ -35,8 +39,10 @@ AGAIN_S: Final = 0.5
 """How long until a transaction that found no room is tried again."""
 
 
-class DamagedError(Exception):
-    """What a journal says cannot be trusted; the text says why."""
+FORMAT: Final = 1
+"""Of what is on the disk."""
+
+_step = msgspec.msgpack.Decoder(Step)
 
 
 @dataclass(slots=True)
@@ -69,6 +75,9 @@ class JournalFile:
     first: int = 1
     """Number of the first of the steps."""
     steps: list[Record] = field(default_factory=list)
+    unfinished: dict[int, Record] = field(default_factory=dict)
+    """Snapshots that are not recorded, by the step."""
+    format: int = FORMAT
     copies: deque["JournalFile"] = field(default_factory=partial(deque, maxlen=COPIES_MAX))
     """As it was earlier."""
     before: deque["JournalFile"] = field(default_factory=partial(deque, maxlen=COPIES_MAX))
@@ -95,14 +104,14 @@ class JournalFile:
         return self.snapshot is None and not self.steps
 
     def read(self) -> tuple[bytes | None, list[bytes]]:
-        """The snapshot and the steps after it. Raises DamagedError."""
+        """The snapshot and the steps after it. Raises JournalDamaged."""
         if self.snapshot is not None and not self.snapshot.whole:
-            raise DamagedError("the snapshot does not have its checksum")
+            raise JournalDamaged("the snapshot does not have its checksum")
         if self.steps and self.first != self.begins:
-            raise DamagedError(f"step {self.begins} is missing")
+            raise JournalDamaged(f"step {self.begins} is missing")
         for number, step in enumerate(self.steps, self.first):
             if not step.whole:
-                raise DamagedError(f"step {number} does not have its checksum")
+                raise JournalDamaged(f"step {number} does not have its checksum")
         return self.snapshot.data if self.snapshot else None, [one.data for one in self.steps]
 
     def flip(self, rng: random.Random) -> bool:
@@ -117,7 +126,107 @@ class JournalFile:
 
     def clear(self) -> None:
         """Nothing is left but the epoch."""
-        self.snapshot, self.begins, self.first, self.steps = None, 1, 1, []
+        self.snapshot, self.begins, self.first, self.steps, self.unfinished = None, 1, 1, [], {}
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.steps) - 1
+
+
+class SimulatedJournal:
+    """A journal on a simulated disk."""
+
+    def __init__(self, disk: "Disk", file: JournalFile, epoch: int) -> None:
+        if file.format > FORMAT:
+            raise OSError(f"the journal has format {file.format}, and formats up to {FORMAT} are read")
+        if file.epoch > epoch:
+            raise Fenced(f"another worker has the partition, under epoch {file.epoch}")
+        file.read()
+        self._disk, self._file = disk, file
+        file.epoch, file.openings = epoch, file.openings + 1
+        self._opening = file.openings
+        self.has_garbage = False
+        self.loses_answer = False
+        """Whether the next transaction is made, and nobody hears of it."""
+
+    @property
+    def fenced(self) -> bool:
+        """Whether somebody has opened the file since."""
+        return self._file.openings > self._opening
+
+    def _begin(self) -> None:
+        if self.fenced:
+            raise Fenced("another worker has the partition")
+        if self._disk.full:
+            raise OSError("the disk is full")
+
+    def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
+        self._begin()
+        file, first = self._file, _step.decode(steps[0]).number
+        last = first + len(steps) - 1
+        if fresh and first > file.last and first >= file.begins:
+            file.before.append(file.copy())
+            file.clear()
+            file.begins = first
+        if not file.steps:
+            file.first = max(first, file.begins)
+        more = steps[max(0, file.last + 1 - first) :]
+        assert not more or first <= file.last + 1, (first, file.last)
+        file.steps += [Record.of(step) for step in more]
+        if self.loses_answer:
+            self.loses_answer = False
+            raise OSError("the connection is lost")
+        return last
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        _, steps = self._file.read()
+        return (one for step in steps if (one := _step.decode(step)).number >= first)
+
+    def write_snapshot(self, number: int, content: Iterable[bytes]) -> None:
+        if self._disk.full:
+            raise OSError("the disk is full")
+        self._file.unfinished[number] = Record.of(b"".join(content))
+
+    def record_snapshot(self, number: int) -> bool:
+        if self.fenced:
+            raise Fenced("another worker has the partition")
+        file = self._file
+        if number < file.begins:
+            return False
+        file.snapshot, file.unfinished = file.unfinished[number], {}
+        file.steps = file.steps[max(0, number + 1 - file.first) :]
+        file.begins = file.first = number + 1
+        self.has_garbage = True
+        return True
+
+    def read_snapshot(self) -> Iterator[bytes] | None:
+        content, _ = self._file.read()
+        return None if content is None else iter([content[:9], content[9:]])
+
+    def trim(self) -> None:
+        self.has_garbage = False
+        if self.fenced:
+            raise Fenced("another worker has the partition")
+
+    def compact(self) -> None:
+        self.trim()
+
+    def used_bytes(self) -> int:
+        return sum(len(one.data) for one in self._file.steps)
+
+    def statistics(self) -> Statistics:
+        file = self._file
+        snapshot = file.begins - 1 if file.snapshot is not None else 0
+        size = self.used_bytes() + (len(file.snapshot.data) if file.snapshot is not None else 0)
+        return Statistics(file.begins, snapshot, max(file.last, snapshot), size)
+
+    def delete(self) -> None:
+        if self.fenced:
+            raise Fenced("another worker has the partition")
+        self._disk.forget(self._file)
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 class Disk:
@@ -125,6 +234,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.journals: dict[str, JournalFile] = {}
+        self.aside: dict[str, JournalFile] = {}
         self.full = False
         self.slow = False
         self.deadly: set[bytes] = set()
@@ -140,6 +250,21 @@ class Disk:
 
     def journal(self, partition: str) -> JournalFile:
         return self.journals.setdefault(partition, JournalFile())
+
+    def open(self, partition: str, epoch: int) -> SimulatedJournal:
+        return SimulatedJournal(self, self.journal(partition), epoch)
+
+    def set_aside(self, partition: str, epoch: int) -> str:
+        if self.journals[partition].epoch > epoch:
+            raise Fenced("another worker has the partition")
+        self.aside[partition] = self.journals.pop(partition)
+        return f"{partition}, aside"
+
+    def forget(self, file: JournalFile) -> None:
+        """The journal of a partition that has ended."""
+        for found in (self.journals, self.aside):
+            for partition in [name for name, one in found.items() if one is file]:
+                del found[partition]
 
 
 class Writer:
@@ -158,10 +283,11 @@ class Writer:
         rng: random.Random,
         *,
         answer: Callable[[Incoming], None],
-        snapshot: Callable[[], bytes],
+        snapshot: Callable[[], Iterable[bytes]],
         stopped: Callable[[], bool],
     ) -> None:
         self._disk, self._file = disk, file
+        self._journal = SimulatedJournal(disk, file, epoch)
         self._timeline, self._rng = timeline, rng
         self._answer, self._snapshot, self._stopped = answer, snapshot, stopped
         self._waiting: deque[tuple[str, Append | int | None, bytes]] = deque()
@@ -169,14 +295,6 @@ class Writer:
         self._writing: list[tuple[str, Append | int | None, bytes]] = []
         self._complained = False
         self._ended = False
-        file.epoch = epoch
-        file.openings += 1
-        self._opening = file.openings
-
-    @property
-    def fenced(self) -> bool:
-        """Whether somebody has opened the file since."""
-        return self._file.openings > self._opening
 
     def give(self, message: Outgoing) -> None:
         """Keep this."""
@@ -185,7 +303,7 @@ class Writer:
                 self._waiting.append(("Append", decode_body(Append, message.body), b""))
             case "TakeSnapshot":
                 number = decode_body(TakeSnapshot, message.body).number
-                self._waiting.append(("TakeSnapshot", number, self._snapshot()))
+                self._waiting.append(("TakeSnapshot", number, b"".join(self._snapshot())))
             case unknown:
                 raise TypeError(unknown)
         self._begin()
@@ -193,7 +311,7 @@ class Writer:
     def crash(self) -> None:
         """The process dies: the transaction on its way is there, or not; what waited is lost."""
         self._ended = True
-        if self._writing and not self.fenced and not self._disk.full and self._rng.random() < 0.5:
+        if self._writing and not self._journal.fenced and not self._disk.full and self._rng.random() < 0.5:
             for kind, what, data in self._writing:
                 self._write(kind, what, data)
         self._writing = []
@@ -213,7 +331,7 @@ class Writer:
         if self._stopped():
             self._timeline.after(0.05, self._finish)
             return
-        if self.fenced:
+        if self._journal.fenced:
             self._ended = True
             self._say(NotKept(problem="another worker has the partition", fenced=True))
             return
@@ -240,21 +358,12 @@ class Writer:
         self._begin()
 
     def _write(self, kind: str, what: Append | int | None, data: bytes) -> None:
-        file = self._file
         if isinstance(what, Append):
-            if what.fresh:
-                file.before.append(file.copy())
-                file.clear()
-                file.begins = what.first
-            if file.empty:
-                file.first = what.first
-            assert what.first == file.first + len(file.steps), (what.first, file.first, len(file.steps))
-            file.steps += [Record.of(step) for step in what.steps]
+            self._journal.append(what.steps, fresh=what.fresh)
         else:
             assert isinstance(what, int)
-            file.snapshot = Record.of(data)
-            file.steps = file.steps[what + 1 - file.first :]
-            file.begins = file.first = what + 1
+            self._journal.write_snapshot(what, [data])
+            self._journal.record_snapshot(what)  # not if the next snapshot has no step more
 
     def _say(self, message: Kept | NotKept | SnapshotTaken) -> None:
         said = make_outgoing("", message)

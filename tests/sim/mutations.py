@@ -25,7 +25,7 @@ from partition_worker.engine.recording import collect_changes
 from partition_worker.rm_channel import OutboxBarrier, RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
-from tests.sim.disk import Writer
+from tests.sim.disk import SimulatedJournal
 
 Defect = Callable[[], Iterator[None]]
 
@@ -72,7 +72,7 @@ def fence_nobody() -> Iterator[None]:
         return before(switch, incoming) or switch.registry.slots.get(incoming.header.partition)
 
     for _ in _replaced(BrokerMachine, "_slot_of_sender", leased):
-        yield from _replaced(Writer, "fenced", False)
+        yield from _replaced(SimulatedJournal, "fenced", False)
 
 
 def tell_before_durable() -> Iterator[None]:

@@ -26,7 +26,7 @@ from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.asker import Asker
 from tests.sim.auditor import Violation
-from tests.sim.disk import DamagedError, Writer
+from tests.sim.disk import Writer
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -247,9 +247,9 @@ def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] 
     worker = _worker(partition, epoch)
     try:
         snapshot, steps = file.read()
-        worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
+        worker.recover(None if snapshot is None else [snapshot], [_STEP.decode(step) for step in (*steps, *lazy)])
         return worker
-    except (DamagedError, JournalDamaged) as problem:
+    except JournalDamaged as problem:
         if partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
