@@ -223,17 +223,18 @@ def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[Non
     async def run(arguments: Arguments) -> None:
         await serve(arguments, Life(args.lifeline, heartbeat_s=arguments.settings.heartbeat_s))
 
+    status = 0
     try:
         arguments = parse_arguments(args)
         configure_logging(role, arguments.settings.log_level)
         if args.instance and role in FRONT_ENDS:
             lock_name(args.broker, peer_name(role, args.instance))
         uvloop.run(run(arguments))
-    except (OSError, SettingsError) as error:
+    except* (OSError, SettingsError) as found:  # alone, or of a task in a group
+        status, error = 2, found.exceptions[0]
         if args.lifeline is None:
             sys.stderr.write(f"{role}: {error}\n")
         write_line(args.lifeline, {"failed": str(error)})
-        return 2
     finally:
         gc.freeze()  # the system frees all memory: collecting the cycles of a large partition first takes seconds
-    return 0
+    return status

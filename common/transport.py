@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from common import wire
 from common.curve_keys import fingerprint
 from common.process_limits import DescriptorGuard
+from common.rm_messages import Refused
 
 READ_MAX: Final = 256
 """Messages received from an endpoint before the machine runs."""
@@ -400,8 +401,18 @@ class BrokerConnection(_Socket):
         self._open(self.raw.connect, "connect to", address)
 
     def receive(self) -> wire.Incoming | None:
+        """Return the next message.
+
+        Raises:
+            OSError: the broker does not accept this process.
+        """
         found = self._read()
-        return None if found is None else wire.decode_incoming(self.peer, [found[0].bytes, *found[1]])
+        if found is None:
+            return None
+        incoming = wire.decode_incoming(self.peer, [found[0].bytes, *found[1]])
+        if incoming.header.kind == "Refused" and not (incoming.header.rm or incoming.header.ref):
+            raise OSError(wire.decode_body(Refused, incoming.body).reason)
+        return incoming
 
     def send(self, message: wire.Outgoing) -> None:
         self.raw.send_multipart(wire.encode_frames(message.header, message.body), zmq.NOBLOCK)

@@ -67,8 +67,6 @@ class Proxy:
         self.sessions: dict[str, RmSession] = {}
         """Registered RMs by id."""
         self.metrics = ProxyMetrics(self.sessions, label)
-        self.refusals: list[str] = []
-        """Why the broker does not accept this proxy; then the process has to end."""
         self._instance = instance
         self._heartbeat_s = heartbeat_s
         self._silence_s = silence_s
@@ -276,8 +274,6 @@ class Proxy:
             if header.kind == "Left" and session is not None and session.session == call[1].session:
                 del self.sessions[session.rm]
             return [Outgoing(call[0], _reply_to(header.kind, call[1]), incoming.body)]
-        if header.kind == "Refused" and not (header.rm or header.ref):
-            self.refusals.append(decode_body(rm_messages.Refused, incoming.body).reason)
         session = self.sessions.get(header.rm)
         if session is None or session.session != header.session:
             return []

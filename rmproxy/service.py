@@ -38,7 +38,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     """Run the proxy until `life` stops it.
 
     Raises:
-        OSError: a port or file cannot be opened.
+        OSError: a port or file cannot be opened, or the broker does not accept this proxy.
     """
     settings, name = arguments.settings, peer_name(RMPROXY, arguments.instance)
     credentials = make_credentials(*settings.grpc_tls) if settings.grpc_tls else None
@@ -86,25 +86,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
 
         process = ProcessMetrics(label, wire=transport, send=report)
         stack.callback(process.close)
-        await _drive(machine, transport, life)
-
-
-async def _drive(machine: Proxy, transport: Transport, life: Life) -> None:
-    """Drive the machine until `life` stops it.
-
-    Raises:
-        OSError: the broker does not accept this proxy.
-    """
-    lines = {logging.WARNING: machine.rate_limiter.log_lines}
-
-    def write_notes() -> None:
-        log_lines(_log, lines)
-        if machine.refusals:
-            life.stop()
-
-    notes = (*lines.values(), machine.refusals)
-    await drive(machine, transport, life.stopping, notes=notes, write_notes=write_notes)
-    for message in machine.goodbye():
-        transport.send(message)
-    if machine.refusals:
-        raise OSError(machine.refusals[0])
+        lines = {logging.WARNING: machine.rate_limiter.log_lines}
+        write_notes = partial(log_lines, _log, lines)
+        await drive(machine, transport, life.stopping, notes=lines.values(), write_notes=write_notes)
+        for message in machine.goodbye():
+            transport.send(message)

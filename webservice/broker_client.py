@@ -11,7 +11,6 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -63,14 +62,10 @@ class BrokerClient:
         address: str,
         *,
         name: str = peer_name(WEBSERVICE, SUPERVISED),
-        on_refused: Callable[[], None] = lambda: None,
         answer_max_s: float = ANSWER_MAX_S,
         change_max_s: float = CHANGE_MAX_S,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        self.refusal = ""
-        """Why the broker does not accept this web service; then the process has to end."""
-        self._on_refused = on_refused
         self._answer_max_s = answer_max_s
         self._change_max_s = change_max_s
         self._heartbeat_s = heartbeat_s
@@ -90,7 +85,11 @@ class BrokerClient:
         """All and only requests that were sent and have no answer and no timeout yet, by `ref`."""
 
     async def run(self) -> None:
-        """Send heartbeats and receive answers until cancelled."""
+        """Send heartbeats and receive answers until cancelled.
+
+        Raises:
+            OSError: the broker does not accept this process.
+        """
         beats_at = -math.inf
         try:
             while True:
@@ -103,9 +102,6 @@ class BrokerClient:
                         self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
                     elif header.ref in self._open and not (answered := self._open[header.ref].answered).done():
                         answered.set_result(incoming)
-                    elif header.kind == Refused.__name__ and not header.ref:
-                        self.refusal = decode_body(Refused, incoming.body).reason
-                        self._on_refused()
                     else:
                         _log.debug("%s for request %s, which has ended", header.kind, header.ref)
         finally:

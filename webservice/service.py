@@ -161,7 +161,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     for name in ("uvicorn.error", "webservice.http1"):
         logging.getLogger(name).addFilter(client_errors)
     tls = settings.rest_tls
-    client = BrokerClient(arguments.broker, name=peer, on_refused=life.stop, heartbeat_s=settings.heartbeat_s)
+    client = BrokerClient(arguments.broker, name=peer, heartbeat_s=settings.heartbeat_s)
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:
@@ -192,8 +192,6 @@ async def serve(arguments: Arguments, life: Life) -> None:
             services.history.close()
         for task in background:
             task.cancel()
-    if client.refusal:
-        raise OSError(client.refusal)
 
 
 def _make_uvicorn_config(api: Api, tls: TlsPaths | None) -> uvicorn.Config:

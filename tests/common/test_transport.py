@@ -13,8 +13,9 @@ from common import transport as transport_module
 from common import wire as wire_module
 from common.control_messages import Hello
 from common.messages import Header
+from common.rm_messages import Refused
 from common.transport import READ_BYTES_MAX, READ_MAX, BrokerConnection, BrokerPort, NativePort, Transport
-from common.wire import MALFORMED, Incoming, Outgoing, encode_body, encode_frames
+from common.wire import MALFORMED, Incoming, Outgoing, encode_body, encode_frames, make_outgoing
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)
@@ -399,6 +400,21 @@ def test_a_restarted_process_takes_over_its_name(address: str) -> None:
                 assert (await arrival(server)).body == b"second"
                 server.send(Outgoing("worker-1", HEADER, b"for the second"))
                 assert (await arrival(second)).body == b"for the second"
+
+    play(story)
+
+
+def test_a_process_that_the_broker_does_not_accept_gets_an_error_with_the_reason(address: str) -> None:
+    async def story() -> None:
+        async with broker_port(address) as (server, _), connected(address) as refused:
+            refused.send(Outgoing("broker", HEADER, b"first"))
+            await arrival(server)
+            refusal = Refused(code="busy", reason="too many")
+            server.send(make_outgoing("worker-1", refusal, Header(kind="Refused", ref="a call")))
+            assert (await arrival(refused)).header.ref == "a call"
+            server.send(make_outgoing("worker-1", refusal))
+            with pytest.raises(OSError, match=r"^too many$"):
+                await arrival(refused)
 
     play(story)
 

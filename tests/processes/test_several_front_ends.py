@@ -14,7 +14,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
+from broker.leases import FRONT_ENDS_MAX
+from common.messages import Header
+from common.rm_messages import Heartbeat
+from common.wire import decode_body, encode_body, encode_frames
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import ASKS, Asker, allocations, placing
 
@@ -24,6 +29,7 @@ PATIENCE_S = 60.0
 QUERIES = 50
 SHORT = ("--heartbeat", "200ms", "--silence", "600ms")
 RMS = ("rm-1", "rm-2")
+PORTS = {"rmproxy": ("--native", "tcp://127.0.0.1:0", "--grpc", "off"), "webservice": ("--rest", "127.0.0.1:0")}
 
 
 class Relay:
@@ -191,8 +197,8 @@ def test_two_proxies_and_two_web_services_work_at_once_and_rms_move_between_them
     with up("--ephemeral", *SHORT, *FREE_PORTS, folder=tmp_path) as system:
         own = system.announced()
         with (
-            started(system, "rmproxy", "--instance", "b", "--native", "tcp://127.0.0.1:0", "--grpc", "off") as proxy,
-            started(system, "webservice", "--instance", "b", "--rest", "127.0.0.1:0") as web,
+            started(system, "rmproxy", "--instance", "b", *PORTS["rmproxy"]) as proxy,
+            started(system, "webservice", "--instance", "b", *PORTS["webservice"]) as web,
         ):
             asyncio.run(story(system, own, proxy, web))
         assert system.stop() == 0
@@ -212,3 +218,25 @@ def test_a_second_process_of_one_name_ends_and_the_first_goes_on(tmp_path: Path)
             )
         assert samples(endpoints["rest"], "yunishard_process_up")['process="webservice"'] == "1"
         assert connections(system) >= before
+
+
+def test_a_process_too_many_ends_with_the_reason(tmp_path: Path) -> None:
+    with (
+        up("--ephemeral", "--silence", "1m", *FREE_PORTS, folder=tmp_path) as system,
+        contextlib.ExitStack() as stack,
+    ):
+        system.announced()
+        context = stack.enter_context(zmq.Context())
+        options = of_system(system)
+        for number in range(FRONT_ENDS_MAX - 2):
+            dealer = stack.enter_context(context.socket(zmq.DEALER))
+            dealer.setsockopt(zmq.LINGER, 0)
+            dealer.setsockopt(zmq.ROUTING_ID, f"webservice/{number}-of-many".encode())
+            dealer.connect(options[1])
+            dealer.send_multipart(encode_frames(Header(kind="Heartbeat"), encode_body(Heartbeat())))
+            assert decode_body(Heartbeat, dealer.recv_multipart()[2]).incarnation
+        for role in ("rmproxy", "webservice"):
+            command = [sys.executable, "-P", "-m", role, *options, *PORTS[role]]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            reason = "64 proxies and web services are connected already: stop one of them first"
+            assert (ended.returncode, ended.stderr) == (2, f"{role}: {reason}\n")

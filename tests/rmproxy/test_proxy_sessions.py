@@ -251,15 +251,6 @@ def test_an_rm_that_has_resumed_at_another_proxy_has_no_seat_here_and_is_told_no
     assert one_refusal(proxy.handle(arrives(PEER, ASK, partition=GPU), 0)).code == "unknown-session"
 
 
-def test_a_proxy_that_the_broker_does_not_accept_says_why_it_ends() -> None:
-    proxy = beating(PEER)
-    refusal = Refused(code="busy", reason="too many")
-    proxy.handle(arrives(BROKER, refusal, rm="", session="", ref="a call that was dropped"), 0)
-    assert proxy.refusals == []
-    proxy.handle(arrives(BROKER, refusal, rm="", session=""), 0)
-    assert proxy.refusals == ["too many"]
-
-
 UPDATE = UpdateConfiguration(rm_id=RM)
 
 
