@@ -1,7 +1,7 @@
 """Queries of front ends and RMs: forwarding to workers, and answers about RMs and configurations.
 
 The broker records which forwarded queries are pending, so that their callers receive an error when the worker ends.
-Answers pass through undecoded. Not here: texts of earlier versions (`files.py`), metrics (`metrics.py`).
+Answers pass through undecoded. Not here: texts of earlier versions (`store.py`), metrics (`metrics.py`).
 """
 
 from collections.abc import Container

@@ -37,8 +37,8 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix nanoseconds."""
     call: str
     """Hash of the registration's body: the same call repeated in the same session changes nothing."""
-    text: str
-    """The configuration in force, as it was written."""
+    text: str = ""
+    """The configuration in force, as it was written. The store has it beside the other fields."""
     build_info: dict[str, str] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
     """The RM's settings (`extraConfig`), as received."""

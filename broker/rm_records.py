@@ -6,7 +6,7 @@
 
 A decision about a configuration is recorded before it takes effect, so it is refused if the write fails. Every other
 change has already happened when it is written. Facts that a record does not contain (which proxy the RM uses, whether
-it is away, which workers are present) are found out again after a restart. Not here: the file (`files.py`).
+it is away, which workers are present) are found out again after a restart. Not here: the store (`store.py`).
 """
 
 from typing import Final
@@ -150,10 +150,14 @@ class RmPersistence:
         return leases
 
     def write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
-        """Write the record of an RM, or remove it: the number of the write, and the message to send."""
+        """Write the record of an RM, or remove it: the number of the write, and the message to send. The message omits
+        the configuration if the durable record has the same and is not being replaced.
+        """
         self._numbers += 1
+        before = self._durable.get(rm) if rm not in self._writing else None
+        text = record.text if record is not None and (before is None or before.text != record.text) else None
         self._writing[rm] = self._numbers, record
         self._failed.pop(rm, None)
-        facts = b"" if record is None else msgspec.json.encode(record)
-        message = ManagerRecord(number=self._numbers, facts=facts, version=version)
+        facts = b"" if record is None else msgspec.json.encode(replace(record, text=""))
+        message = ManagerRecord(number=self._numbers, facts=facts, text=text, version=version)
         return self._numbers, make_outgoing(RECORD, message, Header(kind="ManagerRecord", rm=rm))

@@ -1,9 +1,10 @@
 """The watched file with the default configuration, as an endpoint of the broker's wire.
 
-It is polled for changes, and changes made elsewhere are written back to it. The machine receives `ChangedFile` and
-sends `WriteFile`. The file is replaced in one step, so no reader sees half of it, and the previous text is kept beside
-it in a file with the suffix `.previous`. Rejected: inotify, which needs a library and misses the updates of mounted
-volumes (Kubernetes ConfigMaps among them). Not here: what a change of the file means (`config_updates.py`).
+It is polled for changes, and changes made elsewhere are written back to it, both in a thread. The machine receives
+`ChangedFile` and sends `WriteFile`. The file is replaced in one step, so no reader sees half of it, and the previous
+text is kept beside it in a file with the suffix `.previous`. Rejected: inotify, which needs a library and misses the
+updates of mounted volumes (Kubernetes ConfigMaps among them). Not here: what a change of the file means
+(`config_updates.py`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +22,7 @@ from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.messages import Header
 from common.names import FILE
-from common.transport import Inbox
+from common.transport import ThreadEndpoint
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 POLL_INTERVAL_S: Final = 0.5
@@ -35,13 +37,13 @@ NEW_FILE_MODE: Final = 0o644
 _log = logging.getLogger("core.config")
 
 
-class WatchedFile(Inbox):
+class WatchedFile(ThreadEndpoint):
     """A file that cannot be read at first has no text yet: `yunishard up` refuses it, but a broker that restarts has to
     run without it.
     """
 
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
-        super().__init__(wake=wake)
+        super().__init__("watched file", wake=wake)
         self.path = path
         self._timer: asyncio.TimerHandle | None = None
         self._last_warning = ""
@@ -55,24 +57,27 @@ class WatchedFile(Inbox):
 
     def watch(self) -> None:
         """Poll the file from now on, at regular intervals; needs a running loop."""
-        if self._timer is not None:
-            self.poll()
+        if not self.queued:  # a disk that does not answer is asked once
+            self.run(self.poll)
         self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self.watch)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        super().close()
 
     def send(self, message: Outgoing) -> None:
+        self.run(partial(self.write_back, decode_body(WriteFile, message.body)))
+
+    def write_back(self, wanted: WriteFile) -> Incoming | None:
         """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
         record. A missing file is created again.
         """
-        wanted = decode_body(WriteFile, message.body)
         try:
             gone = not self.path.exists()
             if not gone and compute_checksum(self._read()) != wanted.replaces:
                 _log.warning("%s has been edited since and is not overwritten: its present text counts", self.path)
-                return
+                return None
             self._write(wanted.text, gone=gone)
         except OSError as error:
             _log.warning(
@@ -80,11 +85,10 @@ class WatchedFile(Inbox):
                 self.path,
                 error.strerror or error,
             )
-            return
+            return None
         what = "was missing and is written again" if gone else f"written, the previous text is in {self._previous}"
         _log.info("%s %s", self.path, what)
-        for _ in ("new", "complete"):
-            self.poll()
+        return self.poll() or self.poll()  # it is new, and then complete
 
     @property
     def _previous(self) -> Path:
@@ -114,28 +118,29 @@ class WatchedFile(Inbox):
         finally:
             os.close(folder)
 
-    def poll(self) -> None:
-        """Report a change once it is complete."""
+    def poll(self) -> Incoming | None:
+        """The change of the text, once it is complete."""
         try:
             stamp = self._read_stamp()
             if stamp == self._stamp:
                 self._last_warning = ""
             if stamp == self._stamp or stamp != self._seen:
                 self._seen = stamp
-                return
+                return None
             text = self._read()
             if stamp != self._read_stamp():
-                return
+                return None
         except OSError as error:
             warning = f"cannot be read: {error.strerror or error}"
             if warning != self._last_warning:  # log each reason once
                 self._last_warning = warning
                 _log.warning("%s %s; the configuration in force stays", self.path, warning)
-            return
+            return None
         self._stamp, self._last_warning = stamp, ""
-        if text != self.text:
-            self.text = text
-            self.put(Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text))))
+        if text == self.text:
+            return None
+        self.text = text
+        return Incoming(FILE, Header(kind="ChangedFile"), encode_body(ChangedFile(text=text)))
 
     def _read_stamp(self) -> tuple[int, ...]:
         """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as

@@ -103,7 +103,9 @@ class ManagerRecord(Control, frozen=True):
     number: int
     """Of this message, by which its answer is known."""
     facts: bytes
-    """The durable state (`broker/rm_records.py`); empty once the RM was removed."""
+    """The durable state without the configuration (`broker/rm_records.py`); empty once the RM was removed."""
+    text: str | None = None
+    """The configuration in force; None if the durable one stays."""
     version: ConfigVersion | None = None
     """The version of its configuration that comes with it, if there is one."""
 

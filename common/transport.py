@@ -24,6 +24,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sized
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -87,6 +89,38 @@ class Inbox:
     def send(self, message: wire.Outgoing) -> None:
         assert self.deliver is not None, message
         self.deliver(message)
+
+
+class ThreadEndpoint(Inbox):
+    """An endpoint whose work blocks, such as that on a disk. One thread does it, in order; each result is a message."""
+
+    def __init__(self, name: str, *, wake: Wake) -> None:
+        super().__init__(wake=wake)
+        self.queued = 0
+        """Sum of the sizes of the work that is not done."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._done: deque[asyncio.Future[wire.Incoming | None]] = deque()
+
+    def run(self, work: Callable[[], wire.Incoming | None], size: int = 1) -> None:
+        """Queue work of this size; needs a running loop."""
+        self.queued += size
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        future.add_done_callback(partial(self._finish, size))
+
+    def _finish(self, size: int, future: "asyncio.Future[wire.Incoming | None]") -> None:
+        self.queued -= size
+        self._done.append(future)
+        self._wake()
+
+    def receive(self) -> wire.Incoming | None:
+        while self._done:
+            if (incoming := self._done.popleft().result()) is not None:  # an exception is a defect
+                return incoming
+        return super().receive()
+
+    def close(self) -> None:
+        """Wait until all work is done."""
+        self._thread.shutdown()
 
 
 async def drive(

@@ -309,7 +309,8 @@ class World:
             return
         wanted = decode_body(ManagerRecord, body)
         if wanted.facts:
-            self.facts[header.rm] = decode_record(wanted.facts)
+            text = self.facts[header.rm].text if wanted.text is None else wanted.text
+            self.facts[header.rm] = replace(decode_record(wanted.facts), text=text)
         else:
             self.facts.pop(header.rm, None)
         if wanted.version is not None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
@@ -117,7 +118,8 @@ class BrokerBench:
     def _write(self, rm: str, message: ManagerRecord) -> int:
         if not self.disk_problem:
             if message.facts:
-                self.facts[rm] = decode_record(message.facts)
+                text = self.facts[rm].text if message.text is None else message.text
+                self.facts[rm] = replace(decode_record(message.facts), text=text)
             else:
                 del self.facts[rm]
             if message.version is not None:

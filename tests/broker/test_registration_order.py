@@ -1,21 +1,20 @@
 """The order of registration: it decides what plain partition names mean, so nothing but leaving changes it."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from broker.record_file import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
 from broker.routing import BrokerMachine
+from broker.sqlite_store import SqliteStore
 from broker.state import BrokerState
 from common.control_messages import ManagerAway, ManagerRecord
-from common.messages import Header
-from common.names import RECORD
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave
-from common.wire import decode_body, make_outgoing
+from common.wire import decode_body
 from tests.broker.bench import PATIENT, PROXY, WEB, BrokerBench
 from tests.machines import ONE_QUEUE, SESSION, two_partitions
 
@@ -120,18 +119,15 @@ def test_a_registration_is_recorded_once() -> None:
 
 def recorded(path: Path, *found: bytes) -> list[RmRecord]:
     """The facts of these RMs, as the record in this file reads them after it has written them."""
-    record = RecordFile(path, wake=lambda: None)
-    for number, facts in enumerate(found, 1):
-        header = Header(kind="ManagerRecord", rm=f"rm-{number}")
-        record.send(make_outgoing(RECORD, ManagerRecord(number=number, facts=facts), header))
-    read = record.read_records()
-    record.close()
-    return read
+    with closing(SqliteStore(path)) as store:
+        for number, facts in enumerate(found, 1):
+            store.write(f"rm-{number}", ManagerRecord(number=number, facts=facts, text=ONE_QUEUE))
+        return store.read_records()
 
 
 def without_order(rm: str, registered_ns: int) -> bytes:
     """What the release before wrote of an RM: neither `order` nor `partition_order`."""
-    document = {"rm": rm, "session": "s", "registered_ns": registered_ns, "call": "c", "text": ONE_QUEUE}
+    document = {"rm": rm, "session": "s", "registered_ns": registered_ns, "call": "c"}
     return json.dumps({**document, "leases": {f"{rm}_default": 7}}).encode()
 
 

@@ -12,6 +12,7 @@ from broker.service import ValidationProcess
 from common.messages import Header
 from common.names import READER
 from common.wire import Incoming, Outgoing
+from tests.deploy.system import eventually
 
 TEXT = "partitions:\n- name: default\n  queues:\n  - name: root\n"
 PATIENCE_S = 30.0
@@ -51,12 +52,15 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 
 def test_who_closes_waits_for_nothing() -> None:
     async def closed() -> Incoming | None:
-        reader = ValidationProcess(wake=lambda: None)
+        came = asyncio.Event()
+        reader = ValidationProcess(wake=came.set)
         with patch.object(service, "VALIDATION", (sys.executable, "-c", "import time; time.sleep(60)")):
             reader.send(Outgoing(READER, Header(kind="ReadText", ref="1"), b""))
-            await asyncio.sleep(0)
-        reader.close()
-        await asyncio.gather(*reader._tasks, return_exceptions=True)
+            await asyncio.to_thread(eventually, lambda: reader._child is not None)
+            reader.close()
+            await came.wait()
         return reader.receive()
 
-    assert asyncio.run(closed()) is None
+    heard = asyncio.run(closed())
+    assert heard is not None
+    assert heard.body == b""

@@ -10,40 +10,37 @@ from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
-from common.wire import decode_body
+from common.transport import Transport
+from common.wire import Incoming, decode_body
 from tests.machines import header, sent
 
 FIRST, SECOND = "first: text\n", "second: longer text\n"
 
 
+def texts(*told: Incoming | None) -> list[str]:
+    """What is told of the file."""
+    found: list[str] = []
+    for incoming in told:
+        if incoming is not None:
+            assert (incoming.source, incoming.header) == (FILE, header("ChangedFile", rm="", session=""))
+            found.append(decode_body(ChangedFile, incoming.body).text)
+    return found
+
+
 class Desk:
-    """A watched file, and how often it rang for its reader."""
+    """A watched file."""
 
     def __init__(self, path: Path) -> None:
         path.write_text(FIRST)
         self.path = path
-        self.rings = 0
-        self.file = WatchedFile(path, wake=self.ring)
-
-    def ring(self) -> None:
-        self.rings += 1
+        self.file = WatchedFile(path, wake=lambda: None)
 
     def heard(self) -> list[str]:
         """What is told after as many looks as a change needs."""
-        for _ in range(2):
-            self.file.poll()
-        return self.told()
-
-    def told(self) -> list[str]:
-        found: list[str] = []
-        while (incoming := self.file.receive()) is not None:
-            assert (incoming.source, incoming.header) == (FILE, header("ChangedFile", rm="", session=""))
-            found.append(decode_body(ChangedFile, incoming.body).text)
-        return found
+        return texts(self.file.poll(), self.file.poll())
 
     def write(self, text: str) -> list[str]:
-        self.file.send(sent(FILE, WriteFile(text=text, replaces=compute_checksum(self.file.text)), rm="", session=""))
-        return self.told()
+        return texts(self.file.write_back(WriteFile(text=text, replaces=compute_checksum(self.file.text))))
 
 
 @pytest.fixture
@@ -61,21 +58,19 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_it_has_the_text_to_begin_with_and_tells_nothing_while_that_stays(desk: Desk) -> None:
     assert desk.file.text == FIRST
     assert desk.heard() == []
-    assert desk.rings == 0
 
 
-def test_another_text_is_told_once_and_whoever_waits_is_woken(desk: Desk) -> None:
+def test_another_text_is_told_once(desk: Desk) -> None:
     desk.path.write_text(SECOND)
     assert desk.heard() == [SECOND]
     assert desk.heard() == []
-    assert (desk.file.text, desk.rings) == (SECOND, 1)
+    assert desk.file.text == SECOND
 
 
 def test_a_file_that_somebody_is_still_writing_is_left_alone(desk: Desk) -> None:
     for half in ("", "sec", "second: lon"):
         desk.path.write_text(half)
-        desk.file.poll()
-        assert desk.told() == []
+        assert desk.file.poll() is None
     desk.path.write_text(SECOND)
     assert desk.heard() == [SECOND]
 
@@ -96,7 +91,6 @@ def test_the_same_text_written_again_is_no_change(desk: Desk) -> None:
     other.write_text(FIRST)
     other.replace(desk.path)
     assert desk.heard() == []
-    assert desk.rings == 0
 
 
 def test_a_link_that_points_elsewhere_is_noticed_as_mounted_files_change_like_that(tmp_path: Path) -> None:
@@ -163,26 +157,37 @@ def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended
         path.write_bytes(content)
     file = WatchedFile(path, wake=lambda: None)
     assert file.text == ""
-    file.poll()
-    assert file.receive() is None
+    assert file.poll() is None
     path.write_text(FIRST)
-    file.poll()
-    file.poll()
+    assert texts(file.poll(), file.poll()) == [FIRST]
     assert file.text == FIRST
-    assert file.receive() is not None
 
 
-def test_it_looks_by_itself_until_it_is_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def hear(wire: Transport) -> list[str]:
+    """What is told next."""
+    async with asyncio.timeout(10):
+        while not (found := await wire.receive(1.0)):
+            pass
+    return texts(*found)
+
+
+def test_it_looks_by_itself_and_writes_in_its_thread_until_it_is_closed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one test here that waits, as long as a loop needs for a few callbacks."""
     monkeypatch.setattr(watched_file, "POLL_INTERVAL_S", 0.001)
 
     async def watched() -> None:
-        rung = asyncio.Event()
-        file = WatchedFile(desk.path, wake=rung.set)
+        wire = Transport()
+        file = WatchedFile(desk.path, wake=lambda: wire.wake(FILE))
+        wire.add(FILE, file)
         file.watch()
         desk.path.write_text(SECOND)
-        await asyncio.wait_for(rung.wait(), 10)
+        assert await hear(wire) == [SECOND]
+        wire.send(sent(FILE, WriteFile(text="third: text\n", replaces=compute_checksum(SECOND))))
+        assert await hear(wire) == ["third: text\n"]
         file.close()
+        assert desk.path.read_text() == "third: text\n"
 
     asyncio.run(watched())
 
@@ -241,7 +246,7 @@ def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> No
     link = tmp_path / "queues.yaml"
     link.symlink_to(target)
     file = WatchedFile(link, wake=lambda: None)
-    file.send(sent(FILE, WriteFile(text=SECOND, replaces=compute_checksum(FIRST))))
+    file.write_back(WriteFile(text=SECOND, replaces=compute_checksum(FIRST)))
     assert link.is_symlink()
     assert target.read_text() == SECOND
     assert (tmp_path / "queues.yaml.previous").read_text() == FIRST

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from broker.record_file import RecordFile
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
+from broker.sqlite_store import SqliteStore
 from common import extra_config
 from common.config.problems import ConfigError
 from common.config.validation import load
@@ -321,11 +321,10 @@ def _journal_read(folder: Path, data: bytes) -> None:
 
 def _record(folder: Path, facts: RmRecord) -> bytes:
     file = folder / "good.record"
-    record = RecordFile(file, wake=lambda: None)
-    record.begin(7)
-    record.close()
+    with closing(SqliteStore(file)) as store:
+        store.begin(7)
     with closing(sqlite3.connect(file, isolation_level=None)) as opened:
-        opened.execute("INSERT INTO managers VALUES ('a', ?)", (msgspec.json.encode(facts).decode(),))
+        opened.execute("INSERT INTO managers VALUES ('a', ?, ?)", (msgspec.json.encode(facts).decode(), CONFIG))
         opened.execute("INSERT INTO versions VALUES ('a', 1, 'c', 1, 'author', 'update', 'b', ?)", (CONFIG,))
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.read_bytes()
@@ -336,10 +335,10 @@ def _record_read(folder: Path, data: bytes) -> None:
     for suffix in ("", "-wal", "-shm"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)
     file.write_bytes(data)
-    with closing(RecordFile(file, wake=lambda: None)) as record:
-        record.begin(8)
-        record.read_records()
-        record.read_histories()
+    with closing(SqliteStore(file)) as store:
+        store.begin(8)
+        store.read_records()
+        store.read_histories()
 
 
 def _requests() -> dict[str, Target]:

@@ -144,13 +144,13 @@ class Auditor:
     def _restarted(self, site: Site | None, header: Header) -> None:
         """It may be told more than once because of one damage, until the RM has reported everything; and where there
         was nothing to forget, or a partition that is new to the RM begins, or one of which it has heard nothing yet in
-        this session: broker and worker may have died before that was durable at the worker.
+        this session since it is configured: broker and worker may have died before that was durable at the worker.
         """
         partition = header.partition
-        known = site is not None and (site.nodes or site.applications)
-        if not known or (site is not None and site.born == (header.session, header.life)):
+        if site is None or not (site.nodes or site.applications) or site.born == (header.session, header.life):
             return
-        heard = any(lane[1:3] == (header.session, partition) and lane[3] < header.life for lane in self._taken)
+        first = site.born[1] if site.born[0] == header.session else 0
+        heard = any(lane[1:3] == (header.session, partition) and first <= lane[3] < header.life for lane in self._taken)
         damages = self.damages.get(partition, 0)
         if heard and damages == self._settled.get(partition, 0):
             rule = "a partition forgot everything although its journal was whole"

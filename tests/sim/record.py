@@ -1,6 +1,7 @@
-"""The broker's record in the simulation: the real one (`broker/record_file.py`), in memory, on a late or full disk.
+"""The broker's record in the simulation: the real one (`broker/sqlite_store.py`), in memory, on a late or full disk.
 
-It outlives the brokers. What one has handed over and the disk had not taken is lost when it dies, or is just there.
+It outlives the brokers. A write takes time, and so does the message that it is done. When a broker dies, some of what
+it had handed over is there although it never heard of that, and the rest is lost.
 
 Not here: when the disk is late or full (`faults.py`).
 """
@@ -11,11 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.record_file import IN_MEMORY, RecordFile
-from common.control_messages import ManagerRecord, Recorded
-from common.messages import Header
-from common.names import RECORD
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
+from broker.sqlite_store import SqliteStore
+from broker.store import execute
+from common.sqlite_file import IN_MEMORY
+from common.wire import Incoming, Outgoing
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.004
@@ -33,7 +33,7 @@ class DurableRecord:
     def __init__(self, timeline: Timeline, rng: random.Random) -> None:
         self.late = False
         self.full = False
-        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
+        self.record = SqliteStore(IN_MEMORY)
         self.checksums: set[str] = set()
         """Of configurations in records that were lost; only asked for membership."""
         self._timeline = timeline
@@ -52,7 +52,7 @@ class DurableRecord:
         """The file is gone."""
         self.checksums = self.ever_recorded()
         self.record.close()
-        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
+        self.record = SqliteStore(IN_MEMORY)
         self._waiting.clear()
 
     def go_back(self) -> bool:
@@ -61,17 +61,15 @@ class DurableRecord:
             return False
         self.checksums = self.ever_recorded()
         self.record.close()
-        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
+        self.record = SqliteStore(IN_MEMORY)
         self.record._file.deserialize(self._rng.choice(self._copies))
-        self.record._open()
         self._waiting.clear()
         return True
 
     def open(self, answer: Callable[[Incoming], None]) -> Callable[[Outgoing], None]:
         """Another broker has it from now on; where it gives what is to be kept."""
-        if self._waiting and self._rng.random() < 0.5:
-            self.record.send(self._waiting[0])
-            self.record.receive()
+        for message in list(self._waiting)[: self._rng.randint(0, len(self._waiting))]:
+            execute(self.record, message)
         self._waiting.clear()
         self._owner += 1
         return partial(self._give, answer, self._owner)
@@ -80,25 +78,22 @@ class DurableRecord:
         if owner != self._owner:
             return  # a broker that stood still while the next one began, and has not noticed yet that it is over
         self._waiting.append(message)
-        delay = self._rng.uniform(0.0001, LATE_MAX_S if self.late else WRITE_MAX_S)
-        self._clear_at = max(self._clear_at, self._timeline.now + delay)
-        self._timeline.at(self._clear_at, partial(self._write, answer, owner))
+        self._later(self._write, answer, owner)
 
     def _write(self, answer: Callable[[Incoming], None], owner: int) -> None:
         if owner != self._owner or not self._waiting:
             return
-        message = self._waiting.popleft()
-        if self.full and message.header.kind == "ManagerRecord":
-            number = decode_body(ManagerRecord, message.body).number
-            told = make_outgoing("", Recorded(number=number, problem="the disk is full"))
-            answer(Incoming(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
-            return
-        if self.full and message.header.kind == "ProbeRecord":
-            told = make_outgoing("", Recorded(number=0, problem="the disk is full"))
-            answer(Incoming(RECORD, told.header, told.body))
-            return
         if self._rng.random() < COPIED:
             self._copies.append(self.record._file.serialize())
-        self.record.send(message)
-        while (incoming := self.record.receive()) is not None:
+        incoming = execute(self.record, self._waiting.popleft(), "the disk is full" if self.full else "")
+        self._later(self._answer, answer, owner, incoming)
+
+    def _answer(self, answer: Callable[[Incoming], None], owner: int, incoming: Incoming) -> None:
+        if owner == self._owner:
             answer(incoming)
+
+    def _later(self, step: Callable[..., None], *arguments: object) -> None:
+        """After what was planned before, as one thread does it all."""
+        delay = self._rng.uniform(0.0001, LATE_MAX_S if self.late else WRITE_MAX_S)
+        self._clear_at = max(self._clear_at, self._timeline.now + delay)
+        self._timeline.at(self._clear_at, partial(step, *arguments))

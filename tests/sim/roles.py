@@ -127,15 +127,16 @@ class Roles:
     def _broker(self, process: Process) -> None:
         world = self._world
         give = world.record.open(process.take)
-        record = world.record.record
+        store = world.record.record
+        incarnation, problem = store.begin(int(world.now))
         state = BrokerState(
             default_text=world.file.text,
             watched=WATCHED if world.options.watched else "",
-            versions=ConfigVersions(record.read_histories()),
+            versions=ConfigVersions(store.read_histories()),
             settings=SETTINGS,
-            incarnation=record.begin(int(world.now)),
+            incarnation=incarnation,
         )
-        switch = BrokerMachine(state, now=world.now, records=record.read_records())
+        switch = BrokerMachine(state, now=world.now, records=store.read_records(), record_problem=problem)
         world.switch = switch
         process.peer = BROKER
         router = world.network.listen(process, BROKER)

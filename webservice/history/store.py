@@ -33,52 +33,14 @@ from common.history_records import Began, Ended, EndedApplication, Failing, Usag
 from common.messages import Resources
 from common.names import DISTINCT
 from common.query_messages import PartitionEntry
+from common.sqlite_file import open_file, transaction
 from webservice.history.collector import KINDS, Gap, ReadPosition, RowBatch, UsageByName
 
-FORMAT: Final = 1
-"""The format of the file, in its `user_version`; a change of the tables needs another one."""
+FORMATS: Final = Path(__file__).parent / "formats"
+"""The statements that convert a file to each format, from the one before."""
 
-_USAGE: Final = """(
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL,
-    name TEXT NOT NULL, running INTEGER NOT NULL, allocated TEXT NOT NULL, pending TEXT NOT NULL
-) STRICT"""
-
-SCHEMA: Final = f"""
-CREATE TABLE partitions (
-    id INTEGER PRIMARY KEY, full_name TEXT NOT NULL UNIQUE, name TEXT NOT NULL, rm TEXT NOT NULL,
-    instance TEXT NOT NULL DEFAULT '', next_event INTEGER NOT NULL DEFAULT 0,
-    last_event_ns INTEGER NOT NULL DEFAULT 0, ended_ns INTEGER NOT NULL DEFAULT 0,
-    sampled_ns INTEGER NOT NULL DEFAULT 0, unsure INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE TABLE totals (
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, running INTEGER NOT NULL,
-    allocated INTEGER NOT NULL, released INTEGER NOT NULL, capacity TEXT NOT NULL, used TEXT NOT NULL
-) STRICT;
-CREATE TABLE queues {_USAGE};
-CREATE TABLE users {_USAGE};
-CREATE TABLE groups {_USAGE};
-CREATE TABLE applications (
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, application TEXT NOT NULL,
-    queue TEXT NOT NULL, user TEXT NOT NULL, groups TEXT NOT NULL, state TEXT NOT NULL,
-    submitted INTEGER NOT NULL, started INTEGER NOT NULL, allocations INTEGER NOT NULL,
-    message TEXT NOT NULL, used TEXT NOT NULL, UNIQUE (application, partition, at)
-) STRICT;
-CREATE TABLE allocations (
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, key TEXT NOT NULL,
-    application TEXT NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, node TEXT NOT NULL,
-    resources TEXT NOT NULL, began INTEGER, ended INTEGER, how TEXT NOT NULL DEFAULT ''
-) STRICT;
-CREATE UNIQUE INDEX running ON allocations (partition, key) WHERE ended IS NULL;
-CREATE INDEX allocations_of ON allocations (application, partition);
-CREATE TABLE gaps (
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, what TEXT NOT NULL,
-    until INTEGER NOT NULL, missed INTEGER, reason TEXT NOT NULL
-) STRICT;
-CREATE TABLE reasons (
-    id INTEGER PRIMARY KEY, at INTEGER NOT NULL, partition INTEGER NOT NULL, application TEXT NOT NULL,
-    message TEXT NOT NULL, UNIQUE (application, partition)
-) STRICT;
-"""
+FORMAT: Final = len([*FORMATS.glob("*.sql")])
+"""The format of the file; a change of the tables needs another one."""
 
 TIMED: Final = ("totals", "queues", "users", "groups", "applications", "allocations", "gaps", "reasons")
 """Tables whose rows have a time; each has an index on it."""
@@ -88,9 +50,6 @@ PRIVATE: Final = 0o600
 
 LOG_BYTES: Final = 16 << 20
 """Bytes that SQLite's write-ahead log occupies on the disk once it is empty."""
-
-LOCK_MAX_S: Final = 5.0
-"""Seconds to wait for another process that has locked the file, such as the `sqlite3` tool."""
 
 LATEST_NS: Final = 2 * 3600 * 10**9
 """How far back to look for the latest usage: all usage is recorded once an hour."""
@@ -115,7 +74,7 @@ class HistoryDamaged(Exception):
 
 
 class HistoryUnusable(OSError):
-    """The file must not be written, or cannot be at present; the text is the reason."""
+    """The file cannot be written at present; the text is the reason."""
 
 
 class HistoryTaken(HistoryUnusable):
@@ -161,7 +120,8 @@ class Store:
     Raises:
         HistoryDamaged: its content is damaged.
         HistoryTaken: another process writes it.
-        HistoryUnusable: a later release wrote it, or the disk refuses.
+        LaterFormat: a later release wrote it.
+        HistoryUnusable: the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,36 +132,11 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HistoryTaken("another process writes it") from None
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+            pragmas = ("auto_vacuum=INCREMENTAL", "synchronous=NORMAL", f"journal_size_limit={LOG_BYTES}")
             with sqlite_errors():
-                self.file: Final = sqlite3.connect(
-                    path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False
-                )
-                opened.callback(self.file.close)
-                self._prepare()
+                self.file: Final = open_file(path, FORMATS, pragmas)
+            opened.callback(self.file.close)
             self._opened = opened.pop_all()
-
-    def _prepare(self) -> None:
-        version = self.pragma("user_version")
-        empty = not self.file.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        if version > FORMAT:
-            raise HistoryUnusable(
-                f"a later release wrote it: it has format {version}, this release supports up to {FORMAT}"
-            )
-        if version < FORMAT and not empty:
-            raise HistoryDamaged(f"it has format {version}, and there never was one")
-        if empty:
-            self.file.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        self.file.execute("PRAGMA journal_mode=WAL")
-        self.file.execute("PRAGMA synchronous=NORMAL")
-        self.file.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
-        if empty:
-            indexes = [f"CREATE INDEX {table}_at ON {table} (at)" for table in TIMED]
-            with self._transaction():
-                for statement in (*filter(str.strip, SCHEMA.split(";")), *indexes, f"PRAGMA user_version={FORMAT}"):
-                    self.file.execute(statement)
-        elif (found := self.file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise HistoryDamaged(str(found).splitlines()[-1])
 
     def close(self) -> None:
         self._opened.close()
@@ -214,13 +149,6 @@ class Store:
         """The value of a PRAGMA of SQLite."""
         value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
         return value
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All statements within take effect, or none."""
-        with self.file:  # commits, or rolls back
-            self.file.execute("BEGIN IMMEDIATE")
-            yield
 
     # Reading on -------------------------------------------------------------------------------------------------------
 
@@ -256,7 +184,7 @@ class Store:
         Raises:
             HistoryDamaged, HistoryUnusable: none of them is written.
         """
-        with self._transaction():
+        with transaction(self.file):
             for batch in batches:
                 self._write(batch)
 

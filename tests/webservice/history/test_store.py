@@ -14,6 +14,7 @@ import pytest
 
 from common.history_records import Failing, Usage
 from common.query_messages import PartitionEntry
+from common.sqlite_file import LaterFormat
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,
@@ -266,7 +267,7 @@ def test_a_file_of_a_later_release_is_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA user_version=99")
     before = path.read_bytes()
-    with pytest.raises(HistoryUnusable, match="it has format 99, this release supports up to 1"):
+    with pytest.raises(LaterFormat, match="it has format 99, this release supports up to 1"):
         Store(path)
     assert path.read_bytes() == before
 

@@ -1,0 +1,135 @@
+"""The broker's durable record: the protocol `Store`, and the endpoint through which the machine writes it.
+
+    machine --ManagerRecord--> RecordEndpoint --in its thread--> Store.write --durable, or failed--> Recorded
+
+The machine sends records and queries, and receives `Recorded` and `Answer` in the same order, once they are carried
+out. So the loop never waits for a disk. Not here: what a record contains and when it is written (`rm_records.py`).
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from broker.queries import build_version_answer
+from broker.registry import RmRecord
+from broker.sqlite_store import SqliteStore
+from broker.state import VersionHistory
+from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
+from common.messages import Header
+from common.names import RECORD
+from common.query_messages import Answer, ReadConfig
+from common.sqlite_file import IN_MEMORY
+from common.transport import ThreadEndpoint
+from common.wire import Incoming, Outgoing, decode_body, encode_body
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+RECORD_NAME: Final = "broker.sqlite"
+"""The record in the state directory."""
+
+QUEUED_BYTES_MAX: Final = 256 << 20
+"""Bytes that wait for the disk. Further messages are refused like failed writes, unless nothing else waits."""
+
+MESSAGE_BYTES: Final = 1 << 10
+"""Bytes that a message counts in addition to its body."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger("core.config")
+
+
+class Store(Protocol):
+    """The record of RMs and configurations, open for one broker. Its methods block; one thread at a time calls them.
+
+    A method that writes returns once all of it is durable. If it raises OSError, with the reason in one line, it has
+    changed nothing.
+    """
+
+    def begin(self, unix_s: int) -> tuple[int, str]:
+        """Start a new incarnation of the broker at this time: its number, and why it could not be written (empty if it
+        could).
+
+        The number is above all earlier ones. It is not less than the time either, so that it is above those in a record
+        that was moved away, and those of a broker that found the disk full when it started. Once it is written, all
+        writes of earlier brokers fail.
+        """
+
+    def read_records(self) -> list[RmRecord]:
+        """The records in the order of registration. An RM whose record cannot be read has to register again."""
+
+    def read_histories(self) -> dict[str, VersionHistory]:
+        """All configuration versions, by RM id in the order of the first version."""
+
+    def read_version(self, rm: str, number: int) -> ConfigVersion | None:
+        """A version with its text."""
+
+    def write(self, rm: str, record: ManagerRecord) -> None:
+        """Write or delete the record of an RM. With a version, delete those above the limits."""
+
+    def rebase(self, rm: str, base: str) -> None:
+        """Set the base of the RM's latest version."""
+
+    def probe(self) -> None:
+        """Write the incarnation again, to test whether writing works."""
+
+    def close(self) -> None:
+        """Release the record."""
+
+
+def open_store(settings: "Settings") -> Store:
+    """Open the record that the settings name. Raises OSError if it cannot be used."""
+    return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)
+
+
+class RecordEndpoint(ThreadEndpoint):
+    """The record as an endpoint of the broker's wire."""
+
+    def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
+        super().__init__("record", wake=wake)
+        self._store = store
+
+    def send(self, message: Outgoing) -> None:
+        size = MESSAGE_BYTES + len(message.body)
+        if self.queued and self.queued + size > QUEUED_BYTES_MAX:
+            problem = f"{self.queued >> 20} MiB of other changes wait for the disk"
+            self.put(execute(self._store, message, problem))
+        else:
+            self.run(partial(execute, self._store, message), size)
+
+
+def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
+    """Carry out a message to the record, or refuse it because of a problem; the answer."""
+    header, rm, number = message.header, message.header.rm, 0
+    write: Callable[[], None]
+    match header.kind:
+        case "ReadConfig":
+            query = decode_body(ReadConfig, message.body)
+            version, problem = _attempt(partial(store.read_version, rm, query.version), problem)
+            failure = Answer(status=503, body=f"the record of configurations cannot be read: {problem}".encode())
+            answer = failure if problem else build_version_answer(rm, query.version, version)
+            return Incoming(RECORD, Header(kind="Answer", ref=header.ref), encode_body(answer))
+        case "ManagerRecord":
+            record = decode_body(ManagerRecord, message.body)
+            number, write = record.number, partial(store.write, rm, record)
+        case "RebaseVersion":
+            write = partial(store.rebase, rm, decode_body(RebaseVersion, message.body).base)
+        case "ProbeRecord":
+            write = store.probe
+        case unknown:
+            raise TypeError(unknown)
+    _, problem = _attempt(write, problem)
+    if problem:
+        _log.warning("%s could not be recorded: %s", f"changes of RM {rm}" if rm else "the broker's start", problem)
+    recorded = Recorded(number=number, problem=problem)
+    return Incoming(RECORD, Header(kind="Recorded", rm=rm if number else ""), encode_body(recorded))
+
+
+def _attempt(work: Callable[[], _T], problem: str) -> tuple[_T | None, str]:
+    """Do this, unless there is a problem already; the result, and the problem."""
+    if problem:
+        return None, problem
+    try:
+        return work(), ""
+    except OSError as error:
+        return None, str(error)

@@ -1,0 +1,68 @@
+"""SQLite files with a number of their format: opened privately, converted from earlier formats, refused if later.
+
+The number is the file's `user_version`. Not here: the tables (`broker/sqlite_store.py`, `webservice/history/store.py`).
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+IN_MEMORY: Final = Path(":memory:")
+"""The path of a file that ends with the process."""
+
+LOCK_MAX_S: Final = 5.0
+"""Seconds to wait for another process that has locked the file, such as a backup or the `sqlite3` tool."""
+
+
+class LaterFormat(OSError):
+    """A later release wrote the file; it has not been changed."""
+
+
+def open_file(path: Path, formats: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
+    """Open a file that only its owner may read, for one thread at a time. In the folder `formats`, `<number>.sql`
+    converts a file to each format from the one before it; the first one begins with an empty file.
+
+    Raises:
+        LaterFormat, OSError, sqlite3.Error: it cannot be opened, or not be converted, and has not been changed.
+        sqlite3.DatabaseError: it is damaged, or no file of this kind.
+    """
+    latest = len([*formats.glob("*.sql")])
+    if path != IN_MEMORY:  # SQLite gives its other files the same mode
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Closing a connection that may write would move the content of the log, also of a later format.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+            _read_format(file, latest)
+    with ExitStack() as opened:
+        file = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False)
+        opened.callback(file.close)
+        if (damage := file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # the first line names the database
+        for pragma in (*pragmas, "journal_mode=WAL"):
+            file.execute(f"PRAGMA {pragma}")
+        numbers = range(_read_format(file, latest) + 1, latest + 1)
+        if script := "".join((formats / f"{number}.sql").read_text() for number in numbers):
+            with file:  # rolls back what fails
+                file.executescript(f"BEGIN IMMEDIATE;{script}PRAGMA user_version={latest};COMMIT")
+        opened.pop_all()
+    return file
+
+
+def _read_format(file: sqlite3.Connection, latest: int) -> int:
+    """The format of a file; 0 for an empty one."""
+    found: int = file.execute("PRAGMA user_version").fetchone()[0]
+    if found > latest:
+        raise LaterFormat(f"a later release wrote it: it has format {found}, this release supports up to {latest}")
+    if not found and file.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        raise sqlite3.DatabaseError("it has no format: another program wrote it")
+    return found
+
+
+@contextmanager
+def transaction(file: sqlite3.Connection) -> Iterator[None]:
+    """All statements within take effect, or none."""
+    with file:  # commits, or rolls back
+        file.execute("BEGIN IMMEDIATE")
+        yield

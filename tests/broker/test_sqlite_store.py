@@ -1,0 +1,173 @@
+"""The broker's record in an SQLite file: who may read it, its formats, and files that cannot be used.
+
+Not here: what every store must do (`test_store.py`).
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.sqlite_store import FORMATS, SqliteStore
+from common import sqlite_file
+from tests.broker.test_store import facts, keep
+from tests.full_disk import full_disk
+from tests.machines import RM
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "record.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(path)) as opened:
+        yield opened
+
+
+def test_only_the_owner_may_read_it(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with closing(SqliteStore(path)) as store:
+            keep(store, 1, "text")
+            modes = {one.name: one.stat().st_mode & 0o777 for one in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert set(modes) > {path.name}
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_record_that_cannot_be_read_is_left_out_and_the_others_are_known(path: Path, store: SqliteStore) -> None:
+    keep(store, 1, "text")
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("INSERT INTO managers VALUES ('x', '{\"rm\": 7}', '')")
+        file.execute("INSERT INTO managers VALUES ('y', CAST(X'7B22726DFF' AS TEXT), '')")
+    assert store.read_records() == [facts(RM, "text")]
+
+
+def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, store: SqliteStore) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', '')")
+    with pytest.raises(OSError, match="the record of RMs and configurations cannot be used"):
+        store.read_histories()
+
+
+def test_a_file_that_another_process_has_locked_refuses_the_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "LOCK_MAX_S", 0.01)
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match=r"^database is locked$"):
+            keep(store, 1, "first")
+        other.execute("ROLLBACK")
+        assert store.read_histories() == {}
+        keep(store, 1, "first")
+
+
+# Formats --------------------------------------------------------------------------------------------------------------
+
+
+def write_format(path: Path, number: int, *rows: str) -> None:
+    """A file of an earlier format, with these rows."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for each in range(1, number + 1):
+            file.executescript((FORMATS / f"{each}.sql").read_text())
+        for row in rows:
+            file.execute(f"INSERT INTO {row}")
+        file.execute(f"PRAGMA user_version={number}")
+
+
+VERSION = "versions VALUES ('rm-1', 1, 'c', 0, 'alice', 'api', 'b', 'text')"
+
+
+def test_a_file_of_the_first_format_is_converted_with_its_versions(path: Path) -> None:
+    write_format(path, 1, VERSION)
+    with closing(SqliteStore(path)) as store:
+        assert store.read_histories()[RM].entries[-1].config == "text"
+        assert store.read_records() == []
+        keep(store, 2, "another")
+        assert store.read_records() == [facts(RM, "another")]
+
+
+def test_a_file_of_the_second_format_is_converted_with_its_records(path: Path) -> None:
+    text = "partitions: []\r\n# Grüße ☃ \U0001f40d \\ \t\"quoted\" 'text'\n"
+    records = [facts(RM, text), facts("rm-2", "", order=2)]
+    encoded = [msgspec.json.encode(one).decode().replace("'", "''") for one in records]
+    rows = [f"managers VALUES ('{one.rm}', '{data}')" for one, data in zip(records, encoded, strict=True)]
+    write_format(path, 2, VERSION, *rows, "managers VALUES ('x', 'no JSON')", "incarnations VALUES (1800)")
+    for _ in range(2):
+        with closing(SqliteStore(path)) as store:
+            assert store.read_records() == records
+            assert store.read_histories()[RM].entries[-1].config == "text"
+    with closing(SqliteStore(path)) as store:
+        assert store.begin(0) == (1801, "")
+
+
+def test_a_conversion_that_fails_changes_nothing(path: Path) -> None:
+    rows = [
+        f'managers VALUES (\'rm-{number}\', \'{{"rm":"rm-{number}","text":"{"#" * 4000}"}}\')' for number in range(64)
+    ]
+    write_format(path, 2, *rows)
+    before = path.read_bytes()
+    with full_disk(path.stat().st_size // 2), pytest.raises(OSError, match=r"the record .* cannot be used: "):
+        SqliteStore(path)
+    assert path.read_bytes()[100:] == before[100:]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (2,)
+    with closing(SqliteStore(path)) as store:
+        assert store.read_histories() == {}
+
+
+def test_a_file_of_a_later_format_is_refused_with_both_formats_and_not_changed(path: Path) -> None:
+    latest = len([*FORMATS.iterdir()])
+    with closing(SqliteStore(path)) as store:
+        keep(store, 1, "text")
+        with closing(sqlite3.connect(path)) as file:
+            file.execute(f"PRAGMA user_version={latest + 1}")
+        log = path.with_name(path.name + "-wal")
+        copies = {one: one.read_bytes() for one in (path, log)}
+    for file_path, content in copies.items():  # as after a crash, with a log that is not empty
+        file_path.write_bytes(content)
+    with pytest.raises(
+        OSError, match=f"it has format {latest + 1}, this release supports up to {latest}; move it away"
+    ):
+        SqliteStore(path)
+    assert {one: one.read_bytes() for one in copies} == copies
+
+
+# Files that cannot be used --------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_record_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_text("partitions: []\n" * 100)
+    with pytest.raises(OSError, match=r"record\.db: the record of RMs and .* cannot be used: .*; move it away"):
+        SqliteStore(path)
+    assert path.read_text() == "partitions: []\n" * 100
+
+
+def test_another_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE things (name)")
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="cannot be used: it has no format: another program wrote it; move it away"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file or directory; move it away"):
+        SqliteStore(tmp_path / "missing" / "record.db")
+
+
+def test_a_record_of_which_pages_are_damaged_is_refused(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        for number in range(1, 9):
+            keep(store, number, "text" * 2_000)
+    content = path.read_bytes()
+    path.write_bytes(content[:8_000] + bytes(len(content) - 8_000))
+    with pytest.raises(OSError, match=r"the record of RMs and .* cannot be used: [^\n]*; move it away[^\n]*$"):
+        SqliteStore(path)
