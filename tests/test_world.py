@@ -4,7 +4,11 @@ import sys
 
 import pytest
 
-from tests.world import World
+from broker.state import RMS_MAX
+from common.names import BROKER
+from rmproxy.rate_limit import PEERS_MAX
+from tests.growth import find_growing
+from tests.world import PROXY, World
 from tests.world_rm import RM
 
 PARTITIONS = ("default", "gpu")
@@ -199,3 +203,31 @@ def test_a_run_says_everything_that_there_is_to_say() -> None:
         "Repeat", "Resume", "Received", "WorkersWanted",
     ):  # fmt: skip
         assert kinds.get(kind), kind
+
+
+BOUNDED = {"RateLimiter._buckets": PEERS_MAX, "ConfigVersions._histories": RMS_MAX}
+"""Tables of the broker and the proxy that keep names of what is gone, and the most that they keep."""
+
+
+def test_rms_that_left_leave_nothing_but_entries_of_bounded_tables() -> None:
+    world = World(1)
+
+    def play(number: int) -> None:
+        rm = RM(f"rm-{number}", session=f"s-{number}")
+        world.join(rm)
+        world.until(lambda: rm.open)
+        for partition in PARTITIONS:
+            world.carry(rm.peer, rm.furnish(partition, nodes=1, vcore=10))
+            world.carry(rm.peer, rm.ask(partition, *keys("k", 5)))
+        world.settle()
+        world.disconnect(rm)
+        world.carry(rm.reconnected(), rm.resume())
+        world.settle()
+        world.carry(rm.peer, rm.leave())
+        world.settle()
+        assert rm.session.state == "left"
+        world.disconnect(rm)
+        world.workers.clear()
+        world.machine(BROKER).state.notes.clear()  # which the process logs
+
+    assert find_growing((world.machine(BROKER), world.machine(PROXY)), play, without=BOUNDED) == {}

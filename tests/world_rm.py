@@ -94,6 +94,9 @@ class RM:
     def resume(self, partition: str = "") -> list[Outgoing]:
         return self._sends([self.session.resume(partition, ref=f"resume {partition}")])
 
+    def leave(self) -> list[Outgoing]:
+        return self._sends([self.session.leave()])
+
     def update(self, command: Command) -> list[Outgoing]:
         """Say it now, or once the session has been resumed."""
         outgoing = [one for one in self.session.update(command) if self.session.is_open(one.header.partition)]

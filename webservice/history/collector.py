@@ -44,6 +44,11 @@ class ReadPosition(NamedTuple):
     unsure: bool = False
     """Whether ends of allocations may have been missed."""
 
+    @property
+    def latest_ns(self) -> int:
+        """When the partition was last sampled, or had its last event."""
+        return max(self.sampled_ns, self.last_event_ns)
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -94,6 +99,10 @@ WHOLE_NS: Final = 3600 * 10**9
 
 GONE_AFTER_NS: Final = 600 * 10**9
 """Time without registration after which a partition counts as removed, with its allocations."""
+
+FORGOTTEN_AFTER_NS: Final = 7 * 24 * 3600 * 10**9
+"""Time after which the read position of a removed partition is dropped. Workers list ended applications for three days.
+"""
 
 
 class Collector:
@@ -174,12 +183,13 @@ class Collector:
         if not self.sampling:
             return []
         here = {one.full_name for one in partitions}
+        for name, position in tuple(self._positions.items()):
+            if not position.instance and position.latest_ns < now_ns - FORGOTTEN_AFTER_NS and name not in here:
+                del self._positions[name]
         return [
             self._end(name, position, now_ns)
             for name, position in self._positions.items()
-            if position.instance
-            and name not in here
-            and max(position.sampled_ns, position.last_event_ns) < now_ns - GONE_AFTER_NS
+            if position.instance and name not in here and position.latest_ns < now_ns - GONE_AFTER_NS
         ]
 
     def _end(self, name: str, position: ReadPosition, now_ns: int) -> RowBatch:

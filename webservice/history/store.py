@@ -310,11 +310,22 @@ def delete_expired(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int
         HistoryDamaged, HistoryUnusable: as the store.
     """
     left = _delete(store, now_ns - age_max_ns, SLICES_MAX)
+    if left:
+        _delete_partition(store, now_ns - age_max_ns)
     while left and store.used_bytes() > bytes_max and (oldest := _find_oldest(store)) is not None:
         part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
         left = _delete(store, oldest + part_ns, left, bytes_max=bytes_max)
     if store.pragma("page_count") * store.pragma("page_size") > bytes_max:  # on the disk
         store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
+
+
+def _delete_partition(store: Store, before_ns: int) -> None:
+    """Delete a removed partition of which all rows are older, but for those that recorded its removal."""
+    latest = "max(sampled_ns, last_event_ns, ended_ns)"
+    found = f"SELECT id FROM partitions WHERE instance = '' AND {latest} < ? LIMIT 1"  # noqa: S608 - our own names
+    for number in store.file.execute(found, (before_ns,)).fetchall():
+        for table, column in (*((table, "partition") for table in TIMED), ("partitions", "id")):
+            store.file.execute(f"DELETE FROM {table} WHERE {column} = ?", number)  # noqa: S608 - our own names
 
 
 def _find_oldest(store: Store) -> int | None:

@@ -17,7 +17,15 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector, Gap, ReadPosition, RowBatch
+from webservice.history.collector import (
+    FORGOTTEN_AFTER_NS,
+    GONE_AFTER_NS,
+    IDLE_ROUNDS,
+    Collector,
+    Gap,
+    ReadPosition,
+    RowBatch,
+)
 
 
 def collector(place: ReadPosition | None = None, *usages: Usage) -> Collector:
@@ -208,6 +216,17 @@ def test_a_partition_that_is_gone_for_long_has_nothing_any_more() -> None:
     assert (left.usage, left.account.keys) == ([("queues", Usage("root", 0, {}))], [])
     assert left.position == place._replace(instance="", next_event=0)
     assert one.end_removed([GPU], NOW) == [], "once is enough"
+
+
+def test_the_read_position_of_a_removed_partition_is_dropped_in_the_end() -> None:
+    one = collector(ReadPosition("one", 7, sampled_ns=NOW - GONE_AFTER_NS - S), usage("root"))
+    for now_ns in (NOW, NOW + FORGOTTEN_AFTER_NS - GONE_AFTER_NS - 2 * S):
+        one.plan_queries([GPU], now_ns)
+        one.end_removed([GPU], now_ns)
+        assert list(one._positions) == [DEFAULT.full_name]
+    one.plan_queries([GPU], NOW + FORGOTTEN_AFTER_NS)
+    assert one.end_removed([GPU], NOW + FORGOTTEN_AFTER_NS) == []
+    assert (one._positions, one._usage, one._idle) == ({}, {}, set())
 
 
 def test_one_that_is_not_there_for_a_moment_is_not_gone() -> None:

@@ -328,6 +328,20 @@ def test_what_is_too_old_goes_from_every_table(store: Store) -> None:
     assert times(store, "applications") == times(store, "totals") == [NOW - HOUR, NOW]
 
 
+def test_a_removed_partition_goes_with_its_last_rows(store: Store) -> None:
+    partitions = [PartitionEntry(full_name=f"rm_{number}", name=str(number), rm_id="rm") for number in range(4)]
+    for partition, instance in zip(partitions, ("", "", "", "here"), strict=True):
+        at_ns = NOW - HOUR if partition is partitions[0] else NOW - 3 * HOUR
+        position = ReadPosition(instance, 7, sampled_ns=at_ns)
+        store.write([replace(portion(at_ns=at_ns, sample=sample()), partition=partition, position=position)])
+    position = ReadPosition(sampled_ns=NOW - 3 * HOUR)
+    store.write([replace(portion(), partition=partitions[1], position=position, usage=[("queues", usage("root"))])])
+    for _ in range(3):
+        delete_expired(store, bytes_max=AMPLE, age_max_ns=2 * HOUR, now_ns=NOW)
+    assert list(store.positions()) == ["rm_0", "rm_3"]
+    assert (times(store, "totals"), times(store, "queues")) == ([NOW - HOUR], [])
+
+
 def test_no_more_than_so_many_rows_go_at_a_time_and_the_rest_the_next_time(store: Store) -> None:
     some = SLICE_ROWS * SLICES_MAX + 100
     store.write([portion(*(began(f"k{number}", number) for number in range(some)))])
