@@ -64,7 +64,7 @@ chaos: setup ## kill the processes of a running system at random: SEED= BLOWS= A
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(BLOWS),--blows $(BLOWS)) $(if $(ASKS),--asks $(ASKS))
 
 upgrades: setup ## start two builds in turn on the same state, under load: ROUNDS= (default 50) FROM= (a commit)
-	UPGRADE_ROUNDS=$(or $(ROUNDS),50) $(if $(FROM),UPGRADE_FROM=$(FROM)) $(BIN)/python -m pytest -q tests/upgrade/test_under_load.py
+	UPGRADE_ROUNDS=$(or $(ROUNDS),50) $(if $(FROM),UPGRADE_FROM=$(FROM)) $(BIN)/python -m pytest -q -rP tests/upgrade/test_under_load.py
 
 test-interop: setup ## run a resource manager written in Go against the system, which needs Go
 	$(BIN)/python -m pytest -q tests/interop

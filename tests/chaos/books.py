@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from common.rm_messages import Allocation, AllocationRelease
+from common.rm_messages import PLACEHOLDER_REPLACED, Allocation, AllocationRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,9 @@ class Ask:
     vcore: int
     run_s: float
     """How long it runs once it has a node; 0 for until the end."""
+
+    task_group: str = ""
+    placeholder: bool = False
 
 
 @dataclass(slots=True)
@@ -57,12 +60,22 @@ class Books:
     def released(self, release: AllocationRelease) -> None:
         """The core says that this runs no longer."""
         key = release.allocation_key
+        if self.is_replaced(release):
+            del self.running[key]
+            self.ended.add(key)
+            return
         if key not in self.leaving:
             self.complaints.append(f"{key} was released unasked: {release.message}")
             return
         self.leaving.discard(key)
         del self.running[key]
         self.ended.add(key)
+
+    def is_replaced(self, release: AllocationRelease) -> bool:
+        """Whether this is a placeholder that runs, and that an ask is to replace."""
+        key = release.allocation_key
+        is_placeholder = key in self.running and self.asked[key].placeholder
+        return is_placeholder and release.termination_type == PLACEHOLDER_REPLACED
 
     @property
     def waiting(self) -> int:

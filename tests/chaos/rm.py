@@ -5,14 +5,22 @@ killed when (`conductor.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self
 
 from common.names import external_name, normalise_partition_name
-from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
+from common.rm_messages import (
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+)
 from tests.chaos.books import Ask, Books
 from yunishard import items
 from yunishard.client import ResourceManager
+from yunishard.items import TerminationType
 
 NODES: Final = 20
 NODE: Final = {"vcore": "100000", "memory": "1000Ti"}
@@ -22,6 +30,12 @@ QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]
 
 def configuration(partitions: Sequence[str]) -> str:
     return f"partitions: [{', '.join(f'{{name: {name}, {QUEUES}}}' for name in partitions)}]"
+
+
+def _sum_placeholders(asks: Iterable[Ask]) -> dict[str, int | str] | None:
+    """What a gang asks for; None if it is none."""
+    vcore = sum(one.vcore for one in asks if one.placeholder)
+    return {"vcore": f"{vcore}m"} if vcore else None
 
 
 class ChaosRm:
@@ -40,6 +54,8 @@ class ChaosRm:
         self._nodes = 0
         self._due: list[str] = []
         """What is to be released next."""
+        self._replaced: list[str] = []
+        """Placeholders whose end is to be confirmed next."""
         self._tasks = [asyncio.create_task(one) for one in (self._hear(), self._release())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -70,7 +86,13 @@ class ChaosRm:
             self._applications.update(new)
             applications = [
                 items.application(
-                    name, queue="root.batch", user="chaos", partition=external_name(self.rm_id, partition)
+                    name,
+                    queue="root.batch",
+                    user="chaos",
+                    partition=external_name(self.rm_id, partition),
+                    gang=_sum_placeholders(
+                        one for one in asks if (one.partition, one.application) == (partition, name)
+                    ),
                 )
                 for partition, name in new
             ]
@@ -85,6 +107,8 @@ class ChaosRm:
                     one.application,
                     {"vcore": f"{one.vcore}m"},
                     partition=external_name(self.rm_id, one.partition),
+                    task_group=one.task_group,
+                    placeholder=one.placeholder,
                 )
                 for one in asks
             ]
@@ -127,6 +151,8 @@ class ChaosRm:
                         if ask is not None and ask.run_s:
                             loop.call_later(ask.run_s, self._let_end, ask.key)
                     for release in news.released:
+                        if self.books.is_replaced(release):
+                            self._replaced.append(release.allocation_key)
                         self.books.released(release)
                     for refused in news.rejected_allocations:
                         self.books.complaints.append(f"{refused.allocation_key} rejected: {refused.reason}")
@@ -142,17 +168,21 @@ class ChaosRm:
     async def _release(self) -> None:
         while True:
             await asyncio.sleep(RELEASE_EVERY_S)
-            due, self._due = self._due, []
-            if not due:
+            due, self._due, replaced, self._replaced = self._due, [], self._replaced, []
+            if not due and not replaced:
                 continue
             self.books.leaving.update(due)
-            asks = [self.books.asked[key] for key in due]
             await self._rm.update_allocations(
                 releases=[
-                    items.release(one.application, one.key, partition=external_name(self.rm_id, one.partition))
-                    for one in asks
+                    *(self._make_release(key, TerminationType.STOPPED_BY_RM) for key in due),
+                    *(self._make_release(key, TerminationType.PLACEHOLDER_REPLACED) for key in replaced),
                 ]
             )
+
+    def _make_release(self, key: str, kind: TerminationType) -> AllocationRelease:
+        one = self.books.asked[key]
+        partition = external_name(self.rm_id, one.partition)
+        return items.release(one.application, one.key, partition=partition, termination_type=kind)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -10,6 +10,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -27,6 +28,9 @@ RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("defa
 """Partitions by resource manager."""
 
 BATCH_ASKS: Final = 4
+GANG_ASKS: Final = 3
+"""Placeholders of a gang. Once all have nodes, asks that replace them are submitted with the next gang."""
+
 BATCH_EVERY_S: Final = 0.03
 WAITING_MAX: Final = 200
 """A resource manager with so many asks that are not allocated asks for nothing more."""
@@ -38,14 +42,14 @@ APPLICATIONS: Final = 10
 RUN_MAX_S: Final = 0.5
 ROUND_MAX_S: Final = 90.0
 
-ALLOCATED_MIN: Final = 20
+ALLOCATED_MIN: Final = 60
 """A round lasts until each resource manager has as many new allocations, and so many asks have ended."""
 
 QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch, %s}]}]"
 CONFIGURATIONS: Final = (
     (
         "nodesortpolicy: {type: fair}",
-        QUEUES % "properties: {application.sort.policy: fair}",
+        QUEUES % "properties: {application.sort.priority: disabled, priority.offset: '7'}",
         {"event.ringBufferCapacity": "1000"},
     ),
     (
@@ -70,6 +74,7 @@ class Load:
         self._submitting: list[asyncio.Task[None]] = []
         self._changing: list[asyncio.Task[None]] = []
         self._asked = Counter[str]()
+        self._finishing = False
         self._snapshots: set[str] = set()
         """The files that were known at the last start."""
 
@@ -103,6 +108,7 @@ class Load:
                         )
                     )
         except TimeoutError:
+            self.check()
             counts = {rm.rm_id: list(rm.books.counts()) for rm in self.rms}
             raise AssertionError(f"{build.name} is stuck: {counts}\n{self.system.last_words}") from None
         self.check()
@@ -132,10 +138,22 @@ class Load:
     # Resource managers ------------------------------------------------------------------------------------------------
 
     async def _submit(self, rm: ChaosRm) -> None:
-        while True:
+        gang: list[Ask] = []
+        while not self._finishing:
             await asyncio.sleep(BATCH_EVERY_S)
             await rm.until(lambda: rm.books.waiting < WAITING_MAX)
             await rm.ask([self._make_ask(rm) for _ in range(BATCH_ASKS)])
+            if all(one.key in rm.books.running for one in gang):
+                replacing = [replace(one, key=f"{one.key}-real", placeholder=False, run_s=RUN_MAX_S) for one in gang]
+                gang = self._make_gang(rm)
+                self.counts["gangs"] += 1
+                await rm.ask([*replacing, *gang])
+
+    def _make_gang(self, rm: ChaosRm) -> list[Ask]:
+        """The placeholders of a gang, an application of its own."""
+        first = replace(self._make_ask(rm), run_s=0.0, placeholder=True, task_group="workers")
+        name = f"gang-{first.key}"
+        return [replace(first, key=f"{name}-{number}", application=name) for number in range(GANG_ASKS)]
 
     def _make_ask(self, rm: ChaosRm) -> Ask:
         self._asked[rm.rm_id] += 1
@@ -170,11 +188,8 @@ class Load:
     async def finish(self, build: Build) -> None:
         """Start a build, let all work end, and compare what everybody knows."""
         await self.start(build)
-        for task in self._submitting:
-            task.cancel()
-        for outcome in await asyncio.gather(*self._submitting, return_exceptions=True):
-            assert isinstance(outcome, asyncio.CancelledError), outcome
-        await asyncio.gather(*self._changing)
+        self._finishing = True
+        await asyncio.gather(*self._submitting, *self._changing)
         await verdict.quiet(self.rms)
         self.check()
         partitions = [name for rm in self.rms for name in rm.partitions]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -36,9 +37,12 @@ COMPILED: Final = Build(
 
 def test_two_builds_in_turn_lose_nothing(tmp_path: Path) -> None:
     counts = asyncio.run(play(tmp_path, (INTERPRETED, COMPILED), ROUNDS, seed=1))
-    assert counts["asks"] > 200 * ROUNDS, counts
+    sys.stdout.write(f"{ROUNDS} rounds: {dict(counts)}\n")
+    assert counts["asks"] > 100 * ROUNDS, counts
     assert counts["made"] > ROUNDS, counts
-    assert min(counts[name] for name in ("snapshots", "odd nodes", "even nodes")) > 0, counts  # plug-ins did their part
+    assert min(counts[name] for name in ("snapshots", "gangs", "odd nodes", "even nodes")) > 0, (
+        counts
+    )  # plug-ins did their part
 
 
 def test_the_previous_commit_killed_under_load_loses_nothing(tmp_path: Path) -> None:
