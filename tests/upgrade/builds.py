@@ -46,10 +46,10 @@ class Plugin:
 
 SMALL_SNAPSHOTS: Final = '''
 from partition_worker import rm_channel
-from partition_worker.journal import database
+from partition_worker.journal import sqlite_journal
 
-assert hasattr(rm_channel, "SNAPSHOT_BYTES") and hasattr(database, "SLICE_STEPS")
-rm_channel.SNAPSHOT_BYTES, rm_channel.REST, database.SLICE_STEPS = 20_000, 1, 16
+assert hasattr(rm_channel, "SNAPSHOT_BYTES") and hasattr(sqlite_journal, "SLICE_STEPS")
+rm_channel.SNAPSHOT_BYTES, rm_channel.REST, sqlite_journal.SLICE_STEPS = 20_000, 1, 16
 
 
 class Plugin:
