@@ -5,16 +5,20 @@ recovered partition keeps all invariants when it goes on.
 import os
 import random
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule
 from msgspec import structs
 
-from common.rm_messages import AllocationRelease
+from common.rm_messages import AllocationRelease, AllocationRequest
+from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Image, Record
+from partition_worker.engine.preemption.victim_choice import apply_preemption
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
-from tests.builders import PARTITION, PROVIDED_CREATE, config
+from partition_worker.engine.state import Preempt
+from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, nodes, released
 from tests.invariants import check
 from tests.likeness import differences
 from tests.properties.searching import missed
@@ -22,7 +26,7 @@ from tests.properties.test_engine import PREEMPTING_TREES, EngineMachine
 from tests.properties.test_predicates import Life
 from tests.properties.workload import LEAVES, TREES, Livelier, Workload
 from tests.recorded import Recorded
-from tests.trial import START_S
+from tests.trial import START_S, Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 500 if LONG else 25
@@ -105,8 +109,45 @@ def test_without_any_field_of_a_record_a_recovered_partition_differs() -> None:
             if rng.random() < 0.1:
                 for kind, name, differs in without_each_field(one, found):
                     (found if differs else useless).add((kind, name))
+    for trial in rare_trials():
+        assert isinstance(trial.partition, Recorded)
+        for kind, name, differs in without_each_field(trial.partition, found):
+            (found if differs else useless).add((kind, name))
     assert not useless - found
-    assert len(found) >= 30
+    kinds = get_args(durable_records.AnyRecord)
+    optional = {(one.__name__, field.name) for one in kinds for field in structs.fields(one) if not field.required}
+    assert found == optional
+
+
+def rare_trials() -> Iterator[Trial]:
+    """Partitions with the fields that random sessions seldom have."""
+    trial = Trial("root.a; root.b", made=Recorded).does(nodes("n1 memory=10"), apps("app-1 root.b tag.namespace=x"))
+    known = foreign("f1 n1 memory=1").allocations[0]
+    trial.does(AllocationRequest(allocations=[structs.replace(known, priority=3)]), asks("app-1 b1 memory=1"))
+    trial.reconfigures("root.a")
+    yield trial
+    trial.partition.retire(trial.now)
+    trial.partition.drain_effects()
+    yield trial
+    trial = Trial("root.a max=memory:8 quota.preemption.delay=5s", made=Recorded, quota_preemption=True)
+    trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=6"))
+    trial.reconfigures("root.a max=memory:2 quota.preemption.delay=5s", quota_preemption=True)
+    yield trial
+    trial = Trial(made=Recorded).does(nodes("n1 memory=10"), apps("app-1 root.a gang=memory:6 timeout=5000"))
+    trial.does(asks("app-1 p1 memory=3 group=g placeholder", "app-1 p2 memory=3 group=g placeholder"))
+    yield trial.does(asks("app-1 a1 memory=3 group=g"), released("app-1 p1 type=PLACEHOLDER_REPLACED"))
+    yield Trial(made=Recorded, resolver="os").does(
+        apps("app-1 root.a"), asks("app-1 a1 memory=1"), released("app-1 a2")
+    )
+    trial = Trial("root.a guaranteed=memory:4; root.b guaranteed=memory:4", made=Recorded).does(nodes("n1 memory=5"))
+    trial.does(apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=5")).takes(asks("app-2 b1 memory=4"))
+    ask, victim = trial.partition.allocations["b1"], trial.partition.allocations["a1"]
+    apply_preemption(trial.partition, Preempt(trial.app("app-2"), ask, trial.node("n1"), (victim,)))
+    trial.partition.drain_effects()
+    yield trial
+    trial = Trial(made=Recorded)
+    trial.partition.nodes.predicates.asks_manager = True
+    yield trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=1"))
 
 
 def without_each_field(one: Recorded, known: set[tuple[str, str]]) -> Iterator[tuple[str, str, bool]]:
@@ -130,6 +171,7 @@ def without_each_field(one: Recorded, known: set[tuple[str, str]]) -> Iterator[t
         except RecordsInvalid:
             yield kind, name, True
         else:
+            other.nodes.predicates.asks_manager = one.nodes.predicates.asks_manager
             yield kind, name, any(True for _ in differences(one, other))
 
 
