@@ -68,6 +68,9 @@ def _check_content(state: PartitionState, application: Application) -> Iterator[
     waits = application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder)
     if ("state" in application.alarms) != (application.state in LINGER_S) and not waits:
         yield f"{name} in state {application.state}: alarms are {list(application.alarms)}"
+    free = any(one.placeholder and not (one.released or one.preempted) for one in application.allocations.values())
+    if free and application.state is AppState.ACCEPTED and "placeholders" not in application.alarms:
+        yield f"{name}: its placeholders never time out"
     for allocation in application.allocations.values():
         if not is_on_node(state, allocation):
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"

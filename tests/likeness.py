@@ -72,8 +72,7 @@ LOST: Final = frozenset(
 
 ORDERED: Final = frozenset(
     {
-        *("Partition.ended", "Partition.rejections", "PreemptionCooldowns.wins"),
-        *("PendingSubmissions.users", "PendingSubmissions.updates"),
+        *("Partition.ended", "Partition.rejections", "PendingSubmissions.users", "PendingSubmissions.updates"),
     }
 )
 """Dictionaries in which the order counts."""
@@ -139,6 +138,8 @@ def _fields(thing: object) -> Iterator[tuple[Hashable, object]]:
         if path == "Application.alarms":
             part = {alarm: timer for alarm, timer in part.items() if alarm != "look"}
         yield name, part
+        if path == "PreemptionCooldowns.wins":
+            yield "times in order", [win.at for win in part.values()]
         if path in ORDERED:
             yield f"{name} in order", list(part)
 

@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.journal_messages import Append
-from common.resources import drop_zeros, fits
+from common.names import NODE_PARTITION
+from common.resources import drop_zeros
 from common.wire import decode_body
-from partition_worker.engine.application import ACTIVE, Application, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import AppState
 from partition_worker.engine.partition import Partition
-from partition_worker.worker import Worker
 from tests.invariants import find_violations
-from tests.recorded import snapshot
+from tests.properties.searching import missed
 from tests.sim.auditor import Violation
+from tests.sim.records import WatchedWorker, compare
 from tests.sim.rm import ResourceManager
-from tests.sim.roles import recovered
-from tests.sim.site import HOLDING, Phase, Site
+from tests.sim.roles import empty_worker
+from tests.sim.site import HOLDING, Phase, Pod, Site
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -63,7 +65,7 @@ def _unrest(world: "World") -> Iterator[str]:
                 yield f"{site.partition}: {waiting} news on their way, idle: {worker.partition.idle}"
 
 
-def worker_of(world: "World", partition: str) -> Worker | None:
+def worker_of(world: "World", partition: str) -> WatchedWorker | None:
     """The worker that has the lease, if it runs."""
     switch = world.switch
     seat = switch.registry.slots.get(partition) if switch is not None else None
@@ -89,7 +91,7 @@ def _names(partition: str, problem: str) -> tuple[str, ...]:
     return (partition, *(word for word in problem.replace(":", " ").split() if word[-1:].isdigit()))
 
 
-def _problems(world: "World", rm: ResourceManager, site: Site, worker: Worker) -> Iterator[str]:
+def _problems(world: "World", rm: ResourceManager, site: Site, worker: WatchedWorker) -> Iterator[str]:
     partition = worker.partition
     assert partition is not None
     yield from find_violations(partition)
@@ -97,8 +99,8 @@ def _problems(world: "World", rm: ResourceManager, site: Site, worker: Worker) -
     yield from _nodes(site, partition)
     yield from _applications(site, partition)
     yield from _pods(site, partition)
-    yield from _placed(rm, site, partition)
-    yield from _journal(world, site, worker)
+    yield from _placed(rm, partition)
+    yield from _recovery(world, worker)
 
 
 def _configuration(world: "World", rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
@@ -126,12 +128,17 @@ def _nodes(site: Site, partition: Partition) -> Iterator[str]:
         yield f"nodes {sorted(ours)} and {sorted(theirs)}"
         return
     for name, node in ours.items():
-        if drop_zeros(node.capacity) != drop_zeros(theirs[name].capacity):
-            yield f"node {name} has {node.capacity} and {theirs[name].capacity}"
-        if node.schedulable != theirs[name].schedulable:
-            yield f"node {name} is schedulable: {node.schedulable} and {theirs[name].schedulable}"
-        if sorted(node.foreign) != sorted(theirs[name].foreign):
-            yield f"node {name} has foreign {sorted(node.foreign)} and {sorted(theirs[name].foreign)}"
+        known = theirs[name]
+        foreign = {key: one.resources for key, one in known.foreign.items()}
+        yield from _compare(f"node {name}", "capacity", drop_zeros(node.capacity), drop_zeros(known.capacity))
+        yield from _compare(f"node {name}", "schedulable", node.schedulable, known.schedulable)
+        yield from _compare(f"node {name}", "attributes", {NODE_PARTITION: site.partition}, known.attributes)
+        yield from _compare(f"node {name}", "foreign", node.foreign, foreign)
+
+
+def _compare(whose: str, what: str, ours: object, theirs: object) -> Iterator[str]:
+    if ours != theirs:
+        yield f"{whose}, {what}: {ours} and {theirs}"
 
 
 def _applications(site: Site, partition: Partition) -> Iterator[str]:
@@ -140,9 +147,17 @@ def _applications(site: Site, partition: Partition) -> Iterator[str]:
     if ours != theirs:
         yield f"applications: only the RM has {sorted(ours - theirs)}, only the worker {sorted(theirs - ours)}"
     for name in sorted(ours & theirs):
-        told, state = site.applications[name].state, partition.applications[name].state
-        if told not in ("sent", "accepted", "reported") and told != state:
-            yield f"application {name} is {told} and {state}"
+        mine, its = site.applications[name], partition.applications[name]
+        if mine.state not in ("sent", "accepted", "reported"):
+            yield from _compare(f"application {name}", "state", mine.state, its.state)
+        wanted = mine.submission
+        submitted = wanted.ugi.user, wanted.tags, wanted.placeholder_ask
+        yield from _compare(
+            f"application {name}", "submission", submitted, (its.user.name, its.tags, its.placeholder_ask)
+        )
+        if mine.gang:
+            timeout_s = wanted.execution_timeout_milli_seconds / 1000
+            yield from _compare(f"application {name}", "timeout", timeout_s, its.placeholder_timeout_s)
 
 
 def _pods(site: Site, partition: Partition) -> Iterator[str]:
@@ -160,45 +175,34 @@ def _pods(site: Site, partition: Partition) -> Iterator[str]:
     if waiting != sorted(asked):
         only_ours = sorted(set(waiting) - set(asked))
         yield f"asks: only the RM has {only_ours}, only the worker {sorted(set(asked) - set(waiting))}"
+    for key in [key for key in (*placed, *asked) if key in site.pods]:
+        yield from _compare(f"ask {key}", "content", _wanted(site, site.pods[key]), _known(partition.allocations[key]))
 
 
-def _placed(rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
-    """What fits somewhere, and into its queues, has been placed."""
-    if rm.cluster.predicates:
-        return
-    for application in partition.applications.values():
-        if application.state in (AppState.ACCEPTED, *ACTIVE):
-            yield from _waiting(application, partition)
+def _wanted(site: Site, pod: Pod) -> tuple[object, ...]:
+    one = pod.message(site.partition)
+    return (
+        pod.application,
+        one.resource_per_alloc,
+        one.priority,
+        one.placeholder,
+        one.task_group_name,
+        one.preemption_policy,
+    )
 
 
-def _waiting(application: Application, partition: Partition) -> Iterator[str]:
-    for key, ask in application.requests.items():
-        if (ask.task_group and not ask.placeholder) or not application.queue.has_room(ask.shape.amounts):
-            continue
-        for node in partition.nodes:
-            if node.schedulable and not node.reservations and fits(node.available, ask.resources):
-                yield f"ask {key} waits although node {node.node_id} has room"
+def _known(one: Allocation) -> tuple[object, ...]:
+    return one.application_id, one.resources, one.priority, one.placeholder, one.task_group, one.preemption_policy
 
 
-def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
+def _placed(rm: ResourceManager, partition: Partition) -> Iterator[str]:
+    """What fits somewhere, into its queues and its limits, has been placed."""
+    return iter(() if rm.cluster.predicates else missed(partition))
+
+
+def _recovery(world: "World", worker: WatchedWorker) -> Iterator[str]:
     """What the journal leads to is what the worker has."""
-    assert worker.barrier is not None
-    appended = [decode_body(Append, one.body) for one in worker.barrier.flush()]
-    lazy = [step for one in appended for step in one.steps]
-    again = recovered(world, site.partition, worker.host.epoch, lazy)
-    if again.partition is None or worker.partition is None:
-        yield "the journal leads to nothing"
-        return
-    for problem in find_violations(again.partition):
-        yield f"after a recovery: {problem}"
-    host, other = worker.host, again.host
-    for name in ("rollout", "prepared", "retiring", "settings", "capabilities"):
-        if getattr(host, name) != getattr(other, name):
-            yield f"after a recovery, {name} is {getattr(other, name)} and was {getattr(host, name)}"
-    lanes = [(one.session, one.life, one.received, one.outbox.last) for one in (host.channel, other.channel)]
-    if lanes[0] != lanes[1]:
-        yield f"the journal leads to other numbers: {lanes}"
-    mine, its = snapshot(worker.partition), snapshot(again.partition)
-    for key in {**mine, **its}:
-        if mine.get(key) != its.get(key):
-            yield f"after a recovery, {key} is {its.get(key)} and was {mine.get(key)}"
+    if world.compares:
+        content, steps = world.disk.journal(worker.name).read()
+        lazy = [step for one in worker.barrier.flush() for step in decode_body(Append, one.body).steps]
+        yield from compare(worker, empty_worker(worker.name, worker.host.epoch), content, [*steps, *lazy])

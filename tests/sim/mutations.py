@@ -4,7 +4,7 @@ Each takes the place of one method of a machine, of the session or of the disk w
 each is found (`test_mutations.py` asks for it).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -30,7 +30,7 @@ from tests.sim.disk import SimulatedJournal
 Defect = Callable[[], Iterator[None]]
 
 
-def _replaced(owner: object, name: str, other: object) -> Iterator[None]:
+def replaced(owner: object, name: str, other: object) -> Iterator[None]:
     """While this is open, the method of this name is another one."""
     before = getattr(owner, name)
     setattr(owner, name, other)
@@ -48,7 +48,7 @@ def skip_acknowledgements() -> Iterator[None]:
         due = before(session)
         return [one for one in due if one.header.ack % 5]
 
-    return _replaced(Session, "acknowledgements", acknowledgements)
+    return replaced(Session, "acknowledgements", acknowledgements)
 
 
 def acknowledge_too_early() -> Iterator[None]:
@@ -61,7 +61,7 @@ def acknowledge_too_early() -> Iterator[None]:
             return [lane.acknowledge()]
         return before(lane, header)
 
-    return _replaced(RMChannel, "check_order", untimely)
+    return replaced(RMChannel, "check_order", untimely)
 
 
 def fence_nobody() -> Iterator[None]:
@@ -71,8 +71,8 @@ def fence_nobody() -> Iterator[None]:
     def leased(switch: BrokerMachine, incoming: Incoming) -> WorkerSlot | None:
         return before(switch, incoming) or switch.registry.slots.get(incoming.header.partition)
 
-    for _ in _replaced(BrokerMachine, "_slot_of_sender", leased):
-        yield from _replaced(SimulatedJournal, "fenced", False)
+    for _ in replaced(BrokerMachine, "_slot_of_sender", leased):
+        yield from replaced(SimulatedJournal, "fenced", False)
 
 
 def tell_before_durable() -> Iterator[None]:
@@ -81,7 +81,7 @@ def tell_before_durable() -> Iterator[None]:
     def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         return [*recorder.flush(), *sends]
 
-    return _replaced(OutboxBarrier, "hold_or_send", passed)
+    return replaced(OutboxBarrier, "hold_or_send", passed)
 
 
 def lose_one_of_the_outbox() -> Iterator[None]:
@@ -91,7 +91,7 @@ def lose_one_of_the_outbox() -> Iterator[None]:
     def unacknowledged(outbox: Outbox) -> Iterator[tuple[int, str, bytes]]:
         return iter(list(before(outbox))[:-1])
 
-    return _replaced(Outbox, "unacknowledged", unacknowledged)
+    return replaced(Outbox, "unacknowledged", unacknowledged)
 
 
 def forget_time() -> Iterator[None]:
@@ -106,7 +106,7 @@ def forget_time() -> Iterator[None]:
         else:
             before(worker, kind, now)
 
-    return _replaced(Worker, "_record_step", record_step)
+    return replaced(Worker, "_record_step", record_step)
 
 
 def drop_resume_wanted() -> Iterator[None]:
@@ -116,7 +116,7 @@ def drop_resume_wanted() -> Iterator[None]:
     def handle_core(front: Proxy, incoming: Incoming, now: float) -> list[Outgoing]:
         return [one for one in before(front, incoming, now) if one.header.kind != "ResumeWanted"]
 
-    return _replaced(Proxy, "_handle_core", handle_core)
+    return replaced(Proxy, "_handle_core", handle_core)
 
 
 def take_again() -> Iterator[None]:
@@ -133,8 +133,8 @@ def take_again() -> Iterator[None]:
         lanes.received = min(lanes.received, header.seq - 1) if header.seq else lanes.received
         return receive(session, header, message)
 
-    for _ in _replaced(RMChannel, "check_order", check_order):
-        yield from _replaced(Session, "_receive_news", receive_news)
+    for _ in replaced(RMChannel, "check_order", check_order):
+        yield from replaced(Session, "_receive_news", receive_news)
 
 
 def commit_before_recorded() -> Iterator[None]:
@@ -145,7 +145,7 @@ def commit_before_recorded() -> Iterator[None]:
         sends = before(changes, change)
         return [*change.build_outcome(changes._state.registry, CommitConfig), *sends] if sends else []
 
-    return _replaced(ConfigChanges, "_decide", decide)
+    return replaced(ConfigChanges, "_decide", decide)
 
 
 def commit_to_all_but_one() -> Iterator[None]:
@@ -156,26 +156,26 @@ def commit_to_all_but_one() -> Iterator[None]:
         sends = before(change, registry, outcome)
         return sends[:-1] if outcome is CommitConfig and len(sends) > 1 else sends
 
-    return _replaced(ConfigChange, "build_outcome", build)
+    return replaced(ConfigChange, "build_outcome", build)
 
 
 def repeat_after_recovery() -> Iterator[None]:
     """A worker that recovered says once more, under a new number, what it had said last."""
     before = Worker.recover
 
-    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> int:
+    def recover(worker: Worker, snapshot: Iterable[bytes] | None, steps: list[Step]) -> int:
         last = before(worker, snapshot, steps)
         outbox = worker.host.channel.outbox
         for sent in [one for step in steps for one in step.told][-1:]:
             outbox.add(sent.kind, sent.body)
         return last
 
-    return _replaced(Worker, "recover", recover)
+    return replaced(Worker, "recover", recover)
 
 
 def place_while_reporting() -> Iterator[None]:
     """A partition places before its RM has reported what runs."""
-    return _replaced(Partition, "_may_schedule", True)
+    return replaced(Partition, "_may_schedule", True)
 
 
 def place_while_away() -> Iterator[None]:
@@ -185,7 +185,7 @@ def place_while_away() -> Iterator[None]:
     def aside(worker: Worker, incoming: Incoming) -> list[Outgoing]:
         return [] if incoming.header.kind == "Pause" else before(worker, incoming)
 
-    return _replaced(Worker, "_handle_control", aside)
+    return replaced(Worker, "_handle_control", aside)
 
 
 def keep_the_life() -> Iterator[None]:
@@ -196,7 +196,7 @@ def keep_the_life() -> Iterator[None]:
         state = before(owner, seat, header, hello)
         return RecoveryState.UNBEGUN if state is RecoveryState.LOST else state
 
-    return _replaced(leases, "classify_worker", classify_worker)
+    return replaced(leases, "classify_worker", classify_worker)
 
 
 def trust_the_journal() -> Iterator[None]:
@@ -214,9 +214,9 @@ def trust_the_journal() -> Iterator[None]:
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return compared(lane, header, acknowledged) if lane.suspended else ""
 
-    for _ in _replaced(leases, "classify_worker", classify_worker):
-        for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
-            yield from _replaced(RMChannel, "find_loss", lost)
+    for _ in replaced(leases, "classify_worker", classify_worker):
+        for _ in replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
+            yield from replaced(RMChannel, "find_loss", lost)
 
 
 def forget_what_was_acknowledged() -> Iterator[None]:
@@ -225,7 +225,7 @@ def forget_what_was_acknowledged() -> Iterator[None]:
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return ""
 
-    return _replaced(RMChannel, "find_loss", lost)
+    return replaced(RMChannel, "find_loss", lost)
 
 
 def answer_before_durable() -> Iterator[None]:
@@ -236,12 +236,12 @@ def answer_before_durable() -> Iterator[None]:
         early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
         return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
 
-    return _replaced(OutboxBarrier, "hold_or_send", passed)
+    return replaced(OutboxBarrier, "hold_or_send", passed)
 
 
 def handle_poison_for_ever() -> Iterator[None]:
     """A worker is given a message again, however many workers it has ended."""
-    return _replaced(partition_host, "ATTEMPTS_MAX", NEVER)
+    return replaced(partition_host, "ATTEMPTS_MAX", NEVER)
 
 
 DEFECTS: Final[tuple[Defect, ...]] = (

@@ -5,7 +5,6 @@ It does what the shells do (`*/service.py`): open sockets and files, recover fro
 Not here: when they start (`supervision.py`), the machines.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +23,12 @@ from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
+from tests.invariants import find_violations
 from tests.sim.asker import Asker
 from tests.sim.auditor import Violation
 from tests.sim.disk import Writer
 from tests.sim.process import Process
+from tests.sim.records import WatchedWorker, compare
 
 if TYPE_CHECKING:
     from tests.sim.supervision import Keeper
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 START_MAX_S: Final = 0.3
 """How long a process takes to start."""
 
-LOOKUP_MAX_S: Final = 0.3
+LOOKUP_MAX_S: Final = 1.0
 HEARTBEAT_S: Final = 1.0
 SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
@@ -52,7 +53,7 @@ class Roles:
         self._world = world
         self._fronts = 0
         self._askers = 0
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WatchedWorker] = {}
         """By the name of the peer, also of those that are gone."""
 
     # Starting and ending --------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Roles:
         process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.route(JOURNAL, writer.give)
         process.route(GROUPS, partial(self._look_up, process))
-        process.on_end.append(writer.crash)
+        process.on_end += [writer.crash, partial(self._compare, worker)]
         process.after_turn = partial(self._over, process, worker)
         process.say([worker.make_hello()], "its start")
         if process.alive:
@@ -206,6 +207,13 @@ class Roles:
         if worker.fatal_error:
             self._world.timeline.after(0, partial(self._world.kill, process, worker.fatal_error))
 
+    def _compare(self, worker: WatchedWorker) -> None:
+        """A worker has ended: what would be recovered if the journal had everything."""
+        if self._world.compares:
+            again = empty_worker(worker.name, worker.host.epoch)
+            for problem in compare(worker, again, worker.content, worker.steps):
+                raise Violation("a recovered partition differs", f"{worker.name}: {problem}", (worker.name,))
+
     def _look_up(self, process: Process, wanted: Outgoing) -> None:
         """Some time later the groups of a user are known, or not."""
         user = decode_body(GroupsWanted, wanted.body).user
@@ -217,49 +225,24 @@ class Roles:
         self._world.timeline.after(after, lambda: process.take(Incoming(GROUPS, message.header, message.body)))
 
 
-class WatchedWorker(Worker):
-    """A worker that is seen to place nothing while its RM is away."""
-
-    away = False
-
-    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        match incoming.header.kind:
-            case "Pause":
-                self.away = True
-            case "Repeat" | "CommitConfig":
-                self.away = False
-        return super().handle(incoming, now)
-
-    def tick(self, now: float) -> list[Outgoing]:
-        before = self._placed
-        sends = super().tick(now)
-        if self.away and self._placed > before:
-            raise Violation("something is placed for an RM that is away", self.name, (self.name,))
-        return sends
-
-    @property
-    def _placed(self) -> int:
-        return self.partition.counters.allocated if self.partition is not None else 0
-
-
-def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] = ()) -> Worker:
-    """A worker as the journal has it (and these steps after it); an empty one with a problem if it is damaged."""
+def recovered(world: "World", partition: str, epoch: int) -> WatchedWorker:
+    """A worker as the journal has it; an empty one with a problem if it is damaged."""
     file = world.disk.journal(partition)
-    worker = _worker(partition, epoch)
+    worker = empty_worker(partition, epoch)
     try:
-        snapshot, steps = file.read()
-        worker.recover(None if snapshot is None else [snapshot], [_STEP.decode(step) for step in (*steps, *lazy)])
-        return worker
+        worker.recover_from(*file.read())
     except JournalDamaged as problem:
         if partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
-        worker = _worker(partition, epoch)
+        worker = empty_worker(partition, epoch)
         worker.problem = str(problem)
-        return worker
+    for violation in find_violations(worker.partition) if worker.partition is not None else ():
+        raise Violation("a recovered partition contradicts itself", f"{partition}: {violation}", (partition,))
+    return worker
 
 
-def _worker(partition: str, epoch: int) -> Worker:
+def empty_worker(partition: str, epoch: int) -> WatchedWorker:
     return WatchedWorker(
         PartitionHost(partition=partition, epoch=epoch, tuning=TUNING), journalled=True, heartbeat_s=HEARTBEAT_S
     )

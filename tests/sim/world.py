@@ -46,12 +46,17 @@ RM_ANEW_MAX_S: Final = 2.0
 TWO_PROXIES: Final = 3
 """One of so many seeds has a second proxy."""
 
+RESTARTED: Final = 0.5
+"""The share of worlds in which every worker is recovered at the end of the faults."""
+
 
 class World:
     """One seed's world."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, compares: bool = True) -> None:
         self.seed = seed
+        self.compares = compares
+        """Whether workers are compared with what their records lead to (`records.py`)."""
         self.rng = random.Random(seed)
         self.options = Options.chosen(self.rng)
         self.proxies = (SUPERVISED, "b") if seed % TWO_PROXIES == 0 else (SUPERVISED,)
@@ -124,6 +129,8 @@ class World:
 
     def _heal(self) -> None:
         self.story.note("world", "the faults end")
+        if self.rng.random() < RESTARTED:
+            self.kill_role("partition_worker", "the faults end")
         self.faults.heal()
         self.disk.full = self.disk.slow = self.record.full = self.record.late = False
         for process in list(self.processes):

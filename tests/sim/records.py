@@ -1,0 +1,118 @@
+"""Whether the records of a worker lead to what it has: a second worker is recovered from them and compared, each time
+that a worker ends, and at the end of a run.
+
+Not here: what a wrong recovery leads to, which the auditor hears and `convergence.py` finds.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from common.journal_messages import Step
+from common.names import BROKER
+from common.wire import Incoming, Outgoing
+from partition_worker.worker import Worker
+from tests.invariants import find_violations
+from tests.likeness import differences
+from tests.recorded import snapshot
+from tests.sim.auditor import Violation
+
+_STEP = msgspec.msgpack.Decoder(Step)
+
+
+class WatchedWorker(Worker):
+    """A worker that is seen to place nothing while its RM is away, and to repeat what its RM lacks, and whose records
+    are kept until it ends.
+    """
+
+    away = False
+    content: bytes | None = None
+    """The snapshot that the steps follow."""
+    steps: Sequence[bytes] = ()
+    """Every step after it."""
+    acknowledged = 0
+    """The number of the RM's last acknowledged message, when a record was made last."""
+
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        match incoming.header.kind:
+            case "Pause":
+                self.away = True
+            case "Repeat" | "CommitConfig":
+                self.away = False
+        sends = super().handle(incoming, now)
+        if incoming.header.kind == "Repeat" and not self._paused and incoming.header.life == self.host.channel.life:
+            self._check_repeated(incoming.header.ack, sends)
+        return sends
+
+    def tick(self, now: float) -> list[Outgoing]:
+        before = self._placed
+        sends = super().tick(now)
+        if self.away and self._placed > before:
+            raise Violation("something is placed for an RM that is away", self.name, (self.name,))
+        return sends
+
+    @property
+    def _placed(self) -> int:
+        return self.partition.counters.allocated if self.partition is not None else 0
+
+    def _check_repeated(self, acknowledged: int, sends: list[Outgoing]) -> None:
+        every = (*sends, *(one for _, one in self.barrier.held))
+        numbers = [one.header.seq for one in every if one.to == BROKER and one.header.seq]
+        outbox = self.host.channel.outbox
+        last, acknowledged = outbox.last, max(acknowledged, outbox.acknowledged)  # a resumption may arrive late
+        if numbers != list(range(acknowledged + 1, last + 1)):
+            text = f"{self.name}: {numbers}, of {last} messages the RM has acknowledged {acknowledged}"
+            raise Violation("what is repeated is not what the RM lacks", text, (self.name,))
+
+    # Records --------------------------------------------------------------------------------------------------------
+
+    def recover_from(self, content: bytes | None, steps: Sequence[bytes]) -> None:
+        """Recover, and keep what it was recovered from."""
+        self.content, self.steps = content, list(steps)
+        self.recover(None if content is None else [content], [_STEP.decode(step) for step in steps])
+        self.acknowledged = self.host.channel.outbox.acknowledged
+
+    def snapshot(self) -> Iterator[bytes]:
+        self.content, self.steps = b"".join(super().snapshot()), []
+        self.acknowledged = self.host.channel.outbox.acknowledged
+        return iter([self.content])
+
+    def _record_step(self, kind: str, now: float) -> None:
+        before = self.barrier.last
+        if self.host.is_fresh:
+            self.content, self.steps = None, []
+        super()._record_step(kind, now)
+        if self.barrier.last > before:
+            self.steps = [*self.steps, self.barrier._lazy[-1]]
+            self.acknowledged = self.host.channel.outbox.acknowledged
+
+
+def compare(
+    worker: WatchedWorker, again: WatchedWorker, content: bytes | None, steps: Sequence[bytes]
+) -> Iterator[str]:
+    """What differs between a worker and an empty one that is recovered from a snapshot and the steps after it."""
+    again.recover_from(content, steps)
+    if again.partition is None or worker.partition is None:
+        if again.partition is not worker.partition:
+            yield "the records lead to nothing"
+        return
+    host, other = worker.host, again.host
+    for name in ("rollout", "prepared", "retiring", "settings", "capabilities"):
+        if getattr(host, name) != getattr(other, name):
+            yield f"after a recovery, {name} is {getattr(other, name)} and was {getattr(host, name)}"
+    channels = [(one.session, one.life, one.received, one.outbox.last) for one in (host.channel, other.channel)]
+    if channels[0] != channels[1]:
+        yield f"the records lead to other numbers: {channels}"
+    mine, its = list(host.channel.outbox.unacknowledged()), list(other.channel.outbox.unacknowledged())
+    if its[len(its) - len(mine) :] != mine or len(its) != host.channel.outbox.last - worker.acknowledged:
+        yield f"after a recovery, {[one[0] for one in its]} are unacknowledged, and {[one[0] for one in mine]} were"
+    for problem in find_violations(again.partition):
+        yield f"after a recovery: {problem}"
+    records, others = snapshot(worker.partition), snapshot(again.partition)
+    for key in {**records, **others}:
+        if records.get(key) != others.get(key):
+            yield f"after a recovery, {key} is {others.get(key)} and was {records.get(key)}"
+    again.partition.now = worker.partition.now  # time that changed nothing is no step
+    again.partition.nodes.predicates.asks_manager = worker.partition.nodes.predicates.asks_manager
+    for difference in differences(worker.partition, again.partition):
+        yield f"after a recovery, {difference}"
