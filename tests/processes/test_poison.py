@@ -42,15 +42,13 @@ class Deadly:
 '''
 
 
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed where the processes of the system look."""
-    folder = tmp_path / "plugin"
-    about = folder / "deadly-1.0.dist-info"
+def install_predicate(folder: Path, name: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a predicate plug-in, whose class has its name, where the processes of the system look."""
+    about = folder / f"{name}-1.0.dist-info"
     about.mkdir(parents=True)
-    (folder / "deadly.py").write_text(PLUGIN)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{PREDICATE_PLUGINS}]\ndeadly = deadly:Deadly\n")
+    (folder / f"{name}.py").write_text(program)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{PREDICATE_PLUGINS}]\n{name} = {name}:{name.capitalize()}\n")
     others = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{others}" if others else str(folder))
 
@@ -94,6 +92,11 @@ async def story(system: Up, state: Path, fate: str) -> None:
         assert "ended the worker of partition rm-1_default 2 times" in refused[0].reason
         assert rejected == {"poison": refused[0].reason}
         await asyncio.to_thread(check_what_is_kept, system, state)  # before the RM leaves, and its partition ends
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_predicate(tmp_path / "plugin", "deadly", PLUGIN, monkeypatch)
 
 
 @pytest.mark.parametrize("fate", ["crash", "hang"])
