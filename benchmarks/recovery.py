@@ -22,10 +22,10 @@ import zmq
 
 from benchmarks.results import Figure, Plan
 from common.config.validation import load
-from common.control_messages import CommitConfig, Hello, PrepareConfig
+from common.control_messages import CommitConfig, Grant, Hello, PrepareConfig
 from common.journal_messages import Append, Kept
 from common.messages import Header, Message
-from common.names import BROKER, JOURNAL, worker_name
+from common.names import BROKER, JOURNAL, WORKER_PREFIX
 from common.query_messages import Answer, Query
 from common.rm_messages import (
     NODE_CREATE,
@@ -213,15 +213,17 @@ class Broker:
     def replaced(self, files: Files, rounds: int, allocations: int) -> Iterator[float]:
         """Start a worker, kill it, start the next one, and so on; seconds from each start to its Hello."""
         for epoch in range(2, rounds + 2):
-            command = ["partition_worker", "--broker", self._address, "--partition", NAME, "--epoch", str(epoch)]
+            command = ["partition_worker", "--broker", self._address, "--instance", str(epoch)]
             command += ["--state", str(files.folder.parent), "--log-level", "warning"]
             started_s = perf_counter()
             with subprocess.Popen([sys.executable, "-P", "-m", *command]) as process:  # noqa: S603 - our own
                 try:
+                    self._receive(epoch, Hello)
+                    self._send(epoch, Grant())
                     hello = self._receive(epoch, Hello)
                     yield perf_counter() - started_s
                     assert (hello.rollout, hello.problem) == (1, ""), hello
-                    self._ask_worker(epoch, Query(what="partition", name="default"))
+                    self._send(epoch, Query(what="partition", name="default"))
                     assert json.loads(self._receive(epoch, Answer).body)["totalContainers"] == allocations
                 finally:
                     process.kill()
@@ -233,12 +235,12 @@ class Broker:
         while True:
             assert self._socket.poll(PATIENCE_MS), "the worker does not answer"
             name, *frames = self._socket.recv_multipart()
-            if name == worker_name(NAME, epoch).encode() and decode_header(frames).kind == kind.__name__:
+            if name == f"{WORKER_PREFIX}{epoch}".encode() and decode_header(frames).kind == kind.__name__:
                 return decode_body(kind, frames[2])
 
-    def _ask_worker(self, epoch: int, query: Query) -> None:
-        header = Header(kind=type(query).__name__, rm=RM, partition=NAME, session=SESSION, ref="q")
-        self._socket.send_multipart([worker_name(NAME, epoch).encode(), *encode_frames(header, encode_body(query))])
+    def _send(self, epoch: int, message: Message) -> None:
+        header = Header(kind=type(message).__name__, rm=RM, partition=NAME, session=SESSION, ref="q", epoch=epoch)
+        self._socket.send_multipart([f"{WORKER_PREFIX}{epoch}".encode(), *encode_frames(header, encode_body(message))])
 
 
 def measured(shape: Shape, rounds: int) -> Result:

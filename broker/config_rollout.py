@@ -157,7 +157,7 @@ class ConfigChanges:
         time.
         """
         change = self.find_for_partition(partition)
-        if change is None or change.recording or partition in change.accepted:
+        if change is None or change.recording or partition in change.accepted or not ended.reason:
             return []
         if not ended.cannot_start:
             change.endings[partition] = ended.reason

@@ -30,7 +30,7 @@ from broker.rm_sessions import end_absent_rm, mark_proxy_away
 from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
 from common.messages import Header
-from common.names import usual_name
+from common.names import lease_name, usual_name
 from common.wire import NEVER, Outgoing
 
 CHECK_INTERVAL_S: Final = 1.0
@@ -86,8 +86,9 @@ class Liveness:
         state, registry, settings = self._state, self._state.registry, self._state.settings
         for partition, slot in tuple(registry.slots.items()):
             silent_s = now - slot.last_seen
-            if slot.is_present and silent_s >= settings.lease_timeout_s:
-                state.warnings.append(f"worker {slot.worker} was silent for {silent_s:.0f} s: another one takes over")
+            if (slot.worker or slot.is_awaited) and silent_s >= settings.lease_timeout_s:
+                name = lease_name(partition, slot.epoch)
+                state.warnings.append(f"worker {name} was silent for {silent_s:.0f} s: another one takes over")
                 registry.renew_lease(partition)
                 state.counters.leases_renewed += 1
         sends: list[Outgoing] = []

@@ -7,6 +7,7 @@ either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not he
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Final
 
 from msgspec import Struct, field
@@ -15,10 +16,11 @@ from msgspec.structs import replace
 from common.config.model import Configuration, PartitionConfig
 from common.control_messages import RetirePartition, Settings
 from common.messages import Control, Header, Message
-from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, usual_name, worker_name
+from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
 from common.query_messages import Answer, PartitionEntry
+from common.restart_delay import RestartDelay
 from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
-from common.wire import Outgoing, make_outgoing
+from common.wire import NEVER, Outgoing, make_outgoing
 
 NUMBERS_PER_INCARNATION: Final = 2**20
 """Epochs and roll-out numbers that one broker can assign. An incarnation is the Unix second in which the broker
@@ -157,17 +159,26 @@ class WorkerSlot:
 
     rm: str
     epoch: int
-    """Epoch of the lease. A worker with another epoch has another name and is ignored."""
-    worker: str
-    """The worker's peer name."""
+    """Epoch of the worker's lease, or of the next worker's while there is none."""
+    worker: str = ""
+    """The peer name of the worker that has the lease; empty until one has it. Other workers are ignored."""
     is_inherited: bool = False
     """Whether an earlier broker granted the lease, and may have forwarded messages of the partition."""
+    is_awaited: bool = False
+    """Whether a worker to which an earlier broker granted the lease may still run, and claim it."""
     is_present: bool = False
-    """Whether a worker with this lease has sent Hello."""
+    """Whether the worker has recovered, and sent Hello for the partition."""
+    was_served: bool = False
+    """Whether any worker was present."""
     has_sent: bool = False
     """Whether the partition has sent anything in its generation to the RM."""
     last_seen: float = 0.0
-    """When the worker last sent anything, once it is present."""
+    """When the worker last sent anything or got the lease, or when the broker started and began to await it."""
+    granted_at: float = -NEVER
+    """When the worker got the lease; long ago if that was from an earlier broker."""
+    due: float = 0.0
+    """When the next worker may get the lease."""
+    delay: RestartDelay = dataclass_field(default_factory=RestartDelay)
     problem: str = ""
     """Why the worker cannot start or cannot run the configuration in force; cleared by its Hello."""
 
@@ -188,11 +199,12 @@ class Registry:
         """Proxy or other peer without a slot to when it last sent a heartbeat."""
         self.changed_rms: dict[str, None] = {}
         """Ids of RMs with changes that have not been handed to persistence yet."""
-        self.leases_changed = False
-        """Whether leases have changed since the supervisor was last updated."""
-        self._first_epoch = incarnation * NUMBERS_PER_INCARNATION
-        """Leases granted by this broker have later epochs."""
-        self._epochs = self._first_epoch
+        self.workers_changed = False
+        """Whether other workers are wanted than the supervisor was last told."""
+        self.dismissed: dict[str, str] = {}
+        """Workers that have lost their lease since then, and the partition of each."""
+        self._epochs = incarnation * NUMBERS_PER_INCARNATION
+        """The last assigned epoch; those of an earlier broker are lower."""
         self._order = 0
         """The last assigned position in the order of registration."""
 
@@ -237,7 +249,7 @@ class Registry:
         self._order += 1
         return self._order
 
-    def restore(self, session: RmSession, leases: Mapping[str, int], *, leave_by: float) -> None:
+    def restore(self, session: RmSession, leases: Mapping[str, int], *, leave_by: float, now: float) -> None:
         """Restore a session and its leases after a broker restart. Records of releases without an order of registration
         are restored last and get positions in the order in which they are restored.
         """
@@ -247,44 +259,46 @@ class Registry:
         for partition in session.partitions:
             epoch = leases.get(partition)
             if epoch is not None:
-                name = worker_name(partition, epoch)
-                self.slots[partition] = WorkerSlot(session.rm, epoch, name, is_inherited=True)
+                slot = WorkerSlot(session.rm, epoch, is_inherited=True, is_awaited=True, was_served=True, last_seen=now)
+                self.slots[partition] = slot
         self.set_session(session, leave_by=leave_by)
 
     def assign_slot(self, rm: str, partition: str) -> WorkerSlot:
-        """The partition's slot, created with a new lease if there is none."""
+        """The partition's slot, created without a worker if there is none."""
         if partition not in self.slots:
-            self._grant_lease(rm, partition)
+            self.slots[partition] = WorkerSlot(rm, self._next_epoch())
+            self.workers_changed = True
         return self.slots[partition]
 
     def renew_lease(self, partition: str) -> None:
-        """Grant the lease to another worker."""
-        before = self.slots[partition]
-        self._grant_lease(before.rm, partition)
-        after = self.slots[partition]
-        after.has_sent, after.is_inherited, after.problem = before.has_sent, before.is_inherited, before.problem
-        self.changed_rms[before.rm] = None
+        """Take the lease from the worker, if there is one, so that another one can get it under a later epoch."""
+        slot = self.slots[partition]
+        self.dismiss(slot.worker, partition)
+        slot.epoch, slot.worker = self._next_epoch(), ""
+        slot.is_present = slot.is_awaited = False
+        self.changed_rms[slot.rm] = None
 
-    def renew_restored_lease(self, partition: str) -> bool:
-        """Renew a lease that an earlier broker granted; False if this broker granted it. A record restored from a
-        backup may hold an older lease than the partition's journal, and the journal then rejects every worker with that
-        lease.
-        """
-        if self.slots[partition].epoch > self._first_epoch:
-            return False
-        self.renew_lease(partition)
-        return True
-
-    def _grant_lease(self, rm: str, partition: str) -> None:
+    def _next_epoch(self) -> int:
         self._epochs += 1
-        self.slots[partition] = WorkerSlot(rm, self._epochs, worker_name(partition, self._epochs))
-        self.leases_changed = True
+        return self._epochs
+
+    def dismiss(self, worker: str, partition: str) -> None:
+        """Have the supervisor stop a worker that has no lease for this partition any more."""
+        if worker:
+            self.dismissed[worker] = partition
+            self.workers_changed = True
+
+    def find_partition(self, worker: str) -> str:
+        """The partition whose lease the worker has; empty if it has none."""
+        return next((name for name, slot in self.slots.items() if slot.worker == worker), "")
 
     def free_slot(self, partition: str) -> None:
         """Remove the partition's slot, so that the supervisor stops its worker."""
-        self.slots.pop(partition, None)
+        slot = self.slots.pop(partition, None)
+        if slot is not None:
+            self.dismiss(slot.worker, partition)
         self.leaving.pop(partition, None)
-        self.leases_changed = True
+        self.workers_changed = True
 
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""

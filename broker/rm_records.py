@@ -90,7 +90,6 @@ class RmPersistence:
         record = build_record(session, self._state.registry) if session is not None else None
         is_written = rm not in self._writing and rm not in self._failed
         if is_written and record == self._durable.get(rm):
-            self._state.registry.leases_changed |= rm in self._held
             return self._held.pop(rm, [])
         self._held.setdefault(rm, [])
         return [self.write(rm, record)[1]] if is_written else []
@@ -140,14 +139,6 @@ class RmPersistence:
         failed, self._failed = self._failed, {}
         self._state.registry.changed_rms.update(failed)
         return [] if failed else [make_outgoing(RECORD, ProbeRecord())]
-
-    def durable_leases(self) -> dict[str, int]:
-        """The workers that should run: while a lease is not durable, the one before it counts."""
-        leases: dict[str, int] = {}
-        for partition, slot in self._state.registry.slots.items():
-            durable = self._durable.get(slot.rm) if slot.rm in self._held else None
-            leases[partition] = durable.leases.get(partition, slot.epoch) if durable else slot.epoch
-        return leases
 
     def write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
         """Write the record of an RM, or remove it: the number of the write, and the message to send. The message omits

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from broker import config_updates, leases, rm_sessions
 from broker.config_rollout import ConfigChanges
 from broker.config_validation import ConfigPreloader
+from broker.grants import WorkerGrants
 from broker.metrics import BrokerMetrics
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
@@ -30,7 +31,7 @@ from broker.state import FROM_FILE, BrokerState
 from common import control_messages, rm_messages
 from common.config.problems import ConfigError
 from common.messages import Command, Header, Message, News
-from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
+from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, WORKER_PREFIX, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
@@ -60,6 +61,7 @@ class BrokerMachine:
         self.metrics = BrokerMetrics(self.state)
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
         self._liveness = leases.Liveness(self.state, self._changes)
+        self._grants = WorkerGrants(self.state)
         self._started_ns = int(now * 1e9)
         self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(state.incarnation)))
         for one in tuple(durable.values()):
@@ -67,8 +69,8 @@ class BrokerMachine:
         if away := len(self.registry.away):
             self.state.notes.append(f"waiting for {format_count(away, 'RM')} registered before this start")
         self._liveness.schedule(now)
-        self._reported_leases: dict[str, int] | None = self._persistence.durable_leases()
-        """The leases that the supervisor has received; None for a supervisor that has just connected."""
+        self._reported_partitions: list[str] | None = list(self.registry.slots)
+        """The partitions that the supervisor has received; None for a supervisor that has just connected."""
         self._preloader = ConfigPreloader(self._handle_other)
         self.deadline = self._find_deadline()
         """When to call `tick`."""
@@ -82,7 +84,7 @@ class BrokerMachine:
             reason = "; ".join(str(error).splitlines())
             self.state.warnings.append(f"RM {record.rm} has to register again, its record is not valid: {reason}")
             return
-        self.registry.restore(session, record.leases, leave_by=now + config_updates.RETIRE_MAX_S)
+        self.registry.restore(session, record.leases, leave_by=now + config_updates.RETIRE_MAX_S, now=now)
         self.registry.away[record.rm] = now
 
     def _find_deadline(self) -> float:
@@ -91,6 +93,7 @@ class BrokerMachine:
             self.state.echo_barrier.deadline,
             self._persistence.deadline,
             self._liveness.deadline,
+            self._grants.deadline,
             *(at for name, at in self.registry.leaving.items() if self._changes.find_for_partition(name) is None),
         )
 
@@ -138,17 +141,17 @@ class BrokerMachine:
     # After each control message -------------------------------------------------------------------------------------
 
     def _finish(self, sends: list[Outgoing], now: float) -> list[Outgoing]:
-        """Add the messages that follow from changes: offers of the default configuration, records, and leases for the
-        supervisor. Messages about an RM wait until its record is durable.
+        """Add the messages that follow from changes: offers of the default configuration, grants, records, and the
+        workers that the supervisor has to run. Messages about an RM wait until its record is durable.
         """
         changed = self.registry.changed_rms
-        sends = [*sends, *self._default_config.offer(tuple(changed), now)]
+        sends = [*sends, *self._default_config.offer(tuple(changed), now), *self._grants.grant(now)]
         self.registry.changed_rms = {}
         free = [one for rm in changed for one in self._persistence.persist(rm)]
         free += self._persistence.filter_outgoing([one for one in sends if one.to])
         self._liveness.schedule(now)
         self.deadline = self._find_deadline()  # routed messages and heartbeats do not change it
-        return [*free, *self._report_leases()]
+        return [*free, *self._report_workers()]
 
     def _handle_recorded(self, rm: str, recorded: control_messages.Recorded, now: float) -> list[Outgoing]:
         if not self._persistence.handle_recorded(rm, recorded, now):
@@ -160,17 +163,19 @@ class BrokerMachine:
             self._persistence.schedule_retry(rm, recorded.problem)
         return []
 
-    def _report_leases(self) -> list[Outgoing]:
-        """Send the leases to the supervisor if they have changed, and fail queries to partitions that have ended."""
-        if not self.registry.leases_changed and self._reported_leases is not None:
+    def _report_workers(self) -> list[Outgoing]:
+        """Send the supervisor the workers that it has to run, if they have changed, and fail queries to partitions
+        that have ended.
+        """
+        registry = self.registry
+        if not registry.workers_changed and self._reported_partitions is not None:
             return []
-        self.registry.leases_changed = False
-        failed, leases = self._queries.fail_others(self.registry.slots), self._persistence.durable_leases()
-        if leases == self._reported_leases:
+        registry.workers_changed = False
+        failed, partitions = self._queries.fail_others(registry.slots), list(registry.slots)
+        if partitions == self._reported_partitions and not registry.dismissed:
             return failed
-        self._reported_leases = leases
-        managers = {partition: self.registry.slots[partition].rm for partition in leases}
-        wanted = control_messages.WorkersWanted(partitions=leases, managers=managers)
+        wanted = control_messages.WorkersWanted(partitions=partitions, dismissed=registry.dismissed)
+        self._reported_partitions, registry.dismissed = partitions, {}
         return [*failed, make_outgoing(SUPERVISOR, wanted)]
 
     # Routing --------------------------------------------------------------------------------------------------------
@@ -184,7 +189,8 @@ class BrokerMachine:
         partition = session.full_name(header.partition)
         if session.has(partition):
             to = header if partition == header.partition else replace(header, partition=partition)
-            return [Outgoing(self.registry.slots[partition].worker, to, incoming.body)]
+            worker = self.registry.slots[partition].worker  # the RM resumes, and repeats it, once there is one
+            return [Outgoing(worker, to, incoming.body)] if worker else []
         # The partition has just been removed. The proxy refuses the items of the message one by one.
         return [] if header.kind in rm_messages.UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
 
@@ -200,23 +206,29 @@ class BrokerMachine:
         return [Outgoing(session.proxy, to, incoming.body)] if session.proxy else []
 
     def _slot_of_sender(self, incoming: Incoming) -> WorkerSlot | None:
-        """The slot of the worker that sent this; None if its lease, which is part of its name, no longer holds."""
+        """The slot of the worker that sent this; None if it does not have the lease."""
         slot = self.registry.slots.get(incoming.header.partition)
         return slot if slot is not None and slot.worker == incoming.source else None
 
     def _handle_heartbeat(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Answer with the incarnation of this broker. A worker that has not sent Hello to this broker receives none,
-        and then sends Hello.
+        """Answer with the incarnation of this broker. A worker that has not sent Hello to this broker, or not for its
+        partition, receives none, and then sends Hello.
         """
-        slot = self._slot_of_sender(incoming)
-        sends: list[Outgoing] = []
+        source, slot = incoming.source, self._slot_of_sender(incoming)
+        sends: list[Outgoing] | None = []
         if slot is not None:
             slot.last_seen = now
-            if not slot.is_present:
-                return [make_outgoing(incoming.source, rm_messages.Heartbeat(), _HEARTBEAT)]
-        elif not incoming.header.partition:
-            sends = self._finish(self._liveness.mark_seen(incoming.source, now), now)
-        return [Outgoing(incoming.source, _HEARTBEAT, self._heartbeat_body), *sends]
+            sends = [] if slot.is_present else None
+        elif incoming.header.partition:
+            sends = None
+        elif source.startswith(WORKER_PREFIX):
+            sends = self._grants.mark_seen(source, now)
+        else:
+            sends = self._liveness.mark_seen(source, now)
+        if sends is None:
+            return [make_outgoing(source, rm_messages.Heartbeat(), _HEARTBEAT)]
+        heartbeat = Outgoing(source, _HEARTBEAT, self._heartbeat_body)
+        return [heartbeat] if slot is not None else [heartbeat, *self._finish(sends, now)]
 
     def _route_answer(self, incoming: Incoming) -> list[Outgoing]:
         if incoming.source != RECORD and self._slot_of_sender(incoming) is None:
@@ -261,7 +273,7 @@ class BrokerMachine:
             case "Recorded" if incoming.source == RECORD:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" if incoming.source == SUPERVISOR:
-                return self._handle_worker_ended(header, decode_body(control_messages.WorkerEnded, incoming.body))
+                return self._handle_worker_ended(header, decode_body(control_messages.WorkerEnded, incoming.body), now)
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
@@ -298,14 +310,19 @@ class BrokerMachine:
 
     def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
         if hello.role == SUPERVISOR:
-            self._reported_leases = None
+            self._reported_partitions = None
+            self._grants.renew_unclaimed(hello.workers.values())
         if hello.role == RMPROXY:
             return rm_sessions.mark_proxy_away(self.state, incoming.source, "its proxy has restarted", now)
-        slot = self._slot_of_sender(incoming)
-        if hello.role != "worker" or slot is None:
+        if hello.role != "worker":
             return []
         partition = incoming.header.partition
-        slot.is_present, slot.last_seen, slot.problem = True, now, ""
+        if not partition:
+            return self._grants.add_idle(incoming.source, hello, now)
+        slot = self._grants.accept_claim(incoming.source, incoming.header)
+        if slot is None:
+            return []
+        slot.is_present, slot.was_served, slot.last_seen, slot.problem = True, True, now, ""
         session = self.registry.sessions.get(slot.rm)
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)
@@ -322,20 +339,10 @@ class BrokerMachine:
             change.target = replace(change.target, generations=generations)
         return [*sends, change.build_prepare(self.registry, partition)]
 
-    def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded) -> list[Outgoing]:
-        """Handle the end of a worker that was not ready."""
-        slot = self.registry.slots.get(header.partition)
-        if slot is None or slot.epoch != header.epoch:
-            return []
-        if ended.cannot_start:
-            slot.problem = ended.reason
-            if self.registry.renew_restored_lease(header.partition):
-                self.state.warnings.append(
-                    f"worker {slot.worker} cannot start ({ended.reason}): its lease is from before this broker started "
-                    "and may be older than the journal, so the partition gets a new one"
-                )
-                ended = replace(ended, cannot_start=False)  # the next attempt may succeed
-        return self._changes.handle_worker_ended(header.partition, ended)
+    def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded, now: float) -> list[Outgoing]:
+        """Handle the end of a worker: another one gets its partition, and changes that wait for it may be refused."""
+        waiting = self._grants.handle_ended(header, ended, now)
+        return [one for partition in waiting for one in self._changes.handle_worker_ended(partition, ended)]
 
     def _recover_leaving(self, session: RmSession, header: Header, hello: control_messages.Hello) -> list[Outgoing]:
         """Retire a restarted worker whose partition is no longer configured. If it has lost the partition's state, it

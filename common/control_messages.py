@@ -138,10 +138,18 @@ class ProbeRecord(Control, frozen=True):
 
 class Hello(Control, frozen=True):
     """A process to the broker, at its start and after each restart of the broker. `role` is supervisor, worker, rmproxy
-    or webservice. The header of a worker names its partition, epoch, RM, session and generation.
+    or webservice. The header of a worker with a partition names it, its epoch, RM, session and generation. A worker
+    without one waits for its `Grant`.
     """
 
     role: str
+    pid: int = 0
+    """Of a worker, for operators, as are the next two."""
+    release: str = ""
+    compiled: bool = False
+    """Whether the worker's engine is compiled."""
+    workers: dict[str, str] = field(default_factory=dict)
+    """Of the supervisor: the workers that run, to the partition of each; empty while it has none."""
     rollout: int = 0
     """Of a worker: the last roll-out that it has carried out, 0 if it runs nothing."""
     prepared: int = 0
@@ -154,21 +162,29 @@ class Hello(Control, frozen=True):
     """
 
 
-class WorkersWanted(Control, frozen=True):
-    """Broker to supervisor: keep exactly these workers running; partition to the epoch of its lease."""
+class Grant(Control, frozen=True):
+    """Broker to worker: serve the header's partition under the header's epoch, until the process ends."""
 
-    partitions: dict[str, int]
-    managers: dict[str, str] = field(default_factory=dict)
-    """Partition to its RM: workers of different RMs start in turn."""
+
+class WorkersWanted(Control, frozen=True):
+    """Broker to supervisor: keep one worker running for each of these partitions."""
+
+    partitions: list[str]
+    dismissed: dict[str, str] = field(default_factory=dict)
+    """Workers that have lost their lease since the last such message, and the partition of each. They do not count any
+    more: if the partition is still wanted, another worker takes over, so they are killed; otherwise they are stopped.
+    """
 
 
 class WorkerEnded(Control, frozen=True):
-    """Supervisor to broker: the worker of the header's partition, under the header's epoch, ended before it was ready.
-    The supervisor starts it again after a pause.
-    """
+    """Supervisor to broker: this worker has ended. The header has its partition and epoch, if it had any."""
 
+    worker: str
+    """Its peer name."""
     reason: str
-    """At most WORKER_REASON_CHARS_MAX characters, for operators."""
+    """Why it ended before it was ready, at most WORKER_REASON_CHARS_MAX characters; empty if it was ready, or was asked
+    to stop.
+    """
     cannot_start: bool = False
     """Whether the worker itself, or the operating system, reported why it cannot start. Otherwise it crashed, was
     killed or was too slow, and the next attempt may succeed.

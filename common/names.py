@@ -14,8 +14,8 @@ BROKER: Final = "broker"
 SUPERVISOR: Final = "supervisor"
 RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
-"""The roles of our processes. As peers of the broker, proxies and web services have a `peer_name`, and workers a
-`worker_name`; there is one broker and one supervisor."""
+"""The roles of our processes. As peers of the broker, proxies and web services have a `peer_name`; there is one broker
+and one supervisor."""
 
 FRONT_ENDS: Final = (RMPROXY, WEBSERVICE)
 """Roles of which several processes may run at once."""
@@ -26,6 +26,9 @@ that the broker detects the restart at once."""
 
 WORKER: Final = "partition_worker"
 """The role of a worker."""
+
+WORKER_PREFIX: Final = "worker/"
+"""Precedes the name of a worker's instance in its name as a peer of the broker."""
 
 RECORD: Final = "@record"
 FILE: Final = "@file"
@@ -104,8 +107,8 @@ def external_name(rm_id: str, full_name: str) -> str:
     return usual_name(full_name).removeprefix(f"{rm_id}_")
 
 
-def worker_name(partition: str, epoch: int) -> str:
-    """Return the name of the worker of a partition under one lease, as a peer of the broker."""
+def lease_name(partition: str, epoch: int) -> str:
+    """Return the name of a partition's worker under one lease, for operators."""
     return f"{partition}#{epoch}"
 
 
@@ -115,7 +118,7 @@ def peer_name(role: str, instance: str) -> str:
 
 
 def role_of(peer: str) -> str:
-    """Return the role of a peer of the broker; no name of a worker or partition has a slash."""
+    """Return the role of a peer of the broker."""
     return peer.partition("/")[0]
 
 

@@ -2,15 +2,17 @@
 
 The supervisor starts a process with the address of the broker, the settings file that it has written, and a lifeline:
 one end of a socket pair, for lines of JSON. The process writes a line when it is ready (`{"ready": {...}}`, with the
-endpoints it opened) or cannot start (`{"failed": "..."}`), and a heartbeat while its loop runs (`{"alive": 7}`). It
-reads what the supervisor sends (an `Assignment` for a spare worker) until the other end closes: the supervisor is gone,
-however it ended, and the process stops. Without a lifeline, a process runs until a signal stops it.
+endpoints it opened) or cannot start (`{"failed": "..."}`), and a heartbeat while its loop runs (`{"alive": 7}`). A
+worker also reports the lease that the broker has granted it (`{"granted": {...}}`), and is ready again once it serves
+that partition. When the other end closes, the supervisor is gone, however it ended, and the process stops. Without a
+lifeline, a process runs until a signal stops it.
 
 Not here: decisions (each process's machine), restarts (`deploy/`).
 """
 
 import argparse
 import asyncio
+import ctypes
 import faulthandler
 import fcntl
 import gc
@@ -32,7 +34,7 @@ import msgspec
 import uvloop
 
 from common import gc_tuning
-from common.names import FRONT_ENDS, INSTANCE, WORKER, peer_name
+from common.names import FRONT_ENDS, INSTANCE, WORKER, lease_name, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
 
 LEAVE_MAX_S: Final = 5.0
@@ -49,8 +51,8 @@ Without SIGXFSZ, a file that reaches the limit on its size is an OSError.
 """
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """The supervisor's line to a spare worker: the partition and the lease that it takes over."""
+class Lease(msgspec.Struct, frozen=True):
+    """The partition that the broker has granted a worker."""
 
     partition: str
     epoch: int
@@ -63,8 +65,6 @@ class Arguments:
     broker: str
     """Address of the broker's socket."""
     settings: Settings
-    assignment: Assignment | None
-    """Of a worker; None for a spare one, and for other processes."""
     instance: str
     """Name of this process among those of its role."""
 
@@ -77,8 +77,7 @@ class Life:
         self._lifeline = lifeline
         self._heartbeat_s = heartbeat_s
         self._heartbeats = 0
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._waiters: list[Callable[[], None]] = [lambda: self._lines.put_nowait(None)]
+        self._waiters: list[Callable[[], None]] = []
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -101,9 +100,10 @@ class Life:
         """Report that all endpoints are open."""
         write_line(self._lifeline, {"ready": endpoints})
 
-    async def read_line(self) -> bytes | None:
-        """Wait for the next line of the supervisor; None when it is time to stop."""
-        return None if self.stopping.is_set() else await self._lines.get()
+    def granted(self, lease: Lease) -> None:
+        """Report that this worker starts to serve a partition, and show that in its title."""
+        write_line(self._lifeline, {"granted": lease})
+        set_title(f"{WORKER} {lease_name(lease.partition, lease.epoch)}")
 
     def _send_heartbeat(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Report that the loop runs, and again later. If the supervisor does not read, heartbeats are dropped: the
@@ -117,9 +117,8 @@ class Life:
     def _follow(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         try:
             # A reset means that the other end is gone, which this thread waits for.
-            with suppress(ConnectionResetError), line.makefile("rb") as lines:
-                for text in lines:
-                    loop.call_soon_threadsafe(self._lines.put_nowait, text)
+            with suppress(ConnectionResetError):
+                line.recv(1)  # the supervisor sends nothing
             loop.call_soon_threadsafe(self.stop)
         except RuntimeError:  # the loop has already ended
             line.close()
@@ -136,6 +135,16 @@ def write_line(lifeline: int | None, line: dict[str, object]) -> None:
         os.write(lifeline, msgspec.json.encode(line) + b"\n")
 
 
+def set_title(title: str) -> None:
+    """Replace the command line of this process, as `ps` shows it. It is in the memory between two addresses that the
+    kernel tells; a longer title is cut off. Without such memory the title stays.
+    """
+    with suppress(OSError, ValueError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        ctypes.memmove(start, title.encode()[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 def make_parser(role: str, about: str) -> argparse.ArgumentParser:
     """Make the parser of a server process. It takes the options of `yunishard up`, too, but its help omits them."""
     parser = argparse.ArgumentParser(
@@ -147,11 +156,6 @@ def make_parser(role: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
     about = "name of this process among those of its role, which no other may have (default: a random one)"
     parser.add_argument("--instance", default="", metavar="NAME", help=about)
-    if role == WORKER:
-        which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("--partition", metavar="NAME", help="full name of the partition, <rm-id>_<name>")
-        which.add_argument("--spare", action="store_true", help="wait until the supervisor assigns a partition")
-        parser.add_argument("--epoch", default=0, type=int, metavar="N", help="epoch of the partition's lease")
     add_options(parser, help_of=lambda setting: argparse.SUPPRESS)
     return parser
 
@@ -163,12 +167,10 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
         SettingsError: a setting is invalid, or the file cannot be read.
     """
     settings = read_settings(args.settings) if args.settings else Settings()
-    partition = getattr(args, "partition", None)
-    assignment = Assignment(partition, args.epoch) if partition is not None else None
     instance = args.instance or secrets.token_hex(4)
     if not INSTANCE.fullmatch(instance):
         raise SettingsError(f"--instance: expected up to 64 letters, digits and '_', '.', '-', got {instance!r}")
-    return Arguments(args.broker, replace_settings(settings, parse_options(args)), assignment, instance)
+    return Arguments(args.broker, replace_settings(settings, parse_options(args)), instance)
 
 
 def lock_name(broker: str, name: str) -> None:

@@ -1,5 +1,4 @@
-"""The processes that the supervisor runs, as its machine represents them: phases, restart delays, events, instructions,
-and metrics.
+"""The processes that the supervisor runs, as its machine represents them: phases, events, instructions, and metrics.
 
 Not here: decisions (`supervisor.py`), the operating system's processes (`processes.py`).
 """
@@ -14,49 +13,17 @@ import msgspec
 
 from common.control_messages import WorkersWanted
 from common.metrics import Family, counter, gauge
-from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, worker_name
+from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, lease_name
+from common.restart_delay import RestartDelay
 from common.wire import Outgoing
 
 STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
-
-# Restart delays -------------------------------------------------------------------------------------------------------
-
-FIRST_S: Final = 0.2
-"""The first delay of a process that ended early."""
-
-LONGEST_S: Final = 30.0
-"""The longest delay: each is twice the previous one, up to this."""
-
-STEADY_S: Final = 60.0
-"""A process that ran for at least this long restarts at once, and its next delay is FIRST_S again."""
-
-
-class RestartDelay:
-    """Exponential backoff of one process.
-
-    Restarts never cease. A partition whose worker keeps dying must not stop the others, and the usual causes (a full
-    disk, a machine without free memory) often pass by themselves. One attempt in LONGEST_S seconds is cheap, and each
-    is logged. No jitter: there are few processes, on one machine.
-    """
-
-    def __init__(self) -> None:
-        self._next_s = FIRST_S
-
-    def next_delay(self, lifetime_s: float) -> float:
-        """Seconds to wait after a process ended that ran for `lifetime_s` seconds."""
-        if lifetime_s >= STEADY_S:
-            self._next_s = FIRST_S
-            return 0.0
-        delay_s = self._next_s
-        self._next_s = min(2 * delay_s, LONGEST_S)
-        return delay_s
-
 
 # Children -------------------------------------------------------------------------------------------------------------
 
 
 class Phase(Enum):
-    """The state of a process. `Child.due` is the deadline of the phase."""
+    """The state of a process. `Child.due` is the deadline of the phase. A worker that gets a partition starts twice."""
 
     PAUSED = "paused"  # not running; starts when due
     STARTING = "starting"  # must be ready when due
@@ -79,7 +46,7 @@ class Child:
     """A process, or the pause before it starts. A worker without a partition is a spare worker."""
 
     name: str
-    """Fixed while the process runs: a spare worker that gets a partition keeps it."""
+    """Of a worker: its name as a peer of the broker, which no other process gets."""
     role: str
     due: float
     partition: str = ""
@@ -88,7 +55,9 @@ class Child:
     is_queued: bool = False
     """Whether it is due and waits until other workers have started."""
     since: float = 0.0
-    """The time of its start or its assignment."""
+    """The time of its start, or at which it was granted its partition."""
+    is_dismissed: bool = False
+    """Whether it is a worker whose lease the broker has taken back."""
     problem: str = ""
     """Why it cannot run or is killed; empty otherwise."""
     cause: Cause = Cause.ENDED
@@ -107,17 +76,25 @@ class Child:
     @property
     def title(self) -> str:
         """Its name in the log."""
-        return f"{WORKER} {worker_name(self.partition, self.epoch)}" if self.partition else self.name
+        return f"{WORKER} {lease_name(self.partition, self.epoch)}" if self.partition else self.name
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A process has opened these endpoints. A spare worker is ready twice: without a partition, and with it."""
+    """A process has opened these endpoints. A worker is ready twice: without a partition, and with it."""
 
     name: str
     endpoints: Mapping[str, str] = {}
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """The broker has granted a worker a partition, and the worker starts to serve it."""
+
+    name: str
+    partition: str
+    epoch: int
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -144,7 +121,7 @@ class Leave(msgspec.Struct, frozen=True):
     """A signal asks the system to stop; the second one, at once."""
 
 
-Event = Ready | Alive | Failed | Died | Leave | WorkersWanted
+Event = Ready | Granted | Alive | Failed | Died | Leave | WorkersWanted
 
 # Instructions ---------------------------------------------------------------------------------------------------------
 
@@ -155,14 +132,6 @@ class Start(msgspec.Struct, frozen=True):
     name: str
     role: str
     arguments: tuple[str, ...]
-
-
-class Assign(msgspec.Struct, frozen=True):
-    """Give a spare worker a partition and its lease."""
-
-    name: str
-    partition: str
-    epoch: int
 
 
 class Terminate(msgspec.Struct, frozen=True):
@@ -178,7 +147,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """Connect to the broker, which is ready, and send Hello."""
+    """Connect to the broker, which is ready."""
 
 
 class Disconnect(msgspec.Struct, frozen=True):
@@ -204,7 +173,7 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Outgoing | Forget | Announce | Note
+Instruction = Start | Terminate | Kill | Connect | Disconnect | Outgoing | Forget | Announce | Note
 """`Outgoing` is a message for the broker, dropped without a connection."""
 
 # Metrics --------------------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 
 from common.names import WORKER
-from common.process import Assignment
+from common.process import Lease
 from common.process_limits import REMEDY, is_shortage
-from deploy.children import STOP_ORDER, Alive, Assign, Died, Event, Failed, Ready, Start
+from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, Ready, Start
 
 Commands = Mapping[str, Sequence[str]]
 """The command of each role, without arguments."""
@@ -43,6 +43,7 @@ class Line(msgspec.Struct):
     """A line of a lifeline; one of the fields is set."""
 
     ready: dict[str, str] | None = None
+    granted: Lease | None = None
     failed: str | None = None
     alive: int | None = None
 
@@ -75,11 +76,6 @@ class Lifeline:
                     lines, self._partial = [*lines, self._partial], b""
                 for line in lines:
                     self._receive(line)
-
-    def write(self, line: bytes) -> None:
-        """Write a line, unless the child has ended, which is reported anyway, or does not read."""
-        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            self._end.send(line)
 
     def close(self) -> None:
         """Close it: if the child still runs, it stops."""
@@ -136,12 +132,6 @@ class Processes:
         self._running[start.name] = running
         self.group.create_task(self._follow(start.name, running))
 
-    def assign(self, assign: Assign) -> None:
-        """Send a spare worker its partition, unless it has ended."""
-        if assign.name in self._running:
-            line = msgspec.json.encode(Assignment(assign.partition, assign.epoch)) + b"\n"
-            self._running[assign.name].lifeline.write(line)
-
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal, unless the child has ended."""
         if name in self._running:
@@ -167,5 +157,7 @@ class Processes:
             self.report(Alive(name))
         elif line.ready is not None:
             self.report(Ready(name, line.ready))
+        elif line.granted is not None:
+            self.report(Granted(name, line.granted.partition, line.granted.epoch))
         elif line.failed is not None:
             self.report(Failed(name, line.failed))

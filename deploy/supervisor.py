@@ -7,13 +7,15 @@ It works towards one goal with every event:
 
 Until the first `ready`, a failure of broker, rmproxy or webservice means that the system cannot start: stop, status 2.
 Afterwards, each process that ends restarts after a delay, for ever, and the others keep running: while there is no
-broker, the workers are those that the last one wanted. All ports stay those that were bound first. A worker restarts
-with the same partition and epoch. When its lease has moved to another epoch it is killed, as it may be unable to stop,
-and its successor starts at once. A ready spare worker replaces a worker that would have to start, and another spare
-worker starts. Only a few workers start at the same time, and RMs take turns.
+broker, there are as many workers as the last one wanted. All ports stay those that were bound first.
 
-The broker replaces a worker that hangs by another lease. This machine kills each other process that sends no heartbeat
-for too long, and such a worker, too, in case the broker has restarted and the worker has not registered yet.
+All workers start in the same way. Each registers with the broker, which grants it a partition; the worker reports that
+here, for the log. A worker that ends is replaced at once, under another name: the broker delays partitions whose
+workers keep ending. A worker that the broker has dismissed is killed, as it may be unable to stop, or stopped in order
+if its partition has ended. Only a few workers start at the same time.
+
+The broker dismisses a worker that hangs. This machine kills each other process that sends no heartbeat for too long,
+and such a worker, too, in case the broker has restarted and the worker has not registered yet.
 
 Not here: clocks, processes, sockets, signals (`processes.py` and `up.py` carry out the instructions).
 """
@@ -22,11 +24,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, WorkerEnded, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, OFF, RMPROXY, SUPERVISED, WEBSERVICE, WORKER
-from common.wire import NEVER, make_outgoing
+from common.names import BROKER, OFF, RMPROXY, SUPERVISED, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
+from common.restart_delay import RestartDelay
+from common.wire import NEVER, Outgoing, make_outgoing
 from deploy import children
 from deploy.children import Cause, Child, Event, Instruction, Phase
 
@@ -80,36 +83,42 @@ class Supervisor:
         settings: Its ports may be 0 until they are bound first, or `off`.
         broker: The address of the broker's socket.
         file: The file of the settings, for the processes.
+        instance: Differs from that of every other supervisor whose workers may still run.
         starts_max: Workers that may start at the same time.
     """
 
-    def __init__(self, settings: "Settings", *, broker: str, file: str, starts_max: int = STARTS_MAX) -> None:
+    def __init__(
+        self, settings: "Settings", *, broker: str, file: str, instance: str, starts_max: int = STARTS_MAX
+    ) -> None:
         self.status: int | None = None
         self.failure = ""
         """Why the system could not start, in one line; empty if it did."""
         self._settings = settings
         self._address = broker
         self._file = file
+        self._instance = instance
         self._starts_max = starts_max
         self._endpoints = {"native": settings.native, "grpc": settings.grpc, "rest": settings.rest}
         self._front_ends = (RMPROXY,) if settings.rest == OFF else (RMPROXY, WEBSERVICE)
         self._stop_status: int | None = None
         """The exit status of the stop in progress; None while the goal is to run."""
         self._announced = False
-        self._wanted: dict[str, int] = {}
-        self._rms: dict[str, str] = {}
-        """The RM of each partition that is wanted."""
-        self._served: set[str] = set()
-        """Partitions that are wanted and whose worker was ready once."""
+        self._wanted: dict[str, None] = {}
+        """Partitions that need a worker."""
         self._ended: dict[str, None] = {}
         """Partitions that are no longer wanted, and of which workers or files may be left."""
         self._turn_at = NEVER
         """When the next worker starts even if no other is ready by then; NEVER while none waits."""
-        self._spares_started = 0
+        self._workers_named = 0
         self._looked = 0.0
         self._broker = Child(BROKER, BROKER, due=0.0)
         self._children: dict[str, Child] = {BROKER: self._broker}
         self._restarts: Counter[tuple[str, Cause]] = Counter()
+
+    def make_hello(self) -> Outgoing:
+        """Build the first message to a broker, with the workers that may claim a partition."""
+        running = {one.name: one.partition for one in self._workers() if one.is_running and not one.is_dismissed}
+        return make_outgoing(BROKER, Hello(role=SUPERVISOR, workers=running))
 
     def metrics(self) -> Iterator[Family]:
         """Yield the metrics of processes and restarts."""
@@ -155,10 +164,14 @@ class Supervisor:
                 self._children[event.name].problem, self._children[event.name].cause = event.reason, Cause.FAILED
             case children.Died():
                 yield from self._handle_death(self._children.pop(event.name), event.ending, now)
+            case children.Granted():
+                yield from self._mark_granted(self._children[event.name], event, now)
             case WorkersWanted():
-                self._ended.update(dict.fromkeys(self._wanted))
-                self._wanted, self._rms = dict(event.partitions), dict(event.managers)
-                self._served &= self._wanted.keys()
+                self._ended.update(self._wanted)
+                self._wanted = dict.fromkeys(event.partitions)
+                for name in event.dismissed.keys() & self._children.keys():
+                    child = self._children[name]
+                    child.is_dismissed, child.partition = True, event.dismissed[name]
             case children.Leave() if self._stop_status is not None:
                 self._stop_status = self._stop_status or HASTENED
                 for child in self._children.values():
@@ -183,13 +196,12 @@ class Supervisor:
         if child.phase is not Phase.STARTING:
             return
         child.phase = Phase.READY
-        if child.partition:
-            self._served.add(child.partition)
         self._extend(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
         yield children.Note("debug", f"{child.title} is ready")
         if child is self._broker:
             yield children.Connect()
+            yield self.make_hello()
         fronts = (self._children.get(role) for role in self._front_ends)
         if not self._announced and all(front and front.phase is Phase.READY for front in fronts):
             self._announced = True
@@ -197,10 +209,21 @@ class Supervisor:
                 yield children.Announce(f"{name:<8}{address}")
             yield children.Announce("ready")
 
+    def _mark_granted(self, child: Child, granted: children.Granted, now: float) -> Iterator[Instruction]:
+        """Give a worker that has been granted a partition the time to recover."""
+        child.partition, child.epoch = granted.partition, granted.epoch
+        yield children.Note("info", f"{child.name} becomes {child.title}")
+        if child.is_running:
+            child.phase, child.since, child.due = Phase.STARTING, now, now + START_MAX_S
+
+    def _workers(self) -> list[Child]:
+        return [child for child in self._children.values() if child.role == WORKER]
+
     def _handle_death(self, child: Child, ending: str, now: float) -> Iterator[Instruction]:
         text = f"{child.title} {self._describe_end(child, ending, now)}"
         is_unexpected = child.is_running or bool(child.problem)
-        yield from self._report_failed_start(child, ending)
+        if child.role == WORKER and self._stop_status is None:
+            yield self._report_worker_end(child, ending)
         level = "warning" if is_unexpected else "info"
         yield children.Note(level, f"{text} ({child.problem})" if child.problem else text)
         if child is self._broker:
@@ -212,10 +235,15 @@ class Supervisor:
             self.failure = f"{child.name} cannot start: {child.problem or ending}"
             return
         self._restarts[child.role, child.cause] += 1
-        child.phase, child.problem, child.cause = Phase.PAUSED, "", Cause.ENDED
-        child.due = now + child.delay.next_delay(now - child.since)
-        yield children.Note("info", f"{child.title} starts again in {child.due - now:.1f} s")
-        self._add(child)
+        if child.partition:
+            return  # the broker has its partition served by another worker
+        delay_s = child.delay.next_delay(now - child.since)
+        yield children.Note("info", f"{child.title} starts again in {delay_s:.1f} s")
+        if child.role == WORKER:
+            self._add_worker(now + delay_s, child.delay)
+        else:
+            child.phase, child.problem, child.cause, child.due = Phase.PAUSED, "", Cause.ENDED, now + delay_s
+            self._children[child.name] = child
 
     def _describe_end(self, child: Child, ending: str, now: float) -> str:
         """Return how a process ended; without the exit status if the supervisor stopped it."""
@@ -226,19 +254,21 @@ class Supervisor:
         is_wanted = child.partition in self._wanted
         return f"stopped ({'another worker replaces it' if is_wanted else 'its partition ended'})"
 
-    def _report_failed_start(self, child: Child, ending: str) -> Iterator[Instruction]:
-        """Report to the broker why a wanted worker did not start: a configuration change may wait for it."""
-        is_wanted = child.partition and self._wanted.get(child.partition) == child.epoch
+    def _report_worker_end(self, child: Child, ending: str) -> Instruction:
+        """Report to the broker that a worker has ended, and why if it was not ready: a configuration change may wait
+        for it.
+        """
         was_given_up = child.phase is Phase.KILLED and child.cause in (Cause.FAILED, Cause.SLOW)
-        if is_wanted and (child.phase is Phase.STARTING or was_given_up):
-            reason = (child.problem or ending)[:WORKER_REASON_CHARS_MAX]
-            header = Header(kind="WorkerEnded", partition=child.partition, epoch=child.epoch)
-            yield make_outgoing(BROKER, WorkerEnded(reason=reason, cannot_start=child.cause is Cause.FAILED), header)
+        reason = child.problem or ending if child.phase is Phase.STARTING or was_given_up else ""
+        cannot_start = bool(reason) and child.cause is Cause.FAILED
+        ended = WorkerEnded(worker=child.name, reason=reason[:WORKER_REASON_CHARS_MAX], cannot_start=cannot_start)
+        return make_outgoing(BROKER, ended, Header(kind="WorkerEnded", partition=child.partition, epoch=child.epoch))
 
-    def _add(self, child: Child) -> None:
-        """Register a child under its title. A former spare worker has another name while it runs."""
-        child.name = child.title
-        self._children[child.name] = child
+    def _add_worker(self, due: float, delay: RestartDelay) -> None:
+        """Add a worker that starts at this time."""
+        self._workers_named += 1
+        name = f"{WORKER_PREFIX}{self._instance}-{self._workers_named}"
+        self._children[name] = Child(name, WORKER, due=due, delay=delay)
 
     def _time_out(self, child: Child) -> Iterator[Instruction]:
         if child.phase is Phase.STARTING and not child.problem:
@@ -260,7 +290,7 @@ class Supervisor:
         if self._stop_status is not None:
             yield from self._stop_all(now)
         else:
-            yield from self._align_workers(now)
+            yield from self._stop_dismissed(now)
             yield from self._forget_ended()
             yield from self._start_missing(now)
 
@@ -277,22 +307,12 @@ class Supervisor:
                 return
         self.status = self._stop_status
 
-    def _align_workers(self, now: float) -> Iterator[Instruction]:
-        """Stop workers that are no longer wanted, or only with another epoch."""
-        workers = [child for child in self._children.values() if child.partition]
-        held = {(child.partition, child.epoch) for child in workers}
-        for child in workers:
-            epoch = self._wanted.get(child.partition)
-            if epoch == child.epoch:
-                continue
-            if child.phase is Phase.PAUSED:
-                del self._children[child.name]
-                if epoch is not None and (child.partition, epoch) not in held:
-                    child.epoch = epoch  # its delay stays: a new epoch does not repair a worker that cannot run
-                    self._add(child)
-            elif epoch is not None and child.phase is not Phase.KILLED:
+    def _stop_dismissed(self, now: float) -> Iterator[Instruction]:
+        """Stop workers that have lost their lease."""
+        for child in self._workers():
+            if child.is_dismissed and child.partition in self._wanted and child.phase is not Phase.KILLED:
                 yield from self._kill(child)
-            elif child.is_running:
+            elif child.is_dismissed and child.is_running:
                 yield from self._terminate(child, now)
 
     def _forget_ended(self) -> Iterator[Instruction]:
@@ -308,67 +328,43 @@ class Supervisor:
         if self._broker.phase is Phase.READY:
             for role in self._front_ends:
                 self._children.setdefault(role, Child(role, role, due=now))
-        self._add_workers(now)
         for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:
             if child.role != WORKER:
                 yield from self._start(child, now)
+        yield from self._match_workers(now)
         yield from self._start_workers(now)
-        if self._announced:  # spare workers do not delay the start
-            self._add_spares(now)
-            yield from self._start_workers(now)
+
+    def _match_workers(self, now: float) -> Iterator[Instruction]:
+        """Add missing workers, or stop spare ones of which there are too many. One that ended early is not missing: it
+        is paused. Spare workers do not delay the start of the system.
+        """
+        present = [child for child in self._workers() if not child.is_dismissed and child.phase is not Phase.LEAVING]
+        missing = len(self._wanted) - len(present) + (self._settings.spare_workers if self._announced else 0)
+        for _ in range(missing):
+            self._add_worker(now, RestartDelay())
+        spares = [child for child in present if child.is_spare and child.phase is not Phase.KILLED]
+        spares.sort(key=lambda child: child.phase is not Phase.PAUSED)
+        for child in spares[: max(0, -missing)]:
+            if child.phase is Phase.PAUSED:
+                del self._children[child.name]
+            else:
+                yield from self._terminate(child, now)
 
     def _start_workers(self, now: float) -> Iterator[Instruction]:
-        """Start as many of the due workers as may start now. RMs with fewer starting workers come first, so that an RM
-        with hundreds of partitions does not delay the others; then partitions that were served before.
-        """
-        workers = [child for child in self._children.values() if child.role == WORKER]
+        """Start as many of the due workers as may start now."""
+        workers = self._workers()
         waiting = [child for child in workers if child.phase is Phase.PAUSED and child.due <= now]
-        starting = [child for child in workers if child.phase is Phase.STARTING and now < child.since + TURN_MAX_S]
-        since = [child.since for child in starting]
-        starts_by_rm = Counter(self._rms.get(child.partition, "") for child in starting)
+        since = [one.since for one in workers if one.phase is Phase.STARTING and now < one.since + TURN_MAX_S]
         while waiting and len(since) < self._starts_max:
-            child = min(waiting, key=lambda one: self._sort_key(one, starts_by_rm))
-            waiting.remove(child)
             since.append(now)
-            starts_by_rm[self._rms.get(child.partition, "")] += 1
-            yield from self._start(child, now)
+            yield from self._start(waiting.pop(0), now)
         for child in waiting:
             child.is_queued = True
         self._turn_at = min(since) + TURN_MAX_S if waiting else NEVER
 
-    def _sort_key(self, child: Child, starts_by_rm: Counter[str]) -> tuple[bool, int, bool, float]:
-        """The order in which workers start, smallest first."""
-        starts = starts_by_rm[self._rms.get(child.partition, "")]
-        return child.is_spare, starts, child.partition not in self._served, child.due
-
-    def _add_workers(self, now: float) -> None:
-        """Add a worker for each wanted partition, under its current lease."""
-        held = {(child.partition, child.epoch) for child in self._children.values()}
-        delays = {child.partition: child.delay for child in self._children.values()}
-        for partition, epoch in self._wanted.items():
-            if (partition, epoch) not in held:
-                delay = delays.get(partition) or children.RestartDelay()
-                self._add(Child("", WORKER, due=now, partition=partition, epoch=epoch, delay=delay))
-
     def _start(self, child: Child, now: float) -> Iterator[Instruction]:
-        """Start a process, or assign the partition to a ready spare worker."""
-        spares = [one for one in self._children.values() if one.is_spare and one.phase is Phase.READY]
-        spare = max(spares, key=lambda one: one.due, default=None)  # the latest heartbeat: it is not stopped
-        if child.partition and spare is not None:
-            del self._children[child.name]
-            spare.partition, spare.epoch, spare.delay = child.partition, child.epoch, child.delay
-            yield children.Note("info", f"{spare.name} becomes {spare.title}")
-            yield children.Assign(spare.name, spare.partition, spare.epoch)
-            child = spare
-        else:
-            yield children.Start(child.name, child.role, self._arguments(child))
+        yield children.Start(child.name, child.role, self._arguments(child))
         child.phase, child.since, child.due, child.is_queued = Phase.STARTING, now, now + START_MAX_S, False
-
-    def _add_spares(self, now: float) -> None:
-        """Add missing spare workers. One that ended is not missing: it is paused."""
-        for _ in range(self._settings.spare_workers - sum(child.is_spare for child in self._children.values())):
-            self._spares_started += 1
-            self._add(Child(f"{WORKER} spare-{self._spares_started}", WORKER, due=now))
 
     def _terminate(self, child: Child, now: float) -> Iterator[Instruction]:
         child.phase, child.due = Phase.LEAVING, now + _stop_max_s(child)
@@ -381,10 +377,8 @@ class Supervisor:
             own = ("--instance", SUPERVISED, *ports)
         elif child.role == WEBSERVICE:
             own = ("--instance", SUPERVISED, "--rest", self._endpoints["rest"].rpartition("/")[2])
-        elif child.partition:  # its name may begin with a dash
-            own = (f"--partition={child.partition}", "--epoch", str(child.epoch))
-        elif child.is_spare:
-            own = ("--spare",)
+        elif child.role == WORKER:
+            own = ("--instance", child.name.removeprefix(WORKER_PREFIX))
         return ("--broker", self._address, *own, "--settings", self._file)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from common.compiled import find_engine
-from common.control_messages import Figures, Hello, WorkersWanted
+from common.control_messages import Figures, WorkersWanted
 from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR
 from common.process import configure_logging, install_signal_handlers
@@ -63,10 +63,9 @@ class BrokerLink:
         self._link: BrokerConnection | None = None
 
     def open(self) -> None:
-        """Connect and send Hello."""
+        """Connect, and send metrics."""
         self.close()
         self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
-        self.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
         self.send_metrics()
 
     def send_metrics(self) -> None:
@@ -97,7 +96,9 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
     report = events.put_nowait
     _handle_signals(lambda: report(children.Leave()))
     starts_max = max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * len(os.sched_getaffinity(0))))
-    supervisor = Supervisor(settings, broker=state.broker, file=str(state.settings), starts_max=starts_max)
+    supervisor = Supervisor(
+        settings, broker=state.broker, file=str(state.settings), instance=str(os.getpid()), starts_max=starts_max
+    )
     link = BrokerLink(state.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
     own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
@@ -128,8 +129,6 @@ async def _execute(instruction: Instruction, processes: Processes, link: BrokerL
     match instruction:
         case children.Start():
             await processes.start(instruction)
-        case children.Assign():
-            processes.assign(instruction)
         case children.Terminate(name):
             processes.signal(name, signal.SIGTERM)
         case children.Kill(name):

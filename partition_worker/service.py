@@ -7,22 +7,24 @@ in its Hello.
 import asyncio
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
 from typing import Final
 
-import msgspec
-
 from common import gc_tuning
+from common.compiled import LIBRARY
+from common.control_messages import Hello
 from common.extra_config import base_level, logger_levels
 from common.messages import Header
 from common.metrics import Family, distribution
-from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, worker_name
-from common.process import Arguments, Assignment, Life
+from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
+from common.process import Arguments, Lease, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings
@@ -39,7 +41,7 @@ from partition_worker.journal.quarantine import Quarantine, identify_parent_proc
 from partition_worker.journal.writer import JournalWriter, open_journals
 from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
 from partition_worker.recovery import JournalDamaged
-from partition_worker.worker import Worker
+from partition_worker.worker import IdleWorker, Worker
 
 SWITCH_S: Final = 0.0005
 """Switch interval of Python's threads: the journal thread needs a turn a few times for each transaction, and outgoing
@@ -62,42 +64,52 @@ class StartedWorker:
     """Duration of the recovery."""
 
 
-async def start(arguments: Arguments, life: Life) -> None:
-    """Serve the partition of the arguments, or the one that the supervisor assigns to this spare worker."""
-    assignment = arguments.assignment or await wait_for_assignment(life)
-    if assignment is not None:
-        await serve(arguments, assignment, life)
+async def serve(arguments: Arguments, life: Life) -> None:
+    """Register with the broker, wait for a partition, and serve it until the process has to stop."""
+    load_plugins(arguments.settings.predicates, entry_points(group=PREDICATE_PLUGINS))  # without them it gets none
+    wire, name = Transport(), f"{WORKER_PREFIX}{arguments.instance}"
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(wire.arrived, BROKER))
+    wire.add(BROKER, link)
+    try:
+        lease = await wait_for_grant(wire, arguments.settings.heartbeat_s, life)
+        if lease is not None:
+            await serve_partition(arguments.settings, lease, link, wire, life)
+    finally:
+        link.close()
 
 
-async def wait_for_assignment(life: Life) -> Assignment | None:
-    """Wait until the supervisor assigns a partition; None if the process has to stop first."""
+async def wait_for_grant(wire: Transport, heartbeat_s: float, life: Life) -> Lease | None:
+    """Wait until the broker grants a partition; None if the process has to stop first."""
+    hello = Hello(role="worker", pid=os.getpid(), release=version("yunishard"), compiled=find_spec(LIBRARY) is not None)
+    idle, settled = IdleWorker(hello, heartbeat_s=heartbeat_s), asyncio.Event()
+
+    def settle() -> None:
+        settled.set()
+        wire.wake()
+
+    life.on_stop(settle)
     life.ready()
-    line = await life.read_line()
-    return msgspec.json.decode(line, type=Assignment) if line is not None else None
+    await drive(idle, wire, settled, notes=(idle.granted,), write_notes=settle)
+    return next((Lease(one.partition, one.epoch) for one in idle.granted), None)
 
 
-async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
+async def serve_partition(
+    settings: Settings, lease: Lease, link: BrokerConnection, wire: Transport, life: Life
+) -> None:
     """Run the worker of one partition until the process has to stop."""
     sys.setswitchinterval(SWITCH_S)
-    wire = Transport()
-    name, settings = worker_name(lease.partition, lease.epoch), arguments.settings
-    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(wire.arrived, BROKER))
+    life.granted(lease)
     heartbeats = asyncio.create_task(_send_heartbeats(lease, link, settings.heartbeat_s))
     try:
         start = await _start_worker(settings, lease, wire)
-    except BaseException:
-        link.close()
-        raise
     finally:
         heartbeats.cancel()
     worker, journal = start.worker, start.journal
-    wire.add(BROKER, link)
     wire.add(GROUPS, GroupLookup(wake=partial(wire.wake, GROUPS)))
     if journal is not None:
         wire.add(JOURNAL, journal)
     wire.send(worker.make_hello())
     life.ready()
-    life.on_stop(wire.wake)
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
     worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
@@ -114,14 +126,13 @@ async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
             wire.send(message)
     finally:
         process.close()
-        link.close()
         if journal is not None:
             journal.close()
     if worker.fatal_error:
         raise OSError(worker.fatal_error)
 
 
-async def _send_heartbeats(lease: Assignment, link: BrokerConnection, heartbeat_s: float) -> None:
+async def _send_heartbeats(lease: Lease, link: BrokerConnection, heartbeat_s: float) -> None:
     """Send heartbeats during the recovery, which may take longer than a lease."""
     while True:
         await asyncio.sleep(heartbeat_s)
@@ -129,7 +140,7 @@ async def _send_heartbeats(lease: Assignment, link: BrokerConnection, heartbeat_
         link.send(make_outgoing(BROKER, Heartbeat(), header))
 
 
-async def _start_worker(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
+async def _start_worker(settings: Settings, lease: Lease, wire: Transport) -> StartedWorker:
     attempts = Attempts()
 
     def new_worker() -> Worker:
@@ -268,7 +279,7 @@ async def recover_or_start_empty(
     new_worker: Callable[[], Worker],
     new_writer: Callable[[Worker, Journal], JournalWriter],
     journals: Journals,
-    lease: Assignment,
+    lease: Lease,
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
 

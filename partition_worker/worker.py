@@ -1,4 +1,5 @@
-"""The worker's machine: which messages are applied when, and what is written to the journal and sent because of them.
+"""The worker's machines: `IdleWorker` waits for a partition; `Worker` decides which messages are applied when, and what
+is written to the journal and sent because of them.
 
 A message that changes the partition is applied by the host (`partition_host.py`) if it is the RM's next one. So is
 time, as soon as an ask may be placed and the RM has acknowledged enough. Each such input becomes a step of the journal,
@@ -16,10 +17,10 @@ from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
-from common.names import JOURNAL
+from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.event_ring_buffer import EventPush
@@ -51,8 +52,35 @@ _ORDERS: Final = frozenset({"PrepareConfig", "CommitConfig", "AbortConfig", "Ret
 """Messages of the broker that the host applies."""
 
 
+class IdleWorker:
+    """The machine of a worker process until the broker grants it a partition. Messages after that are for the `Worker`;
+    what is lost of them is repeated once that has sent Hello.
+    """
+
+    def __init__(self, hello: Hello, *, heartbeat_s: float) -> None:
+        self._hello = hello
+        self._heartbeat_s = heartbeat_s
+        self.deadline = 0.0
+        """When the next heartbeat is due; Hello is sent in place of the first one."""
+        self.granted: list[Header] = []
+        """The header of the grant: partition and epoch."""
+
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
+        if header.kind == "Grant" and not self.granted:
+            self.granted.append(header)
+        # A broker without an incarnation has restarted and not received our Hello.
+        unknown = header.kind == "Heartbeat" and not decode_body(Heartbeat, incoming.body).incarnation
+        return [make_outgoing(BROKER, self._hello)] if unknown else []
+
+    def tick(self, now: float) -> list[Outgoing]:
+        message = Heartbeat() if self.deadline else self._hello
+        self.deadline = now + self._heartbeat_s
+        return [make_outgoing(BROKER, message)]
+
+
 class Worker:
-    """The machine of a worker process.
+    """The machine of a worker process with a partition.
 
     Once `fatal_error` is set, the process has to end: the messages of this worker count no more.
     """
@@ -284,7 +312,8 @@ class Worker:
                 known = decode_body(Heartbeat, incoming.body).incarnation != ""
                 is_on_its_way = any(one.header.kind == "Hello" for _, one in self.barrier.held)
                 return [] if known or is_on_its_way else [self.make_hello()]
-        host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
+        if header.kind != "Grant":  # a repeated one
+            host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
 
     def _check_order(self, header: Header) -> list[Outgoing] | None:

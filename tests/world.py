@@ -28,11 +28,12 @@ from common.control_messages import (
     ManagerRecord,
     RebaseVersion,
     Recorded,
+    WorkerEnded,
     WorkersWanted,
     WriteFile,
 )
 from common.messages import Header
-from common.names import FILE, RECORD, WEBSERVICE, worker_name
+from common.names import FILE, RECORD, WEBSERVICE, WORKER_PREFIX
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
@@ -41,7 +42,6 @@ from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy
 from tests.invariants import check
-from tests.machines import partition_of
 from tests.world_rm import RM
 
 PROXY: Final = "rmproxy"
@@ -80,7 +80,12 @@ class World:
         """What the watched file says; empty if none is watched."""
         self.rms: dict[str, RM] = {}
         self.workers: dict[str, Worker] = {}
-        """By partition; on the network each is called by its lease."""
+        """By partition."""
+        self.peers: dict[str, str] = {}
+        """What they are called on the network."""
+        self._idle: dict[str, None] = {}
+        """What those without a partition are called."""
+        self._processes = 0
         self.kinds: dict[str, int] = {}
         """How many of each kind were delivered."""
         self._rng = random.Random(seed)
@@ -92,6 +97,8 @@ class World:
         self._proxies = 1
         self._incarnation = 0
         self._switch = self._broker()
+        self._problems: dict[str, str] = {}
+        """What the next worker of a partition says of its journal."""
         self.answers: list[tuple[int, bytes]] = []
         """Status and body of what the broker answered the front end."""
         self._packets: list[Packet] = []
@@ -128,12 +135,17 @@ class World:
         self.carry(peer, rm.register() if rm.session.state == "registering" else rm.resume())
 
     def kill(self, partition: str) -> None:
-        """A worker dies with what it knew, and the supervisor starts another under the same lease."""
-        epoch = self.workers.pop(partition).host.epoch
-        name = worker_name(partition, epoch)
+        """A worker dies with what it knew, and the supervisor starts another."""
+        epoch, name = self.workers.pop(partition).host.epoch, self.peers.pop(partition)
         self._packets = [one for one in self._packets if name not in (one.source, one.to)]
         heapq.heapify(self._packets)
-        self._start(partition, epoch, problem="its journal is gone")
+        self._problems[partition] = "its journal is gone"
+        slot = self._switch.registry.slots.get(partition)
+        header = Header(kind="WorkerEnded")  # without its partition there is no delay, for which nothing waits here
+        if slot is not None and slot.is_awaited:
+            header = replace(header, partition=partition, epoch=epoch)
+        self.carry(SUPERVISOR, [make_outgoing(BROKER, WorkerEnded(worker=name, reason=""), header)])
+        self._start_idle()
 
     def kill_broker(self) -> None:
         """The broker dies, and what is on its way to and from it is lost. Another one begins with what is on the disk:
@@ -143,10 +155,13 @@ class World:
         heapq.heapify(self._packets)
         self._incarnation += 1
         self._switch = self._broker()
-        hello = Hello(role="supervisor")
+        running = {peer: name for name, peer in self.peers.items()}
+        hello = Hello(role="supervisor", workers=running | dict.fromkeys(self._idle, ""))
         self.carry(SUPERVISOR, [make_outgoing(BROKER, hello)])
-        for worker in self.workers.values():
-            self.carry(worker_name(worker.name, worker.host.epoch), [worker.make_hello()])
+        for name, worker in self.workers.items():
+            self.carry(self.peers[name], [worker.make_hello()])
+        for peer in list(self._idle):
+            self._register(peer)
         for rm in self.rms.values():
             self.carry(rm.peer, rm.ask_again())
 
@@ -251,7 +266,7 @@ class World:
         self._note(packet.source, packet.to, *packet.frames)
         if packet.to == SUPERVISOR:
             if header.kind == "WorkersWanted":
-                self._supervise(decode_body(WorkersWanted, body).partitions)
+                self._supervise(decode_body(WorkersWanted, body))
         elif packet.to == RECORD:
             self._write(header, body)
         elif packet.to == FILE:
@@ -269,7 +284,11 @@ class World:
 
     def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
         incoming = Incoming(packet.source, header, body)
-        name = partition_of(packet.to) or packet.to
+        if header.kind == "Grant" and packet.to in self._idle:
+            del self._idle[packet.to]
+            self._start(packet.to, header.partition, header.epoch)
+            return
+        name = next((name for name, peer in self.peers.items() if peer == packet.to), packet.to)
         if name in (BROKER, PROXY) or (name in self.workers and packet.to == self._peer(name)):
             self.carry(packet.to, self.machine(name).handle(incoming, self.now))
         else:
@@ -277,21 +296,31 @@ class World:
 
     def _peer(self, name: str) -> str:
         """What a machine is called on the network."""
-        return worker_name(name, self.workers[name].host.epoch) if name in self.workers else name
+        return self.peers.get(name, name)
 
     def _to_rm(self, peer: str, header: Header, body: bytes) -> None:
         for rm in self.rms.values():
             if rm.peer == peer and rm.connected:
                 self.carry(peer, rm.hear(header, body))
 
-    def _supervise(self, wanted: dict[str, int]) -> None:
-        """Keep exactly these workers running, as the supervisor does."""
-        for name, worker in list(self.workers.items()):
-            if wanted.get(name) != worker.host.epoch:
-                del self.workers[name]
-        for name, epoch in wanted.items():
-            if name not in self.workers:
-                self._start(name, epoch)
+    def _supervise(self, wanted: WorkersWanted) -> None:
+        """Keep as many workers running, as the supervisor does."""
+        for peer, name in wanted.dismissed.items():
+            if self.peers.get(name) == peer:
+                del self.workers[name], self.peers[name]
+        for _ in range(len(wanted.partitions) - len(self.workers) - len(self._idle)):
+            self._start_idle()
+        for peer in list(self._idle)[: max(0, len(self.workers) + len(self._idle) - len(wanted.partitions))]:
+            del self._idle[peer]
+            self.carry(SUPERVISOR, [make_outgoing(BROKER, WorkerEnded(worker=peer, reason=""))])
+
+    def _start_idle(self) -> None:
+        self._processes += 1
+        self._register(f"{WORKER_PREFIX}{self._processes}")
+
+    def _register(self, peer: str) -> None:
+        self._idle[peer] = None
+        self.carry(peer, [make_outgoing(BROKER, Hello(role="worker"))])
 
     def _write(self, header: Header, body: bytes) -> None:
         """The disk takes what it is given; that it has is told afterwards, and a broker that died meanwhile never hears
@@ -318,11 +347,11 @@ class World:
         to = Header(kind="Recorded", rm=header.rm)
         self.carry(RECORD, [make_outgoing(BROKER, Recorded(number=wanted.number), to)])
 
-    def _start(self, partition: str, epoch: int, *, problem: str = "") -> None:
+    def _start(self, peer: str, partition: str, epoch: int) -> None:
         worker = Worker(PartitionHost(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins))
-        self.workers[partition] = worker
-        worker.problem = problem
-        self.carry(worker_name(partition, epoch), [worker.make_hello()])
+        self.workers[partition], self.peers[partition] = worker, peer
+        worker.problem = self._problems.pop(partition, "")
+        self.carry(peer, [worker.make_hello()])
 
     def _note(self, *parts: str | bytes) -> None:
         self._story.update(repr((self.now, parts)).encode())

@@ -24,7 +24,7 @@ from common.control_messages import (
     WorkersWanted,
 )
 from common.messages import Message
-from common.names import FILE, RECORD, worker_name
+from common.names import FILE, RECORD, lease_name
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.rm_messages import (
     ConfigurationUpdated,
@@ -84,7 +84,7 @@ class BrokerBench:
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Outgoing]:
         """A partition as source stands for its worker, and in what is sent too."""
         seat = self.broker.registry.slots.get(source)
-        peer = seat.worker if seat is not None else source
+        peer = seat.worker or lease_name(source, seat.epoch) if seat is not None else source
         return self.recorded(self.broker.handle(arrives(peer, message, **fields), self.now))
 
     def wait(self, until: float) -> list[Outgoing]:
@@ -143,7 +143,7 @@ class BrokerBench:
         """A worker comes that runs nothing, perhaps because of a problem with its journal."""
         lease = self.epoch(partition) if epoch is None else epoch
         hello = Hello(role="worker", problem=problem)
-        return self.hear(worker_name(partition, lease), hello, rm="", session="", partition=partition, epoch=lease)
+        return self.hear(lease_name(partition, lease), hello, rm="", session="", partition=partition, epoch=lease)
 
     def lost(self, partition: str) -> list[Outgoing]:
         """A worker comes that cannot read its journal, after something was heard of its partition."""
@@ -164,7 +164,7 @@ class BrokerBench:
         lease = self.epoch(partition)
         runs = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition), "epoch": lease, **fields}
         hello = Hello(role="worker", rollout=owner.rollout if rollout is None else rollout)
-        return self.hear(worker_name(partition, lease), hello, partition=partition, **runs)
+        return self.hear(lease_name(partition, lease), hello, partition=partition, **runs)
 
     def from_peer(self, name: str, message: Message, **fields: str | int) -> Incoming:
         """From whoever is called so, which may be a worker that no longer counts."""
@@ -278,7 +278,7 @@ def is_prepare(send: Outgoing) -> bool:
     return send.header.kind == "PrepareConfig"
 
 
-def wanted(sends: list[Outgoing]) -> list[dict[str, int]]:
+def wanted(sends: list[Outgoing]) -> list[list[str]]:
     """What the supervisor is told to run."""
     return [decode_body(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
 

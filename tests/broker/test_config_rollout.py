@@ -10,7 +10,7 @@ from broker.registry import Registry, RmSession
 from broker.rm_sessions import RmRegistration
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
 from common.messages import Header
-from common.names import SUPERVISOR
+from common.names import SUPERVISOR, lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, decode_body
@@ -42,12 +42,12 @@ def rollout() -> ConfigChange:
 def two_seats() -> Registry:
     registry = Registry()
     for name in (FIRST, SECOND):
-        registry.assign_slot(RM, name)
+        registry.assign_slot(RM, name).worker = WORKERS[name]
     return registry
 
 
-SEATS = two_seats()
 WORKERS = {FIRST: f"{FIRST}#1", SECOND: f"{SECOND}#2"}
+SEATS = two_seats()
 
 
 def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
@@ -104,7 +104,11 @@ def ends(
     bench: BrokerBench, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR
 ) -> list[Outgoing]:
     """The supervisor reports that a worker ended before it was ready; one that crashed has no `.sqlite` to name."""
-    ended = WorkerEnded(reason=reason, cannot_start=".sqlite" in reason)
+    seat = bench.broker.registry.slots.get(partition)
+    worker = lease_name(partition, epoch or bench.epoch(partition))
+    if seat is not None and not epoch and not seat.worker:
+        seat.worker = worker  # it has been granted the partition
+    ended = WorkerEnded(worker=worker, reason=reason, cannot_start=".sqlite" in reason)
     return bench.hear(source, ended, partition=partition, epoch=epoch or bench.epoch(partition), **NONE)
 
 
@@ -122,7 +126,7 @@ def test_a_registration_is_refused_at_once_when_a_worker_cannot_start() -> None:
     bench.call(two_partitions())
     sends = ends(bench, PARTITION, FULL)
     assert refusals(sends) == [f"registration of RM failed: {CAUSE}"]
-    assert wanted(sends) == [{}]
+    assert wanted(sends) == [[]]
     assert bench.broker.state.counters.rollouts == {"unstartable": 1}
     assert kinds(bench.register())[-1] == (PROXY, "Registered")
 
@@ -183,7 +187,7 @@ def test_another_configuration_is_refused_too_and_the_one_in_force_stays() -> No
     asked, _ = bench.change(two_partitions())
     sends = ends(bench, GPU, FULL)
     assert answers(sends) == [(503, CAUSE.replace("rm-1_default cannot", "rm-1_gpu cannot"))]
-    assert wanted(sends) == [{PARTITION: 1}]
+    assert wanted(sends) == [[PARTITION]]
     assert bench.vote(asked) == []
 
 

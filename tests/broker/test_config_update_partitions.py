@@ -50,7 +50,7 @@ def test_a_partition_that_comes_gets_a_worker_before_anybody_commits() -> None:
     bench = registered()
     asked, supervisor = bench.update(TWO)
     assert (asked.to, decode_body(PrepareConfig, asked.body).live) == (PARTITION, True)
-    assert wanted([supervisor]) == [{PARTITION: 1, GPU: 2}]
+    assert wanted([supervisor]) == [[PARTITION, GPU]]
     assert bench.vote(asked) == []
     [came] = bench.hello(GPU)
     config = config_of(two_partitions("gpu", "default"))
@@ -82,7 +82,7 @@ def test_a_partition_that_was_not_to_be_is_given_up_with_its_worker() -> None:
     asked, _ = bench.change(TWO)
     bench.hello(GPU)
     sends = bench.vote(asked, "no")
-    assert wanted(sends) == [{PARTITION: 1}]
+    assert wanted(sends) == [[PARTITION]]
     assert answers(sends) == [(409, "partition rm-1_default: no")]
     assert bench.hear(PROXY, NodeRequest(), partition=GPU, seq=1)[0].to == PROXY
 
@@ -92,7 +92,7 @@ def test_a_worker_that_never_comes_refuses_it() -> None:
     bench.vote(bench.change(TWO)[0])
     sends = bench.wait(1.0 + ROLLOUT_MAX_S)
     assert answers(sends)[0][0] == 503
-    assert wanted(sends) == [{PARTITION: 1}]
+    assert wanted(sends) == [[PARTITION]]
 
 
 def test_a_new_worker_that_restarts_during_the_vote_is_asked_again_and_its_rm_hears_of_no_restart() -> None:
@@ -137,7 +137,7 @@ def test_all_partitions_may_go() -> None:
     bench = registered()
     sends = bench.update("partitions: []")
     assert [kind for _, kind in kinds(sends)] == ["ConfigurationUpdated", "RetirePartition"]
-    assert wanted(bench.retired(PARTITION)) == [{}]
+    assert wanted(bench.retired(PARTITION)) == [[]]
 
 
 def test_it_is_not_told_before_the_proxy_has_taken_note_so_that_nothing_that_is_on_its_way_comes_after_it() -> None:
@@ -176,7 +176,7 @@ def test_until_it_is_gone_it_still_talks_with_its_rm() -> None:
 
 def test_it_is_gone_when_its_rm_has_acknowledged_everything() -> None:
     bench = shrunk()
-    assert wanted(bench.retired(GPU)) == [{PARTITION: 1}]
+    assert wanted(bench.retired(GPU)) == [[PARTITION]]
     assert "partition rm-1_gpu has been removed" in bench.broker.state.notes
     assert bench.broker.deadline == NEVER
     assert bench.hear(PROXY, Ack(), partition=GPU, ack=1) == []
@@ -187,7 +187,7 @@ def test_or_when_its_time_is_up() -> None:
     bench = shrunk()
     assert bench.broker.deadline == 1.0 + RETIRE_MAX_S
     assert bench.wait(RETIRE_MAX_S) == []
-    assert wanted(bench.wait(1.0 + RETIRE_MAX_S)) == [{PARTITION: 1}]
+    assert wanted(bench.wait(1.0 + RETIRE_MAX_S)) == [[PARTITION]]
     assert bench.broker.state.warnings == ["partition rm-1_gpu ends with results that its RM has not acknowledged"]
     assert bench.broker.deadline == NEVER
 
@@ -228,7 +228,7 @@ def test_what_the_proxy_has_acknowledged_for_it_is_not_compared_with_what_it_has
 
 def test_a_new_session_of_its_rm_waits_for_nothing() -> None:
     bench = shrunk()
-    assert wanted(bench.register(session="session-2")) == [{PARTITION: 1}]
+    assert wanted(bench.register(session="session-2")) == [[PARTITION]]
     assert bench.broker.deadline == NEVER
 
 
@@ -283,7 +283,7 @@ def test_it_goes_on_going_when_the_new_session_is_refused() -> None:
     sends = bench.vote(asked[0], "no")
     assert RETIRE in sends
     assert wanted(sends) == []
-    assert wanted(bench.retired(GPU)) == [{PARTITION: 1}]
+    assert wanted(bench.retired(GPU)) == [[PARTITION]]
 
 
 def test_another_rm_cannot_have_the_name_of_a_partition_that_is_leaving() -> None:

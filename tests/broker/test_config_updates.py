@@ -18,7 +18,7 @@ from common.control_messages import (
     Settings,
 )
 from common.messages import Header
-from common.names import RECORD, worker_name
+from common.names import RECORD, lease_name
 from common.query_messages import Answer, ChangeConfig
 from common.rm_messages import ConfigurationUpdated, Refused, Resume, UpdateConfiguration
 from common.settings import replace_settings
@@ -40,7 +40,7 @@ RESTARTED = [
 def _yes(bench: BrokerBench, asked: Outgoing) -> Incoming:
     vote = ConfigVote(rollout=decode_body(PrepareConfig, asked.body).rollout)
     epoch = bench.epoch(asked.to)
-    return arrives(worker_name(asked.to, epoch), vote, session="", partition=asked.to, epoch=epoch)
+    return arrives(lease_name(asked.to, epoch), vote, session="", partition=asked.to, epoch=epoch)
 
 
 def commits(sends: list[Outgoing]) -> list[str]:

@@ -6,8 +6,16 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.leases import CHECK_INTERVAL_S, FRONT_ENDS_MAX
 from common import control_messages
 from common.config.model import compute_checksum
-from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkerEnded
-from common.names import SUPERVISOR, worker_name
+from common.control_messages import (
+    AbortConfig,
+    CommitConfig,
+    Hello,
+    ManagerAway,
+    PrepareConfig,
+    WorkerEnded,
+    WorkersWanted,
+)
+from common.names import SUPERVISOR, lease_name
 from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, Refused, ResumeWanted
 from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
@@ -44,6 +52,11 @@ def together(bench: BrokerBench, seconds: float, *alive: str) -> list[Outgoing]:
     return sends
 
 
+def idle(bench: BrokerBench, worker: str) -> list[Outgoing]:
+    """A worker without a partition registers."""
+    return bench.hear(worker, Hello(role="worker", pid=7, release="1.0"), **NONE)
+
+
 # Heartbeats ---------------------------------------------------------------------------------------------------------
 
 
@@ -70,7 +83,7 @@ def test_a_worker_that_has_not_said_hello_to_this_broker_is_not_told_which_it_is
 def test_a_worker_that_is_silent_loses_its_lease_and_no_other_does() -> None:
     bench = watchful()
     sends = together(bench, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
-    assert wanted(sends) == [{PARTITION: 3, GPU: 2}]
+    assert wanted(sends) == [[PARTITION, GPU]]
     assert bench.facts[RM].leases == {PARTITION: 3, GPU: 2}
     assert bench.broker.state.warnings == ["worker rm-1_default#1 was silent for 10 s: another one takes over"]
 
@@ -153,7 +166,7 @@ def test_time_in_which_the_broker_stood_still_makes_nobody_silent() -> None:
     assert bench.broker.state.warnings[0].startswith("the broker did not run for 999.")
     assert together(bench, 2.0, PARTITION, GPU, PROXY) == []
     assert bench.broker.registry.away == {}
-    assert wanted(together(bench, LEASE_S + 2, GPU, PROXY)) == [{PARTITION: 3, GPU: 2}]
+    assert wanted(together(bench, LEASE_S + 2, GPU, PROXY)) == [[PARTITION, GPU]]
 
 
 def test_nor_does_it_end_an_rm_or_give_up_a_change() -> None:
@@ -336,16 +349,47 @@ def test_the_next_life_is_above_the_one_in_a_journal_that_is_newer_than_the_reco
     assert bench.facts[RM].generations == {PARTITION: 4}
 
 
-def test_a_lease_that_a_restored_record_holds_is_renewed_once_if_no_worker_can_start_under_it() -> None:
+@pytest.mark.parametrize("workers", [{}, {"worker/1": "", "worker/2": GPU}])
+def test_a_partition_whose_worker_ended_with_the_broker_goes_to_another_under_a_later_epoch(
+    workers: dict[str, str],
+) -> None:
     bench = inherited()
-    restored = bench.epoch(PARTITION)
-    ended = WorkerEnded(reason="another worker has the partition", cannot_start=True)
-    sends = bench.hear(SUPERVISOR, ended, partition=PARTITION, epoch=restored, rm="", session="")
-    renewed = bench.epoch(PARTITION)
-    assert renewed > restored
-    assert wanted(sends) == [{PARTITION: renewed}]
-    assert bench.hear(SUPERVISOR, ended, partition=PARTITION, epoch=renewed, rm="", session="") == []
-    assert bench.epoch(PARTITION) == renewed
+    inherited_epoch = bench.epoch(PARTITION)
+    assert kinds(idle(bench, "worker/3")) == [], "as the one that has the partition may still come"
+    sends = bench.hear(SUPERVISOR, Hello(role="supervisor", workers=workers), **NONE)
+    assert kinds(sends) == [("worker/3", "Grant"), (SUPERVISOR, "WorkersWanted")]
+    assert sends[0].header.epoch == bench.epoch(PARTITION) > inherited_epoch
+    assert bench.facts[RM].leases == {PARTITION: bench.epoch(PARTITION)}
+
+
+def test_a_worker_that_outlives_the_broker_keeps_its_lease_until_it_has_been_silent_for_too_long() -> None:
+    bench = watchful()
+    bench.begin_again()
+    epoch = bench.epoch(PARTITION)
+    bench.hear(SUPERVISOR, Hello(role="supervisor", workers={"worker/1": PARTITION, "worker/2": GPU}), **NONE)
+    bench.hear("worker/2", Hello(role="worker"), **NONE, partition=GPU, epoch=bench.epoch(GPU))
+    together(bench, LEASE_S - CHECK_INTERVAL_S, GPU)
+    assert bench.leases() == {PARTITION: epoch, GPU: 2}
+    together(bench, 2 * CHECK_INTERVAL_S, GPU)
+    assert bench.epoch(PARTITION) > epoch
+    assert bench.epoch(GPU) == 2
+
+
+def test_a_worker_that_ends_before_it_has_met_the_next_broker_is_replaced_at_once() -> None:
+    bench = inherited()
+    bench.hear(SUPERVISOR, Hello(role="supervisor", workers={"worker/1": PARTITION}), **NONE)
+    idle(bench, "worker/2")
+    ended = WorkerEnded(worker="worker/1", reason="")
+    assert bench.hear(SUPERVISOR, ended, **NONE, partition=PARTITION, epoch=99) == []
+    sends = bench.hear(SUPERVISOR, ended, **NONE, partition=PARTITION, epoch=1)
+    assert kinds(sends) == [("worker/2", "Grant")]
+
+
+def test_a_record_that_was_restored_may_have_an_earlier_epoch_than_the_worker() -> None:
+    bench = inherited()
+    bench.hear("worker/1", Hello(role="worker"), **NONE, partition=PARTITION, epoch=7)
+    assert (bench.epoch(PARTITION), bench.broker.registry.slots[PARTITION].worker) == (7, "worker/1")
+    assert bench.facts[RM].leases == {PARTITION: 7}
 
 
 def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what_it_had_to_tell() -> None:
@@ -402,9 +446,13 @@ def test_what_was_asked_of_a_broker_that_died_never_gets_the_number_of_another_r
     assert len(numbers) == 3
 
 
-def test_one_without_the_lease_is_not_even_answered() -> None:
+def test_one_without_the_lease_is_dismissed() -> None:
     bench = registered()
-    for name in (worker_name(PARTITION, 99), PARTITION, worker_name(GPU, 1)):
-        hello = Hello(role="worker", rollout=1)
-        assert bench.recorded(bench.broker.handle(bench.from_peer(name, hello, partition=PARTITION), 1.0)) == []
+    for name, partition in (("worker/9", PARTITION), (lease_name(PARTITION, 0), PARTITION), ("worker/9", "rm-9_a")):
+        hello = bench.from_peer(name, Hello(role="worker", rollout=1), partition=partition)
+        [told] = bench.recorded(bench.broker.handle(hello, 1.0))
+        assert decode_body(WorkersWanted, told.body) == WorkersWanted([PARTITION], {name: partition})
+        beat_ = bench.from_peer(name, Heartbeat(), partition=partition)
+        [answer] = bench.broker.handle(beat_, 1.0)
+        assert not decode_body(Heartbeat, answer.body).incarnation, "so that it says hello"
     assert bench.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)

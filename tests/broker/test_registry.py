@@ -66,11 +66,18 @@ def test_each_seat_has_a_lease_of_its_own_and_a_new_one_once_it_was_given_up_or_
     assert len({first, second, third, places.assign_slot("rm", "a").epoch}) == 4
 
 
-def test_a_worker_is_called_by_partition_and_lease() -> None:
+def test_a_worker_that_loses_its_lease_is_dismissed_and_its_successor_has_a_later_epoch() -> None:
     places = Registry()
-    assert places.assign_slot("rm", "rm_a").worker == "rm_a#1"
+    seat = places.assign_slot("rm", "rm_a")
+    seat.worker, seat.is_present = "worker/1", True
+    assert places.find_partition("worker/1") == "rm_a"
     places.renew_lease("rm_a")
-    assert places.assign_slot("rm", "rm_a").worker == "rm_a#2"
+    assert (seat.worker, seat.is_present, seat.epoch) == ("", False, 2)
+    assert places.dismissed == {"worker/1": "rm_a"}
+    assert not places.find_partition("worker/1")
+    seat.worker = "worker/2"
+    places.free_slot("rm_a")
+    assert places.dismissed == {"worker/1": "rm_a", "worker/2": "rm_a"}
 
 
 def test_no_lease_comes_again_in_another_incarnation() -> None:
@@ -251,6 +258,7 @@ def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tu
     first, second = (rm for rm, _ in pairs)
     bench.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
     bench.begin_again()
+    bench.returns(before[second])
     assert full_name_of(bench, second) == before[second]
     resumed = bench.hear(PROXY, Resume(received={"a_b_default": 7}), rm=second, session=f"s-{second}", ref="again")
     [told] = [decode_body(Registered, one.body) for one in resumed if one.header.kind == "Registered"]

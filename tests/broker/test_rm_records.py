@@ -10,11 +10,11 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerState
 from common.config.problems import ConfigError
 from common.control_messages import Hello, ManagerRecord, Recorded
-from common.names import RECORD, worker_name
+from common.names import RECORD, lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, PATIENT, PROXY, WEB, BrokerBench, kinds, registered, wanted
+from tests.broker.bench import GPU, PATIENT, PROXY, WEB, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
 
@@ -68,7 +68,7 @@ def lost(bench: BrokerBench, partition: str = PARTITION) -> list[Outgoing]:
     epoch = bench.epoch(partition)
     hello = Hello(role="worker", problem="damaged")
     return bench.broker.handle(
-        arrives(worker_name(partition, epoch), hello, partition=partition, epoch=epoch, **NONE), bench.now
+        arrives(lease_name(partition, epoch), hello, partition=partition, epoch=epoch, **NONE), bench.now
     )
 
 
@@ -187,14 +187,19 @@ def test_a_full_disk_does_not_keep_an_rm_from_hearing_that_it_is_refused() -> No
     assert kinds(bench.hear(PROXY, request, session="session-2", ref="call")) == [(PROXY, "Refused")]
 
 
-def test_the_supervisor_hears_of_another_lease_once_it_is_durable_and_of_other_rms_at_once() -> None:
+def test_a_full_disk_does_not_keep_a_worker_from_its_partition_but_what_the_rm_hears_of_it() -> None:
     bench = registered()
     bench.disk_problem = "disk full"
     bench.broker.registry.renew_lease(PARTITION)
-    told = wanted(bench.call(ONE_QUEUE, rm="rm-2", session="another"))
-    assert told == [{PARTITION: 1, "rm-2_default": 3}]
+    assert kinds(bench.hear("worker/1", Hello(role="worker"), rm="", session="")) == [
+        ("worker/1", "Grant"),
+        ("supervisor", "WorkersWanted"),
+    ]
+    recovered = Hello(role="worker", rollout=1)
+    assert bench.hear(PARTITION, recovered, partition=PARTITION, epoch=bench.epoch(PARTITION)) == []
     bench.disk_problem = ""
-    assert wanted(bench.wait(bench.now + RETRY_S)) == [{PARTITION: 2, "rm-2_default": 3}]
+    assert (PROXY, "ResumeWanted") in kinds(bench.wait(bench.now + RETRY_S))
+    assert bench.facts[RM].leases == {PARTITION: bench.epoch(PARTITION)}
 
 
 def test_what_the_record_says_of_what_it_was_given_earlier_counts_for_nothing() -> None:

@@ -47,7 +47,7 @@ def refused(reason: str, code: str = "registration", **fields: str | int) -> Out
 
 def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -> None:
     bench = BrokerBench()
-    wanted = WorkersWanted(partitions={PARTITION: 1}, managers={PARTITION: RM})
+    wanted = WorkersWanted(partitions=[PARTITION])
     assert bench.call() == [sent(SUPERVISOR, wanted, **NONE)]
     asked = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
     assert bench.hello(PARTITION) == [asked]
@@ -133,7 +133,9 @@ def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
         sent(PARTITION, AbortConfig(rollout=1), partition=PARTITION),
         sent(GPU, AbortConfig(rollout=1), partition=GPU),
         refused("registration of RM failed: partition rm-1_gpu: no room"),
-        sent(SUPERVISOR, WorkersWanted(partitions={}), **NONE),
+        sent(
+            SUPERVISOR, WorkersWanted(partitions=[], dismissed={f"{PARTITION}#1": PARTITION, f"{GPU}#2": GPU}), **NONE
+        ),
     ]
     assert bench.register()[-1].header.kind == "Registered"
 
@@ -144,9 +146,9 @@ def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
     bench.vote(*bench.hello(GPU))
     assert bench.broker.deadline == 1.0 + ROLLOUT_MAX_S
     *aborts, answer, supervisor = bench.broker.tick(1.0 + ROLLOUT_MAX_S)
-    assert [one.header.kind for one in aborts] == ["AbortConfig", "AbortConfig"]
+    assert [one.header.kind for one in aborts] == ["AbortConfig"]
     assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 20 s")
-    assert wanted([supervisor]) == [{}]
+    assert wanted([supervisor]) == [[]]
     assert bench.broker.tick(99) == []
 
 
@@ -363,18 +365,16 @@ def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_ne
 
 def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
     bench = BrokerBench()
-    assert wanted(bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [{}]
+    assert wanted(bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [[]]
     bench.call(ONE_QUEUE)
     hello = bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
-    assert wanted(hello)[0] == {PARTITION: 1}
+    assert wanted(hello)[0] == [PARTITION]
 
 
-def test_front_ends_and_workers_that_nobody_wants_hear_nothing() -> None:
+def test_front_ends_hear_nothing() -> None:
     bench = registered()
     assert bench.hear("rmproxy-2", Hello(role="rmproxy"), **NONE) == []
     assert bench.hear(WEB, Hello(role="webservice"), **NONE) == []
-    assert bench.hear("rm-9_default", Hello(role="worker"), epoch=1, **NONE) == []
-    assert bench.hello(PARTITION, epoch=99) == []
 
 
 def test_an_acknowledgement_passes() -> None:
@@ -421,7 +421,7 @@ def test_a_refused_new_session_leaves_the_old_one_as_it_was() -> None:
     asked = [one for one in bench.call(two_partitions(), session=NEXT) if is_prepare(one)]
     sends = bench.vote(asked[0], "no")
     assert [one.header.session for one in sends if one.to == PROXY] == [NEXT]
-    assert wanted(sends) == [{PARTITION: 1}]
+    assert wanted(sends) == [[PARTITION]]
     assert bench.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
 
 
@@ -429,7 +429,7 @@ def test_partitions_that_the_new_session_does_not_have_end_and_their_names_are_f
     bench = BrokerBench()
     bench.register(two_partitions())
     sends = bench.register(ONE_QUEUE, session=NEXT)
-    assert wanted(sends) == [{PARTITION: bench.epoch(PARTITION)}]
+    assert wanted(sends) == [[PARTITION]]
     assert bench.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=2) == []
     later = bench.register(two_partitions(), session="session-3")
     assert later[-1].header.kind == "Registered"
@@ -440,7 +440,7 @@ def test_another_rm_is_not_touched() -> None:
     bench = registered()
     bench.register(rm="rm-2", session="another")
     sends = bench.register("partitions: []", session=NEXT)
-    assert wanted([*sends, *bench.call("partitions: []", session="session-3")]) in ([], [{"rm-2_default": 2}])
+    assert wanted([*sends, *bench.call("partitions: []", session="session-3")]) in ([], [["rm-2_default"]])
     assert bench.hear(PROXY, NodeRequest(), partition="rm-2_default", rm="rm-2", session="another")[0].to == (
         "rm-2_default"
     )
@@ -541,8 +541,7 @@ def test_the_supervisor_is_told_only_of_changes() -> None:
     bench = registered()
     assert wanted(bench.hello(PARTITION)) == []
     assert wanted(bench.call(session=NEXT)) == []
-    managers = {PARTITION: RM, "rm-2_default": "rm-2"}
-    expected = WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}, managers=managers)
+    expected = WorkersWanted(partitions=[PARTITION, "rm-2_default"])
     assert bench.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)
 
 

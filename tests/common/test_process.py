@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process import Assignment, lock_name, make_parser, parse_arguments, write_line
+from common.process import lock_name, make_parser, parse_arguments, write_line
 from common.settings import Settings, SettingsError, encode_settings, read_settings, replace_settings
 from tests.deploy.system import eventually
 
@@ -22,7 +22,7 @@ PATIENCE_S = 20.0
 
 CHILD = """
 import asyncio, sys, time
-from common.process import main
+from common.process import Lease, main
 
 async def serve(arguments, life):
     if arguments.broker == "fail":
@@ -38,14 +38,13 @@ async def serve(arguments, life):
         one = Told()
         one.itself = one
         return
-    if arguments.broker == "told":
-        line = await life.read_line()
-        life.ready(told=(line or b"nothing").decode())
-        life.ready(told=str(await life.read_line()))
-        return
     woken = asyncio.Event()
     life.on_stop(woken.set)
-    life.ready(native="tcp://127.0.0.1:9090")
+    if arguments.broker == "granted":
+        life.granted(Lease("rm_a", 7))
+        life.ready()
+    else:
+        life.ready(native="tcp://127.0.0.1:9090")
     await woken.wait()
     assert life.stopping.is_set()
 
@@ -146,13 +145,13 @@ def test_a_process_whose_signs_of_life_nobody_reads_goes_on() -> None:
 
 
 @pytest.mark.processes
-def test_it_hears_the_lines_of_its_supervisor_one_after_the_other_and_then_that_it_is_to_stop() -> None:
-    with child("told") as one:
-        one.lifeline.send(b'{"partition":')
-        one.lifeline.send(b' "rm_a", "epoch": 3}\n')
-        assert one.line() == {"ready": {"told": '{"partition": "rm_a", "epoch": 3}\n'}}
+def test_a_worker_says_which_lease_it_has_and_shows_it_in_its_title() -> None:
+    with child("granted") as one:
+        assert one.line() == {"granted": {"partition": "rm_a", "epoch": 7}}
+        assert one.line() == {"ready": {}}
+        title = Path(f"/proc/{one.process.pid}/cmdline").read_bytes()
+        assert title.rstrip(b"\0") == b"partition_worker rm_a#7"
         one.process.send_signal(signal.SIGTERM)
-        assert one.line() == {"ready": {"told": "None"}}
         assert one.ends() == 0
 
 
@@ -203,7 +202,7 @@ def test_a_process_takes_the_settings_of_its_file_and_options_override_them(tmp_
     words = ["--broker", "ipc://b", "--settings", str(file), "--log-level", "debug", "--native", "off"]
     arguments = parse_arguments(make_parser("rmproxy", "").parse_args(words))
     settings = arguments.settings
-    assert (arguments.broker, arguments.assignment) == ("ipc://b", None)
+    assert arguments.broker == "ipc://b"
     assert (settings.silence_s, settings.state, settings.log_level, settings.native) == (
         5.0,
         Path("/s"),
@@ -211,16 +210,6 @@ def test_a_process_takes_the_settings_of_its_file_and_options_override_them(tmp_
         "off",
     )
     assert settings.journals == Path("/s/journals")
-
-
-def test_a_worker_is_started_for_a_partition_or_as_a_spare_one(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = make_parser("partition_worker", "")
-    given = parse_arguments(parser.parse_args(["--broker", "b", "--partition=rm_a", "--epoch", "7"]))
-    assert given.assignment == Assignment("rm_a", 7)
-    assert parse_arguments(parser.parse_args(["--broker", "b", "--spare"])).assignment is None
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--broker", "b"])
-    assert "one of the arguments --partition --spare is required" in capsys.readouterr().err
 
 
 def test_a_process_has_the_instance_that_is_given_or_one_of_its_own() -> None:

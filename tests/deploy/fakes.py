@@ -3,8 +3,7 @@
 
 They share a folder (the environment's FAKES) with the test. A fake adds a line about itself to `started`; a file
 `fails.ROLE`, `mute.ROLE`, `stubborn.ROLE` or `garbled.ROLE` makes it report a failure, never be ready, ignore SIGTERM,
-or say what is no line of the lifeline. The broker wants the workers in `wanted.json`, and looks again all the time. A
-spare worker adds what it is told to `assigned`.
+or say what is no line of the lifeline. The broker wants the workers in `wanted.json`, and looks again all the time.
 """
 
 import contextlib
@@ -75,8 +74,7 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
         assert decode_header(frames).kind == "Hello"
         assert decode_body(Hello, frames[2]).role == "supervisor"
         told[peer.decode()] = ""
-    partitions = json.loads(wanted)
-    message = WorkersWanted(partitions=partitions, managers={name: name.partition("_")[0] for name in partitions})
+    message = WorkersWanted(**json.loads(wanted))
     for name in [name for name, last in told.items() if last != wanted]:
         told[name] = wanted
         socket.send_multipart([name.encode(), *encode_frames(Header(kind="WorkersWanted"), encode_body(message))])
@@ -84,10 +82,7 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
 
 def follow(lifeline: int) -> None:
     with contextlib.suppress(ConnectionResetError):  # the other end is gone and has not read our last line
-        while line := os.read(lifeline, 4096):
-            with (FOLDER / "assigned").open("ab") as assigned:
-                assigned.write(line)
-            write_line(lifeline, {"ready": {}})
+        os.read(lifeline, 1)
     os._exit(70)
 
 

@@ -7,23 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, WorkerEnded, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
-from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER
+from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
+from common.restart_delay import FIRST_S
 from common.settings import Settings, replace_settings
 from common.wire import NEVER, Outgoing, make_outgoing
 from deploy.children import (
-    FIRST_S,
-    STEADY_S,
     Alive,
     Announce,
-    Assign,
     Connect,
     Died,
     Disconnect,
     Event,
     Failed,
     Forget,
+    Granted,
     Instruction,
     Kill,
     Leave,
@@ -55,9 +54,6 @@ SETTINGS = replace_settings(
 FILE = ("--settings", "s.json")
 PROXY_READY = Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "127.0.0.1:2"})
 WEB_READY = Ready(WEBSERVICE, {"rest": "http://127.0.0.1:3"})
-WORKER_A = f"{WORKER} rm_a#1"
-WORKER_B = f"{WORKER} rm_b#1"
-SPARE = f"{WORKER} spare-1"
 
 
 class System:
@@ -67,7 +63,7 @@ class System:
 
     def __init__(self, settings: Settings = SETTINGS, starts_max: int = STARTS_MAX) -> None:
         self.now = 1000.0
-        self.supervisor = Supervisor(settings, broker="ipc://b", file="s.json", starts_max=starts_max)
+        self.supervisor = Supervisor(settings, broker="ipc://b", file="s.json", instance="s", starts_max=starts_max)
         self.silent: set[str] = set()
         self.notes: list[str] = []
         self._running: set[str] = set()
@@ -104,11 +100,32 @@ class System:
         return [step for step in steps if not isinstance(step, Note)]
 
 
-def running(*, spares: int = 0, **partitions: int) -> System:
+def worker(number: int) -> str:
+    """The name of a worker."""
+    return f"{WORKER_PREFIX}s-{number}"
+
+
+WORKER_A, WORKER_B, SPARE = worker(1), worker(2), worker(2)
+"""Those of the first two partitions; and the first spare one of a system with a partition."""
+
+
+def wanting(*partitions: str, **dismissed: str) -> WorkersWanted:
+    """These partitions are wanted; `w1` is the first worker, and has lost its lease for this one."""
+    names = {worker(int(name[1:])): partition for name, partition in dismissed.items()}
+    return WorkersWanted(partitions=list(partitions), dismissed=names)
+
+
+def serving(number: int, partition: str, epoch: int = 1) -> tuple[Event, ...]:
+    """A worker registers, gets a partition, and recovers."""
+    return Ready(worker(number)), Granted(worker(number), partition, epoch), Ready(worker(number))
+
+
+def running(*partitions: str, spares: int = 0) -> System:
     """A system where everything is ready."""
     system = System(replace(SETTINGS, spare_workers=spares))
-    system(Ready(BROKER), WorkersWanted(partitions=partitions))
-    system(*(Ready(f"{WORKER} {name}#{epoch}") for name, epoch in partitions.items()))
+    system(Ready(BROKER), wanting(*partitions))
+    for number, partition in enumerate(partitions, start=1):
+        system(*serving(number, partition))
     system(PROXY_READY, WEB_READY)
     system(*(Ready(name) for name in started(system.done)))
     return system
@@ -123,6 +140,7 @@ def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
     assert system.done == [Start(BROKER, BROKER, ("--broker", "ipc://b", *FILE))]
     assert system(Ready(BROKER)) == [
         Connect(),
+        hello(),
         Start(
             RMPROXY,
             RMPROXY,
@@ -158,149 +176,152 @@ def test_without_a_rest_port_there_is_no_web_service() -> None:
     assert lines == ["native  tcp://127.0.0.1:1", "grpc    off", "rest    off", "ready"]
 
 
-def test_exactly_the_wanted_workers_run() -> None:
+def hello(**workers: str) -> Outgoing:
+    """The first message to a broker; `w1` is the first worker."""
+    running = {worker(int(name[1:])): partition for name, partition in workers.items()}
+    return make_outgoing(BROKER, Hello(role="supervisor", workers=running))
+
+
+def test_as_many_workers_run_as_partitions_are_wanted_and_only_their_names_are_given_to_them() -> None:
     system = running()
-    [start] = system(WorkersWanted(partitions={"rm_a": 7}))
-    assert start == Start(
-        f"{WORKER} rm_a#7", WORKER, ("--broker", "ipc://b", "--partition=rm_a", "--epoch", "7", *FILE)
-    )
-    assert system(WorkersWanted(partitions={"rm_a": 7, "rm_b": 1}))[0] == Start(
-        WORKER_B,
-        WORKER,
-        ("--broker", "ipc://b", "--partition=rm_b", "--epoch", "1", *FILE),
-    )
-    assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(f"{WORKER} rm_a#7")]
-    assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == [Forget("rm_a")]
-    assert system.notes[-1] == f"{WORKER} rm_a#7 stopped (its partition ended)"
+    [start] = system(wanting("rm_a"))
+    assert start == Start(WORKER_A, WORKER, ("--broker", "ipc://b", "--instance", "s-1", *FILE))
+    assert started(system(wanting("rm_a", "rm_b"))) == [WORKER_B]
+    assert system(*serving(1, "rm_b", 7), *serving(2, "rm_a")) == []
+    assert system.notes[-6:-2] == [
+        f"{WORKER_A} is ready",
+        f"{WORKER_A} becomes {WORKER} rm_b#7",
+        f"{WORKER} rm_b#7 is ready",
+        f"{WORKER_B} is ready",
+    ]
+    assert system(wanting("rm_b", w2="rm_a")) == [Terminate(WORKER_B)]
+    assert system(Died(WORKER_B, "exit status 0")) == [report_of(2, "rm_a"), Forget("rm_a")]
+    assert system.notes[-1] == f"{WORKER} rm_a#1 stopped (its partition ended)"
+
+
+def test_a_worker_whose_partition_is_not_wanted_any_more_before_it_has_any_is_stopped() -> None:
+    system = running()
+    system(wanting("rm_a", "rm_b"), Ready(WORKER_A))
+    assert system(wanting("rm_b")) == [Forget("rm_a"), Terminate(WORKER_A)]
 
 
 def test_when_a_lease_moves_the_old_worker_is_killed_and_its_successor_starts_at_once() -> None:
-    system = running(rm_a=1)
-    killed, start = system(WorkersWanted(partitions={"rm_a": 2}))
+    system = running("rm_a")
+    killed, start = system(wanting("rm_a", w1="rm_a"))
     assert killed == Kill(WORKER_A)
-    assert isinstance(start, Start)
-    assert (start.name, start.arguments[2:5]) == (f"{WORKER} rm_a#2", ("--partition=rm_a", "--epoch", "2"))
-    assert system(Died(WORKER_A, "SIGKILL"), Ready(f"{WORKER} rm_a#2")) == []
-    assert f"{WORKER_A} stopped (another worker replaces it)" in system.notes
+    assert started([start]) == [WORKER_B]
+    assert system(Died(WORKER_A, "SIGKILL"), *serving(2, "rm_a", 2)) == [report_of(1, "rm_a")]
+    assert f"{WORKER} rm_a#1 stopped (another worker replaces it)" in system.notes
 
 
-def test_a_worker_that_was_killed_for_its_slowness_stays_away_if_its_lease_has_moved_meanwhile() -> None:
-    system = running(rm_a=1)
-    system.silent.add(f"{WORKER} rm_a#2")
-    system(WorkersWanted(partitions={"rm_a": 2}))
-    assert system.wait(START_MAX_S) == [Kill(f"{WORKER} rm_a#2")]
-    assert started(system(WorkersWanted(partitions={"rm_a": 3}), Ready(f"{WORKER} rm_a#3"))) == [f"{WORKER} rm_a#3"]
-    assert system(Died(f"{WORKER} rm_a#2", "SIGKILL")) == []
-    assert system.wait(100) == []
-    assert system(WorkersWanted(partitions={})) == [Terminate(f"{WORKER} rm_a#3")]
+def test_a_worker_that_is_dismissed_before_it_has_said_what_it_got_is_killed_too() -> None:
+    system = running()
+    system(wanting("rm_a"), Ready(WORKER_A))
+    assert system(wanting("rm_a", w1="rm_a"))[0] == Kill(WORKER_A)
+    assert system(Granted(WORKER_A, "rm_a", 1)) == []
+    assert system(wanting(w9="rm_a"), Died(WORKER_A, "SIGKILL"))[-1] == Forget("rm_a")
 
 
-def test_a_worker_that_is_asked_to_stop_does_not_hold_up_the_next_lease() -> None:
-    system = running(rm_a=1)
-    assert system(WorkersWanted(partitions={})) == [Terminate(WORKER_A)]
-    assert system(WorkersWanted(partitions={"rm_a": 1})) == [], "as two workers under one lease there must not be"
-    killed, start = system(WorkersWanted(partitions={"rm_a": 2}))
-    assert (killed, [start.name] if isinstance(start, Start) else []) == (Kill(WORKER_A), [f"{WORKER} rm_a#2"])
+def test_a_worker_that_is_asked_to_stop_does_not_hold_up_the_next_one() -> None:
+    system = running("rm_a")
+    assert system(wanting(w1="rm_a")) == [Terminate(WORKER_A)]
+    killed, start = system(wanting("rm_a"))
+    assert (killed, started([start])) == (Kill(WORKER_A), [WORKER_B])
 
 
-def test_a_worker_that_is_wanted_again_starts_once_it_has_stopped() -> None:
-    system = running(rm_a=1)
-    system(WorkersWanted(partitions={}), WorkersWanted(partitions={"rm_a": 1}))
-    assert started(system(Died(WORKER_A, "exit status 0"))) == [WORKER_A]
-
-
-def test_a_worker_that_dies_starts_again_after_a_pause_with_the_same_epoch() -> None:
-    system = running(rm_a=5)
-    assert system(Died(f"{WORKER} rm_a#5", "SIGKILL")) == []
-    assert system.wait(FIRST_S / 2) == []
-    [start] = system.wait(FIRST_S)
-    assert isinstance(start, Start)
-    assert start.arguments[2:5] == ("--partition=rm_a", "--epoch", "5")
-
-
-def test_a_worker_that_had_been_well_is_replaced_at_once() -> None:
-    system = running(spares=1, rm_a=1)
-    system.wait(STEADY_S)
-    assert system(Died(WORKER_A, "SIGKILL"))[0] == Assign(SPARE, "rm_a", 1)
-
-
-def test_new_epochs_do_not_shorten_the_pause_of_a_worker_that_keeps_dying() -> None:
-    system = running(rm_a=1)
-    for epoch in range(2, 8):
-        died_at = system.now
-        system(Died(f"{WORKER} rm_a#{epoch - 1}", "exit status 1"))
-        assert system(WorkersWanted(partitions={"rm_a": epoch})) == []
-        while not (starts := system.wait(0.1)):
-            pass
-        assert started(starts) == [f"{WORKER} rm_a#{epoch}"]
-        pause_s = system.now - died_at
-    assert pause_s > 5
-
-
-def test_a_lease_that_moves_does_not_shorten_the_next_pause_either() -> None:
-    system = running(rm_a=1)
-    for _ in range(6):
-        system(Died(WORKER_A, "exit status 1"))
-        system.wait(30)
-    system(WorkersWanted(partitions={"rm_a": 2}), Died(WORKER_A, "SIGKILL"), Died(f"{WORKER} rm_a#2", "exit status 1"))
-    assert system.wait(5) == []
+def test_a_worker_that_dies_is_replaced_at_once_by_another_and_the_broker_is_told() -> None:
+    system = running("rm_a")
+    report, start = system(Died(WORKER_A, "SIGKILL"))
+    assert report == report_of(1, "rm_a")
+    assert started([start]) == [WORKER_B]
 
 
 def test_a_worker_that_is_not_wanted_any_more_does_not_start_again() -> None:
-    system = running(rm_a=1)
+    system = running("rm_a")
     system(Died(WORKER_A, "SIGKILL"))
-    system(WorkersWanted(partitions={}))
+    assert system(wanting()) == [Forget("rm_a"), Terminate(WORKER_B)]
+    system(Died(WORKER_B, "exit status 0"))
+    assert system.wait(100) == []
+
+
+def test_a_worker_without_a_partition_that_keeps_dying_starts_ever_later_under_another_name() -> None:
+    system, pauses, number = running(), list[float](), 1
+    system(wanting("rm_a"))
+    for _ in range(10):
+        died_at = system.now
+        system(Died(worker(number), "exit status 1"))
+        while not (starts := system.wait(0.1)):
+            pass
+        number += 1
+        assert started(starts) == [worker(number)]
+        pauses.append(system.now - died_at)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 29
+
+
+def test_what_pauses_is_not_started_once_nobody_wants_it() -> None:
+    system = running()
+    system(wanting("rm_a"), Died(WORKER_A, "exit status 1"))
+    assert system(wanting()) == [Forget("rm_a")]
     assert system.wait(100) == []
 
 
 def test_what_is_left_of_a_partition_is_forgotten_when_it_has_ended_and_its_worker_is_gone() -> None:
-    system = running(rm_a=1, rm_b=2)
-    assert Forget("rm_a") not in system(WorkersWanted(partitions={"rm_b": 2}))
+    system = running("rm_a", "rm_b")
+    assert Forget("rm_a") not in system(wanting("rm_b", w1="rm_a"))
     assert Forget("rm_a") in system(Died(WORKER_A, "exit status 0"))
     assert Forget("rm_b") not in system.done
 
 
 def test_what_is_left_of_a_partition_that_is_wanted_again_is_kept() -> None:
-    system = running(rm_a=1)
-    system(WorkersWanted(partitions={}), WorkersWanted(partitions={"rm_a": 2}), Died(WORKER_A, "exit status 0"))
+    system = running("rm_a")
+    system(wanting(w1="rm_a"), wanting("rm_a"), Died(WORKER_A, "exit status 0"))
     assert Forget("rm_a") not in system.done
-    system(WorkersWanted(partitions={"rm_a": 3}))
+    system(wanting("rm_a"))
     assert Forget("rm_a") not in system.done
 
 
 def test_a_worker_that_fails_before_all_is_ready_keeps_nothing_from_starting() -> None:
     system = System()
-    system(Ready(BROKER), WorkersWanted(partitions={"rm_a": 1}))
+    system(Ready(BROKER), wanting("rm_a"))
     system(Failed(WORKER_A, "disk full"), Died(WORKER_A, "exit status 2"))
     assert system(PROXY_READY, WEB_READY)[-1] == Announce("ready")
-    assert started(system.wait(1)) == [WORKER_A]
+    assert started(system.wait(1)) == [WORKER_B]
 
 
-def report_of(partition: str, reason: str, *, cannot_start: bool = False) -> Outgoing:
-    header = Header(kind="WorkerEnded", partition=partition, epoch=1)
-    return make_outgoing(BROKER, WorkerEnded(reason=reason, cannot_start=cannot_start), header)
+def report_of(
+    number: int, partition: str = "", reason: str = "", *, epoch: int = 1, cannot_start: bool = False
+) -> Outgoing:
+    header = Header(kind="WorkerEnded", partition=partition, epoch=epoch if partition else 0)
+    ended = WorkerEnded(worker=worker(number), reason=reason, cannot_start=cannot_start)
+    return make_outgoing(BROKER, ended, header)
 
 
 def test_the_broker_is_told_why_a_worker_cannot_start_and_how_one_that_was_not_ready_ended() -> None:
     system = running()
-    system(WorkersWanted(partitions={"rm_a": 1, "rm_b": 1}))
+    system(wanting("rm_a", "rm_b"), Ready(WORKER_A), Granted(WORKER_A, "rm_a", 3))
     assert system(Failed(WORKER_A, "disk full" + "!" * 2000)) == []
-    [report] = system(Died(WORKER_A, "exit status 2"))
-    assert report == report_of("rm_a", ("disk full" + "!" * 2000)[:WORKER_REASON_CHARS_MAX], cannot_start=True)
-    assert system(Died(WORKER_B, "SIGSEGV")) == [report_of("rm_b", "SIGSEGV")]
+    reason = ("disk full" + "!" * 2000)[:WORKER_REASON_CHARS_MAX]
+    [report, _] = system(Died(WORKER_A, "exit status 2"))
+    assert report == report_of(1, "rm_a", reason, epoch=3, cannot_start=True)
+    assert system(Failed(WORKER_B, "no memory"), Died(WORKER_B, "never started"))[0] == report_of(
+        2, reason="no memory", cannot_start=True
+    )
+    [report, _] = system(Ready(worker(3)), Granted(worker(3), "rm_b", 4), Died(worker(3), "SIGSEGV"))
+    assert report == report_of(3, "rm_b", "SIGSEGV", epoch=4)
     system.wait(1)
-    system.silent.add(WORKER_A)
-    assert system.wait(START_MAX_S) == [Kill(WORKER_A)]
-    [report] = system(Died(WORKER_A, "SIGKILL"))
-    assert report == report_of("rm_a", "not ready after 30 s")
+    system.silent.add(worker(4))
+    assert Kill(worker(4)) in system.wait(START_MAX_S)
+    assert system(Died(worker(4), "SIGKILL"))[0] == report_of(4, reason="not ready after 30 s")
 
 
-def test_the_broker_is_not_told_of_a_worker_that_was_ready_or_is_not_wanted_any_more() -> None:
-    system = running(rm_a=1)
-    assert system(Died(WORKER_A, "SIGSEGV")) == []
-    system.wait(1)
-    system(WorkersWanted(partitions={"rm_a": 2}))
-    assert system(Failed(WORKER_A, "fenced"), Died(WORKER_A, "SIGKILL")) == []
+def test_no_reason_is_given_for_the_end_of_a_worker_that_was_ready_or_that_the_supervisor_has_stopped() -> None:
+    system = running("rm_a")
+    assert system(Failed(WORKER_A, "fenced"), Died(WORKER_A, "exit status 2"))[0] == report_of(1, "rm_a")
+    system(*serving(2, "rm_a"), wanting(w2="rm_a"))
+    assert system(Died(WORKER_B, "exit status 0"))[0] == report_of(2, "rm_a")
+    system(wanting("rm_a"), Leave())
+    assert system(Died(worker(3), "SIGKILL")) == [], "as the broker has to stop, too"
 
 
 def test_a_port_process_that_dies_comes_back_on_the_ports_that_were_bound() -> None:
@@ -313,16 +334,18 @@ def test_a_port_process_that_dies_comes_back_on_the_ports_that_were_bound() -> N
     assert web.arguments[4:6] == ("--rest", "127.0.0.1:3")
 
 
-def test_when_the_broker_dies_it_alone_begins_again_and_the_others_stay() -> None:
-    system = running(rm_a=1)
+def test_when_the_broker_dies_it_alone_begins_again_and_is_told_who_runs() -> None:
+    system = running("rm_a", "rm_b", "rm_c")
+    system(wanting("rm_a", "rm_b", "rm_c", w2="rm_b"))
+    system(Ready(worker(4)), Died(worker(3), "SIGKILL"))
     assert system(Died(BROKER, "SIGKILL")) == [Disconnect()]
     assert started(system.wait(FIRST_S)) == [BROKER]
-    assert system(Ready(BROKER)) == [Connect()]
-    assert system(WorkersWanted(partitions={"rm_a": 1})) == []
+    assert system(Ready(BROKER)) == [Connect(), hello(w1="rm_a", w4="", w5="")]
+    assert system(wanting("rm_a", "rm_b", "rm_c")) == []
 
 
 def test_a_broker_that_keeps_dying_starts_ever_later() -> None:
-    system, pauses = running(rm_a=1), list[float]()
+    system, pauses = running("rm_a"), list[float]()
     for _ in range(10):
         system(Died(BROKER, "exit status 1"))
         died_at = system.now
@@ -333,18 +356,18 @@ def test_a_broker_that_keeps_dying_starts_ever_later() -> None:
     assert pauses[-1] > 29
 
 
-def test_without_a_broker_a_worker_that_dies_starts_again_as_the_last_one_wanted_it() -> None:
-    system = running(rm_a=1)
-    system(Died(BROKER, "SIGKILL"), Died(WORKER_A, "SIGKILL"))
-    assert sorted(started(system.wait(FIRST_S))) == [BROKER, WORKER_A]
+def test_without_a_broker_a_worker_that_dies_is_replaced_too() -> None:
+    system = running("rm_a")
+    assert started(system(Died(BROKER, "SIGKILL"), Died(WORKER_A, "SIGKILL"))) == [WORKER_B]
 
 
-def test_the_new_broker_may_want_other_workers() -> None:
-    system = running(rm_a=1, rm_b=1)
+def test_a_worker_is_not_stopped_because_a_new_broker_does_not_want_its_partition_until_that_has_met_it() -> None:
+    system = running("rm_a", "rm_b")
     system(Died(BROKER, "SIGKILL"))
     system.wait(FIRST_S)
     system(Ready(BROKER))
-    assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(WORKER_A)]
+    assert system(wanting("rm_b")) == []
+    assert system(wanting("rm_b", w1="rm_a")) == [Terminate(WORKER_A)]
 
 
 def test_a_failure_before_all_is_ready_stops_everything_and_says_why() -> None:
@@ -372,28 +395,25 @@ def test_a_process_that_is_never_ready_is_killed() -> None:
 
 
 def test_a_worker_may_take_as_long_for_its_journal_as_it_says_that_it_is_alive() -> None:
-    system = running(rm_a=1)
-    system(WorkersWanted(partitions={"rm_a": 2}))
+    system = running()
+    system(wanting("rm_a"), Ready(WORKER_A))
+    system.now += 10
+    system(Granted(WORKER_A, "rm_a", 1))
     assert system.wait(10 * START_MAX_S) == []
-    system.silent.add(f"{WORKER} rm_a#2")
-    assert system.wait(START_MAX_S) == [Kill(f"{WORKER} rm_a#2")]
+    system.silent.add(WORKER_A)
+    assert system.wait(START_MAX_S) == [Kill(WORKER_A)]
 
 
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
-def wanting(**partitions: int) -> WorkersWanted:
-    """The RM has the name of its partitions up to the underscore."""
-    return WorkersWanted(partitions=partitions, managers={name: name.partition("_")[0] for name in partitions})
-
-
-BIG = {f"big_{number}": 1 for number in range(480)}
+BIG = [f"big_{number}" for number in range(480)]
 
 
 def test_only_so_many_workers_start_at_once_and_each_that_is_ready_makes_room_for_the_next() -> None:
     system = running()
-    starting = started(system(wanting(**BIG)))
-    assert starting == [f"{WORKER} big_{number}#1" for number in range(STARTS_MAX)]
+    starting = started(system(wanting(*BIG)))
+    assert starting == [worker(number + 1) for number in range(STARTS_MAX)]
     assert system.wait(1) == []
     seen = [*starting]
     while starting:
@@ -403,34 +423,26 @@ def test_only_so_many_workers_start_at_once_and_each_that_is_ready_makes_room_fo
     assert len(set(seen)) == len(seen) == len(BIG)
 
 
-def test_others_take_turns_with_an_rm_that_has_hundreds_of_partitions() -> None:
-    system = running(small_a=1)
-    first, *_ = started(system(wanting(small_a=1, **BIG)))
-    system(Died(f"{WORKER} small_a#1", "SIGKILL"))
-    system.wait(FIRST_S)
-    assert started(system(Ready(first))) == [f"{WORKER} small_a#1"]
-    second, *_ = started(system(wanting(small_a=1, **BIG, third_a=1), Died(f"{WORKER} big_1#1", "SIGKILL")))
-    assert second == f"{WORKER} third_a#1"
-
-
-def test_partitions_that_were_served_before_come_before_new_ones() -> None:
-    system = running(one_a=1, two_a=1)
-    system(wanting(one_a=1, two_a=1, **BIG), Died(f"{WORKER} two_a#1", "SIGKILL"))
-    system.wait(FIRST_S)
-    system(wanting(one_a=1, two_a=1, one_b=1, **BIG))
-    assert started(system(Ready(f"{WORKER} big_0#1"))) == [f"{WORKER} two_a#1"]
+def test_a_worker_that_recovers_counts_as_one_that_starts() -> None:
+    system = running()
+    starting = started(system(wanting(*BIG)))
+    system(*(Ready(name) for name in starting))
+    system(*(Granted(name, BIG[0], 1) for name in starting))
+    more = started(system.done) or [worker(STARTS_MAX + 1 + number) for number in range(STARTS_MAX)]
+    assert started(system(*map(Ready, more))) == []
+    assert len(started(system(*map(Ready, starting)))) <= STARTS_MAX
 
 
 def test_a_worker_that_starts_for_long_holds_up_nobody() -> None:
     system = running()
-    system(wanting(**BIG))
+    system(wanting(*BIG))
     assert system.wait(TURN_MAX_S - 1) == []
     assert len(started(system.wait(1 + LOOK_S))) == STARTS_MAX
 
 
 def test_stopping_takes_no_longer_because_hundreds_wait_for_their_turn() -> None:
     system = running()
-    starting = started(system(wanting(**BIG)))
+    starting = started(system(wanting(*BIG)))
     assert system(Leave()) == [Terminate(WEBSERVICE)]
     assert system.wait(TURN_MAX_S) == [Kill(WEBSERVICE)]
     assert system.supervisor.deadline > system.now
@@ -440,23 +452,23 @@ def test_stopping_takes_no_longer_because_hundreds_wait_for_their_turn() -> None
 
 def test_the_machine_sleeps_while_workers_wait_for_their_turn() -> None:
     system = running()
-    system(wanting(**BIG))
+    system(wanting(*BIG))
     assert system.supervisor.deadline == system.now + LOOK_S
 
 
 def test_signs_of_life_put_off_nothing_that_is_due() -> None:
-    system = running(rm_a=1)
-    system(wanting(rm_a=1, **BIG), Died(WORKER_A, "SIGKILL"))
+    system = running()
+    system(wanting(*BIG))
     for seconds in (TURN_MAX_S / 2, TURN_MAX_S / 2):
         system.now += seconds
         system(Alive(BROKER))
     assert system.supervisor.deadline <= system.now
-    assert WORKER_A in started(system.tick())
+    assert len(started(system.tick())) == STARTS_MAX
 
 
 def test_a_pause_ends_when_it_is_due_however_many_are_alive() -> None:
-    system = running(rm_a=1)
-    system(Died(WORKER_A, "SIGKILL"))
+    system = running("rm_a")
+    system(Died(RMPROXY, "SIGKILL"))
     system.now += 2 * FIRST_S
     system(Alive(BROKER))
     assert system.supervisor.deadline <= system.now
@@ -467,31 +479,31 @@ def test_a_pause_ends_when_it_is_due_however_many_are_alive() -> None:
 
 @pytest.mark.parametrize("name", [BROKER, RMPROXY, WEBSERVICE, SPARE])
 def test_one_that_falls_silent_is_killed_and_starts_again(name: str) -> None:
-    system = running(spares=1, rm_a=1)
+    system = running("rm_a", spares=1)
     system.silent.add(name)
     assert system.wait(SILENT_MAX_S - LOOK_S) == []
     assert system.wait(LOOK_S) == [Kill(name)]
     assert system.notes[-1] == f"{name}: silent for {SILENT_MAX_S:g} s: killing it"
     system(Died(name, "SIGKILL"))
-    assert started(system.wait(FIRST_S)) == [name]
+    assert started(system.wait(FIRST_S)) == [worker(3) if name == SPARE else name]
 
 
 def test_a_worker_that_hangs_is_the_brokers_first_and_killed_if_that_does_not_know_it() -> None:
     """A broker that has just begun anew has not heard of it: it would be wanted, and never come."""
-    system = running(rm_a=1)
+    system = running("rm_a")
     system.silent.add(WORKER_A)
     assert system.wait(WORKER_SILENT_MAX_S - LOOK_S) == []
     assert system.wait(LOOK_S) == [Kill(WORKER_A)]
-    system(Died(WORKER_A, "SIGKILL"))
-    assert started(system.wait(FIRST_S)) == [WORKER_A]
+    assert system(Died(WORKER_A, "SIGKILL"))[0] == report_of(1, "rm_a")
+    assert started(system.done) == [WORKER_B]
 
 
 def test_whoever_says_that_it_is_alive_lives_on() -> None:
-    assert running(spares=1, rm_a=1).wait(1000) == []
+    assert running("rm_a", spares=1).wait(1000) == []
 
 
 def test_a_supervisor_that_was_stopped_itself_takes_nobody_for_silent() -> None:
-    system = running(spares=1, rm_a=1)
+    system = running("rm_a", spares=1)
     system.wait(3)
     system.now += 1000
     assert system.tick() == []
@@ -533,98 +545,28 @@ def test_a_tick_that_is_a_little_late_makes_no_difference() -> None:
 
 def test_spare_workers_start_once_everything_else_is_ready() -> None:
     system = System(replace(SETTINGS, spare_workers=2))
-    assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if WORKER in name]
+    assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if "worker" in name]
     starts = [step for step in system(WEB_READY) if isinstance(step, Start)]
-    assert [start.name for start in starts] == [SPARE, f"{WORKER} spare-2"]
-    assert starts[0].arguments == ("--broker", "ipc://b", "--spare", *FILE)
+    assert [start.name for start in starts] == [worker(1), worker(2)]
+    assert starts[0].arguments == ("--broker", "ipc://b", "--instance", "s-1", *FILE)
 
 
-def test_a_new_partition_goes_to_a_spare_worker_and_another_one_is_started_for_it() -> None:
+def test_for_a_spare_worker_that_gets_a_partition_another_one_is_started() -> None:
     system = running(spares=1)
-    assign, start = system(WorkersWanted(partitions={"rm_a": 1}))
-    assert assign == Assign(SPARE, "rm_a", 1)
-    assert isinstance(start, Start)
-    assert (start.name, start.arguments[2]) == (f"{WORKER} spare-2", "--spare")
-    assert system(Ready(SPARE), Ready(f"{WORKER} spare-2"), WorkersWanted(partitions={"rm_a": 1})) == []
-
-
-def test_a_spare_worker_takes_over_from_one_that_died() -> None:
-    system = running(spares=1, rm_a=1)
-    system(Died(WORKER_A, "SIGKILL"))
-    assert system.wait(FIRST_S)[0] == Assign(SPARE, "rm_a", 1)
-    system(Ready(SPARE))
-    system(Died(SPARE, "SIGKILL"))
-    assert started(system.wait(2 * FIRST_S)) == [WORKER_A], "as the next spare worker is not ready yet"
-
-
-def test_a_spare_worker_takes_over_a_lease_that_moved() -> None:
-    system = running(spares=1, rm_a=1)
-    assert system(WorkersWanted(partitions={"rm_a": 2}))[:2] == [Kill(WORKER_A), Assign(SPARE, "rm_a", 2)]
-    system(Ready(SPARE), Ready(f"{WORKER} spare-2"))
-    moved = system(WorkersWanted(partitions={"rm_a": 3}))
-    assert moved[:2] == [Kill(SPARE), Assign(f"{WORKER} spare-2", "rm_a", 3)]
-    assert system(WorkersWanted(partitions={})) == [Terminate(f"{WORKER} spare-2")]
-
-
-def test_a_spare_worker_that_is_not_ready_gets_no_partition() -> None:
-    system = System(replace(SETTINGS, spare_workers=1))
-    system(Ready(BROKER), PROXY_READY, WEB_READY)
-    assert started(system(WorkersWanted(partitions={"rm_a": 1}))) == [WORKER_A]
-    assert system(Ready(SPARE)) == []
-
-
-def test_of_two_spare_workers_the_one_that_was_heard_last_gets_the_partition() -> None:
-    system = running(spares=2)
-    system.silent.add(SPARE)
-    system.wait(5)
-    assert system(WorkersWanted(partitions={"rm_a": 1}))[0] == Assign(f"{WORKER} spare-2", "rm_a", 1)
-
-
-def test_one_that_does_not_take_its_partition_up_is_killed_and_the_partition_gets_another_worker() -> None:
-    system = running(spares=1)
-    system(WorkersWanted(partitions={"rm_a": 1}))
-    system.silent.add(SPARE)
-    system(Ready(f"{WORKER} spare-2"))
-    assert system.wait(START_MAX_S) == [Kill(SPARE)]
-    system(Died(SPARE, "SIGKILL"))
-    assert system.wait(FIRST_S)[0] == Assign(f"{WORKER} spare-2", "rm_a", 1)
-
-
-def test_spare_workers_that_keep_dying_start_ever_later() -> None:
-    system, pauses = running(spares=1), list[float]()
-    for _ in range(10):
-        died_at = system.now
-        system(Died(SPARE, "exit status 1"))
-        while not (starts := system.wait(0.1)):
-            pass
-        assert started(starts) == [SPARE]
-        pauses.append(system.now - died_at)
-    assert pauses == sorted(pauses)
-    assert pauses[-1] > 29
-
-
-def test_spare_workers_do_not_shorten_the_pauses_of_a_partition_whose_workers_keep_dying() -> None:
-    system = running(spares=1, rm_a=1)
-    worker = WORKER_A
-    for number in range(1, 8):
-        died_at = system.now
-        system(Died(worker, "exit status 1"))
-        worker = f"{WORKER} spare-{number}"
-        while Assign(worker, "rm_a", 1) not in system.wait(0.1):
-            pass
-        system(Ready(worker), Ready(f"{WORKER} spare-{number + 1}"))
-    assert system.now - died_at > 10
+    assert started(system(wanting("rm_a"))) == [worker(2)]
+    assert system(Granted(worker(1), "rm_a", 1), Ready(worker(1)), Ready(worker(2)), wanting("rm_a")) == []
+    assert started(system(Died(worker(1), "SIGKILL"))) == [worker(3)]
 
 
 def test_a_worker_has_longer_to_stop_than_others_as_it_writes_a_snapshot() -> None:
-    system = running(spares=1, rm_a=1)
+    system = running("rm_a", spares=1)
     system(Leave(), Died(WEBSERVICE, "exit status 0"), Died(RMPROXY, "exit status 0"))
     assert system.wait(STOP_MAX_S) == [Kill(SPARE)]
     assert system.wait(WORKER_STOP_MAX_S - STOP_MAX_S) == [Kill(WORKER_A)]
 
 
 def test_spare_workers_leave_with_the_other_workers() -> None:
-    system = running(spares=1, rm_a=1)
+    system = running("rm_a", spares=1)
     assert system(Leave(), Died(WEBSERVICE, "exit status 0"), Died(RMPROXY, "exit status 0"))[-2:] == [
         Terminate(WORKER_A),
         Terminate(SPARE),
@@ -636,7 +578,7 @@ def test_spare_workers_leave_with_the_other_workers() -> None:
 
 
 def test_leaving_stops_in_order_and_kills_what_does_not_stop() -> None:
-    system = running(rm_a=1, rm_b=1)
+    system = running("rm_a", "rm_b")
     assert system(Leave()) == [Terminate(WEBSERVICE)]
     assert system.wait(STOP_MAX_S) == [Kill(WEBSERVICE)]
     assert system(Died(WEBSERVICE, "SIGKILL")) == [Terminate(RMPROXY)]
@@ -650,7 +592,7 @@ def test_leaving_stops_in_order_and_kills_what_does_not_stop() -> None:
 
 
 def test_leaving_twice_kills_everything_at_once() -> None:
-    system = running(rm_a=1)
+    system = running("rm_a")
     names = [BROKER, WORKER_A, RMPROXY, WEBSERVICE]
     assert set(system(Leave(), Leave())) == {Terminate(WEBSERVICE), *map(Kill, names)}
     system(*(Died(name, "SIGKILL") for name in names))
@@ -658,7 +600,7 @@ def test_leaving_twice_kills_everything_at_once() -> None:
 
 
 def test_leaving_while_things_pause_waits_for_no_pause() -> None:
-    system = running(rm_a=1)
+    system = running(spares=1)
     system(Died(WORKER_A, "SIGKILL"))
     system(Leave())
     assert system(*(Died(name, "exit status 0") for name in (WEBSERVICE, RMPROXY, BROKER)))[-1] == Disconnect()
@@ -666,7 +608,7 @@ def test_leaving_while_things_pause_waits_for_no_pause() -> None:
 
 
 ROLES = (BROKER, RMPROXY, WEBSERVICE)
-DEEDS = ("dies", "ready", "wanted", "wait", "silent", "jump")
+DEEDS = ("dies", "ready", "granted", "wanted", "wait", "silent", "jump")
 
 
 @settings(deadline=None)
@@ -674,34 +616,28 @@ DEEDS = ("dies", "ready", "wanted", "wait", "silent", "jump")
 def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(
     story: list[tuple[int, str]], spares: int
 ) -> None:
-    system = running(spares=spares, rm_a=1)
-    alive = {*ROLES, WORKER_A, *(f"{WORKER} spare-{number + 1}" for number in range(spares))}
-    leases: dict[str, tuple[str, int]] = {WORKER_A: ("rm_a", 1)}
+    system = running("rm_a", spares=spares)
+    alive = {*ROLES, *(worker(number + 1) for number in range(1 + spares))}
+    names = set(alive)
 
     def book(steps: list[Instruction]) -> None:
         for step in steps:
             match step:
                 case Start(name):
                     assert name not in alive
+                    assert name in ROLES or name not in names, "a worker's name comes only once"
                     alive.add(name)
-                    if "#" in name:
-                        lease_of(name, *name.removeprefix(f"{WORKER} ").split("#"))
-                case Assign(name, partition, epoch):
-                    assert name in alive
-                    lease_of(name, partition, epoch)
+                    names.add(name)
                 case Terminate(name) | Kill(name):
                     assert name in alive
-
-    def lease_of(name: str, partition: str, epoch: str | int) -> None:
-        lease = (partition, int(epoch))
-        assert lease not in [other for one, other in leases.items() if one in alive and one != name]
-        leases[name] = lease
 
     for epoch, (which, deed) in enumerate(story, start=2):
         name = sorted(alive)[which % len(alive)] if alive else ""
         match deed:
             case "wanted":
-                book(system(WorkersWanted(partitions={} if which == 0 else {"rm_ab"[: 3 + which % 3]: epoch // 3})))
+                partitions = [] if which == 0 else [f"rm_{'ab'[which % 2]}"]
+                lost = {name: "rm_a"} if which > 4 and name not in ROLES else {}
+                book(system(WorkersWanted(partitions=partitions, dismissed=lost)))
             case "wait":
                 book(system.wait(5.0))
             case "jump":
@@ -710,9 +646,10 @@ def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(
                 system.silent ^= {name}
             case "ready" if alive:
                 book(system(Ready(name)))
+            case "granted" if alive and name not in ROLES:
+                book(system(Granted(name, "rm_a", epoch)))
             case "dies" if alive:
                 alive.discard(name)
-                leases.pop(name, None)
                 book(system(Died(name, "SIGKILL")))
         assert system.status() is None
 

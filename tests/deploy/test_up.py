@@ -133,14 +133,16 @@ def test_a_worker_that_is_killed_is_replaced_and_leaves_with_the_others(tmp_path
     async def story(system: Up) -> None:
         async with await ResourceManager.connect(system.announced()["native"], rm_id="rm-1"):
             await asyncio.to_thread(system.until, lambda: len(system.children) == 4)
-            first = system.child("--partition=rm-1_default")
+            first = system.child("partition_worker rm-1_default#")
             os.kill(first, signal.SIGKILL)
             await asyncio.to_thread(system.until, lambda: len(system.children.keys() - {first}) == 4)
-            assert system.child("--partition=rm-1_default") != first
+            await asyncio.to_thread(system.until, lambda: "partition_worker rm-1_default#" in str(system.children))
+            assert system.child("partition_worker rm-1_default#") != first
 
     with up("--ephemeral", *FREE_PORTS, folder=tmp_path) as system:
         asyncio.run(story(system))
-        assert re.search(r"partition_worker rm-1_default#[0-9]+ starts again in 0\.2 s\n", system.errors)
+        assert re.search(r"supervisor: partition_worker rm-1_default#[0-9]+ ended after .* s: SIGKILL\n", system.errors)
+        assert "broker: partition rm-1_default gets another worker in 0.2 s\n" in system.errors
         assert " broker core.broker: RM rm-1 registered, with partitions rm-1_default\n" in system.errors
         children = system.children
         assert system.stop() == 0
@@ -153,18 +155,19 @@ def test_spare_workers_take_over_one_after_the_other(tmp_path: Path) -> None:
             await asyncio.to_thread(system.until, lambda: system.says(words))
 
         native = system.announced()["native"]
-        await told("spare-1 is ready\n")
-        first = system.child(" --spare ")
+        await told("-1 is ready\n")
+        first = system.child(" -m partition_worker ")
         async with await ResourceManager.connect(native, rm_id="rm-1"):
-            await told("spare-1 becomes partition_worker rm-1_default#")
-            await told("spare-2 is ready\n")
+            await told("-1 becomes partition_worker rm-1_default#")
+            await told("-2 is ready\n")
             os.kill(first, signal.SIGKILL)
-            await told("spare-2 becomes partition_worker rm-1_default#")
-            await told("spare-3 is ready\n")
+            await told("-2 becomes partition_worker rm-1_default#")
+            await told("-3 is ready\n")
 
     with up("--ephemeral", "--spare-workers", "1", "--log-level", "debug", *FREE_PORTS, folder=tmp_path) as system:
         asyncio.run(story(system))
-        assert not [command for command in system.children.values() if "--partition=" in command]
+        [command] = [one for one in system.children.values() if one.startswith("partition_worker")]
+        assert re.fullmatch(r"partition_worker rm-1_default#[0-9]+ *", command)
         children = system.children
         assert system.stop() == 0
         assert all(map(gone, children))

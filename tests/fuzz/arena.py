@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.control_messages import Repeat
-from common.names import BROKER, worker_name
+from common.names import BROKER
 from common.wire import Outgoing, decode_incoming
 from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
@@ -105,8 +105,7 @@ class Arena:
         assert self._refused_in_a_row <= REFUSALS_MAX + 1
 
     def _worker_name(self) -> str:
-        worker = self.world.workers.get(MAD.partition)
-        return worker_name(MAD.partition, worker.host.epoch if worker else 1)
+        return self.world.peers.get(MAD.partition, "worker/0")
 
 
 def furnished(mad: Mad) -> Arena:

@@ -30,7 +30,7 @@ BARE: Final = ("--ephemeral", "--spare-workers", "0")
 PLAIN: Final = ("native", "native-2", "inner", "grpc", "rest")
 """What is sent to a system without keys; another name of a port is another sender with a seed of its own."""
 
-WATCHED: Final = {**CORE, "the good one's worker": f"--partition={GOOD}_default"}
+WATCHED: Final = {**CORE, "the good one's worker": f"partition_worker {GOOD}_default#"}
 KEYED: Final = ("curve",)
 WORST_S: Final = 10.0
 """What the good one may wait for an allocation and its release, at the worst."""

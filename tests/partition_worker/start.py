@@ -7,7 +7,7 @@ from pathlib import Path
 from common.control_messages import CommitConfig, PrepareConfig
 from common.messages import Message
 from common.names import BROKER, JOURNAL
-from common.process import Assignment
+from common.process import Lease
 from common.wire import Incoming, Outgoing
 from partition_worker.journal.files import Files
 from partition_worker.journal.sqlite_journal import SqliteJournals
@@ -38,7 +38,7 @@ class Start:
             lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
             lambda worker, journal: JournalWriter(journal, snapshot=worker.snapshot, wake=self.woken.set),
             SqliteJournals(self.folder),
-            Assignment(partition=PARTITION, epoch=self.epoch),
+            Lease(partition=PARTITION, epoch=self.epoch),
         )
 
     async def goes_on(self, start: StartedWorker, *inputs: tuple[Message, int]) -> None:

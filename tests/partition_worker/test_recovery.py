@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from msgspec import Raw
 from common.control_messages import Hello, Repeat
 from common.journal_messages import TICK, Kept, SessionRecord, SnapshotTaken, Step
 from common.names import PREDICATE_PLUGINS
-from common.process import Assignment, Life
 from common.rm_messages import NodeRequest
 from common.wire import decode_body, encode_body
 from partition_worker.engine import restoring
@@ -32,7 +29,7 @@ from partition_worker.engine.predicates.predicate import NodeView, Predicate
 from partition_worker.journal.database import FORMAT
 from partition_worker.journal.protocol import Fenced
 from partition_worker.journal.sqlite_journal import SqliteJournal
-from partition_worker.service import PluginError, StartedWorker, load_plugins, wait_for_assignment
+from partition_worker.service import PluginError, StartedWorker, load_plugins
 from tests.machines import config_of
 from tests.partition_worker.bench import APP, NODES, NOW
 from tests.partition_worker.journal.hand import found_in, sql
@@ -294,34 +291,10 @@ def test_the_example_of_the_documentation_is_a_predicate() -> None:
 
 @pytest.mark.processes
 def test_a_worker_without_its_plug_in_does_not_start_and_says_why() -> None:
-    where = ("--broker", "ipc:///nowhere", "--partition", "rm-1_default", "--epoch", "1")
+    where = ("--broker", "ipc:///nowhere")
     command = [sys.executable, "-P", "-m", "partition_worker", *where, "--predicates", "racks"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     line = (
         "partition_worker: predicates: no plug-in 'racks' is installed (entry point yunishard.predicates); there are: "
     )
     assert (done.returncode, done.stderr.startswith(line), done.stderr.count("\n")) == (2, True, 1)
-
-
-def waited(deed: Callable[[socket.socket, Life], object]) -> tuple[Assignment | None, bytes]:
-    """The assignment it got, and the bytes it has sent; `deed` happens while it waits."""
-    ours, theirs = socket.socketpair()
-
-    async def wait() -> Assignment | None:
-        life = Life(theirs.fileno())
-        asyncio.get_running_loop().call_soon(deed, ours, life)
-        return await wait_for_assignment(life)
-
-    with ours, theirs:  # not closed before the loop has ended: then a process without a supervisor ends
-        return asyncio.run(wait()), ours.recv(4096)
-
-
-def test_a_spare_worker_waits_for_its_assignment() -> None:
-    got, sent = waited(lambda ours, _: ours.send(b'{"partition": "rm_a", "epoch": 7}\n'))
-    assert got == Assignment("rm_a", 7)
-    assert sent == b'{"ready":{}}\n', "the supervisor assigns partitions to ready workers only"
-
-
-def test_a_spare_worker_stops_without_an_assignment() -> None:
-    got, _ = waited(lambda _, life: life.stop())
-    assert got is None

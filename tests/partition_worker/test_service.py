@@ -16,9 +16,9 @@ import zmq
 
 from benchmarks.recovery import Shape, write_journal
 from common.config.validation import load
-from common.control_messages import CommitConfig, Hello, PrepareConfig
+from common.control_messages import CommitConfig, Grant, Hello, PrepareConfig
 from common.messages import Header, Message
-from common.names import worker_name
+from common.names import WORKER_PREFIX
 from common.query_messages import Answer, Query
 from common.rm_messages import (
     AddApplicationRequest,
@@ -55,9 +55,11 @@ class Broker:
 
     def __init__(self, socket: "zmq.Socket[bytes]", process: "subprocess.Popen[str]", epoch: int) -> None:
         self._socket = socket
-        self._name = worker_name(PARTITION, epoch).encode()
+        self._name = f"{WORKER_PREFIX}{epoch}".encode()
         self.process = process
         self.seq = 0
+        self.registration = self.hears(Hello)
+        self.says(Grant(), epoch=epoch)
 
     def hears(self, kind: type[M]) -> M:
         """The next message of this kind; what comes before it is not asked for."""
@@ -72,10 +74,12 @@ class Broker:
                 return decode_header(frames), decode_body(kind, frames[2])
 
     def hears_first(self) -> tuple[str, int]:
-        """Kind and epoch of the next message."""
-        assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
-        _, *frames = self._socket.recv_multipart()
-        return decode_header(frames).kind, decode_header(frames).epoch
+        """Kind and epoch of the first message that it sends with its lease."""
+        while True:
+            assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
+            _, *frames = self._socket.recv_multipart()
+            if decode_header(frames).epoch:
+                return decode_header(frames).kind, decode_header(frames).epoch
 
     def says(self, message: Message, **fields: str | int) -> None:
         said = header(type(message).__name__, partition=PARTITION, **fields)
@@ -106,7 +110,7 @@ def worker(
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.bind(address)
-    command = ["partition_worker", "--broker", address, "--partition", PARTITION, "--epoch", str(epoch)]
+    command = ["partition_worker", "--broker", address, "--instance", str(epoch)]
     command += ["--state", str(folder), *more]
     process = subprocess.Popen([sys.executable, "-P", "-m", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:

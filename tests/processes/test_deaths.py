@@ -20,7 +20,7 @@ PROCESSES = {
     "broker": " broker ",
     "rmproxy": " rmproxy ",
     "webservice": " webservice ",
-    "partition_worker rm-1_default#": "--partition=rm-1_default",
+    "partition_worker rm-1_default#": "partition_worker rm-1_default#",
 }
 """As the supervisor calls them, and words of their command lines."""
 

@@ -139,7 +139,7 @@ def test_a_partition_whose_worker_cannot_start_again_is_named_until_it_has(syste
     with system.rm("rm-1"):
         system.up.until(system.has_history)  # one that cannot be created frees the room that it had taken
         with system.full():
-            worker = system.up.child(" --partition=rm-1_default ")
+            worker = system.up.child("partition_worker rm-1_default#")
             for file in (system.disk / "journals").glob("rm-1_default.sqlite*"):
                 file.unlink()
             with system.up.stopped():  # so that the next worker does not begin before their room is taken

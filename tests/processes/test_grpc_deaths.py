@@ -13,7 +13,7 @@ from tests.processes.test_hostile_grpc import PARTITION, RM, ask, play, register
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.parametrize("victim", [f"--partition={PARTITION}", "-m broker"])
+@pytest.mark.parametrize("victim", [f"partition_worker {PARTITION}#", "-m broker"])
 def test_streams_stay_and_nothing_is_lost(system: System, victim: str) -> None:
     async def story() -> None:
         async with registered(system) as client:

@@ -43,7 +43,7 @@ def _unrest(world: "World") -> Iterator[str]:
     if world.keeper is None or not world.keeper.ready:
         yield "the supervisor has not started everybody"
     for process in world.processes:
-        if process.stopped or (process.machine is None and not process.name.startswith("partition_worker spare")):
+        if process.stopped or process.machine is None:
             yield f"{process.name} does not run"
     for rm in world.rms.values():
         if not rm.quiet:

@@ -197,9 +197,9 @@ class Faults:
         if not workers:
             return False
         process = self.rng.choice(workers)
-        partition = process.peer.rpartition("#")[0]
+        partition = world.partition_of(process)
         for one in workers:
-            if one.peer.rpartition("#")[0] == partition:
+            if world.partition_of(one) == partition:
                 world.kill(one, kind)
         file = world.disk.journal(partition)
         if kind == "journal is lost":

@@ -12,16 +12,16 @@ import msgspec
 
 from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
-from common.control_messages import GroupsFound, GroupsWanted
+from common.control_messages import GroupsFound, GroupsWanted, Hello
 from common.journal_messages import Step
-from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, SUPERVISED, WEBSERVICE, peer_name, worker_name
+from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, SUPERVISED, WEBSERVICE, peer_name
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from deploy.children import Assign, Start
+from deploy.children import Granted, Start
 from partition_worker.engine.state import Tuning
 from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.recovery import JournalDamaged
-from partition_worker.worker import Worker
+from partition_worker.worker import IdleWorker, Worker
 from rmproxy.proxy import Proxy
 from tests.invariants import find_violations
 from tests.sim.asker import Asker
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 START_MAX_S: Final = 0.3
 """How long a process takes to start."""
 
+RECOVERY_MAX_S: Final = 0.1
 LOOKUP_MAX_S: Final = 1.0
 HEARTBEAT_S: Final = 1.0
 SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
@@ -54,7 +55,7 @@ class Roles:
         self._fronts = 0
         self._askers = 0
         self.workers: dict[str, WatchedWorker] = {}
-        """By the name of the peer, also of those that are gone."""
+        """With a partition, by the name of the peer, also of those that are gone."""
 
     # Starting and ending --------------------------------------------------------------------------------------------
 
@@ -65,9 +66,6 @@ class Roles:
         world.began(process)
         process.on_end.append(partial(keeper.ended, process))
         after = world.rng.uniform(0.02, START_MAX_S)
-        if "--spare" in start.arguments:
-            world.timeline.after(after, partial(keeper.ready_is, process, start.name))
-            return process
         world.timeline.after(after, partial(self._ready, process, start, keeper))
         return process
 
@@ -83,10 +81,6 @@ class Roles:
         elif process.alive:
             self._proxy(process, instance)
 
-    def assign(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
-        """A spare worker gets its partition."""
-        self._world.timeline.after(0.005, partial(self._assigned, process, assign, keeper))
-
     def terminate(self, process: Process) -> None:
         """SIGTERM: it ends in order, unless it stands still."""
         if process.stopped or not process.alive:
@@ -97,11 +91,6 @@ class Roles:
             case Proxy() as front:
                 process.say(front.goodbye(), "SIGTERM")
         self._world.timeline.after(0.02, partial(self._world.kill, process, "it was asked to stop"))
-
-    def _assigned(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
-        if process.alive:
-            self._worker(process, assign.partition, assign.epoch, keeper)
-            keeper.ready_is(process, assign.name)
 
     def _ready(self, process: Process, start: Start, keeper: "Keeper") -> None:
         if not process.alive:
@@ -117,9 +106,7 @@ class Roles:
             case "webservice":
                 self._webservice(process)
             case _:
-                partition = next(one for one in start.arguments if one.startswith("--partition=")).partition("=")[2]
-                epoch = int(start.arguments[start.arguments.index("--epoch") + 1])
-                self._worker(process, partition, epoch, keeper)
+                self._idle_worker(process, keeper)
         if process.alive:
             keeper.ready_is(process, start.name)
 
@@ -168,9 +155,36 @@ class Roles:
         process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.run(asker)
 
-    def _worker(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
+    def _idle_worker(self, process: Process, keeper: "Keeper") -> None:
         world = self._world
-        peer = process.peer = worker_name(partition, epoch)
+        idle = IdleWorker(Hello(role="worker"), heartbeat_s=HEARTBEAT_S)
+        dealer = world.dealer(process, process.peer, BROKER)
+        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        process.after_turn = partial(self._granted, process, idle, keeper)
+        process.run(idle)
+
+    def _granted(self, process: Process, idle: IdleWorker, keeper: "Keeper") -> None:
+        """The broker has granted it a partition: it recovers, and what comes meanwhile waits."""
+        if idle.granted and process.machine is idle:
+            process.machine = None
+            partition, epoch = idle.granted[0].partition, idle.granted[0].epoch
+            self._world.note(process, "is granted", f"{partition} {epoch}")
+            keeper.report(Granted(process.name, partition, epoch))
+            after = self._world.rng.uniform(0.005, RECOVERY_MAX_S)
+            self._world.timeline.after(after, partial(self._recover, process, partition, epoch, keeper))
+
+    def _recover(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
+        if not process.alive:
+            return
+        if process.stopped:
+            self._world.timeline.after(0.1, partial(self._recover, process, partition, epoch, keeper))
+            return
+        self._worker(process, partition, epoch, keeper)
+        if process.alive:
+            keeper.ready_is(process, process.name)
+
+    def _worker(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
+        world, peer = self._world, process.peer
         file = world.disk.journal(partition)
         if file.epoch > epoch:
             keeper.failed(process, "another worker has the partition")
@@ -189,8 +203,6 @@ class Roles:
             stopped=lambda: process.stopped,
         )
         self.workers[peer] = worker
-        dealer = world.dealer(process, peer, BROKER)
-        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.route(JOURNAL, writer.give)
         process.route(GROUPS, partial(self._look_up, process))
         process.on_end += [writer.crash, partial(self._compare, worker)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import Figures, Hello, WorkersWanted
+from common.control_messages import Figures, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families, report_process_up
 from common.names import BROKER, RMPROXY, SUPERVISOR, WEBSERVICE
@@ -20,7 +20,6 @@ from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import (
     Alive,
-    Assign,
     Connect,
     Died,
     Disconnect,
@@ -54,7 +53,10 @@ class Keeper:
 
     def __init__(self, world: "World", process: "Process", *, spares: int) -> None:
         self.supervisor = Supervisor(
-            replace(SETTINGS, spare_workers=spares), broker="ipc://broker", file="settings.json"
+            replace(SETTINGS, spare_workers=spares),
+            broker="ipc://broker",
+            file="settings.json",
+            instance=str(world.number_supervisor()),
         )
         self.children: dict[str, Process] = {}
         self._world = world
@@ -83,7 +85,7 @@ class Keeper:
                 return self._done(self.supervisor.handle(decode_body(WorkersWanted, incoming.body), now))
             case "Heartbeat":
                 before, self._incarnation = self._incarnation, decode_body(Heartbeat, incoming.body).incarnation
-                return [] if before in ("", self._incarnation) else [make_outgoing(BROKER, Hello(role=SUPERVISOR))]
+                return [] if before in ("", self._incarnation) else [self.supervisor.make_hello()]
         return []
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -142,28 +144,24 @@ class Keeper:
                 case Start():
                     world.note(self._process, "starts", f"{one.name} {' '.join(one.arguments)}")
                     self.children[one.name] = world.roles.start(one, self)
-                case Assign():
-                    world.note(self._process, "assigns", f"{one.name} {one.partition} {one.epoch}")
-                    world.roles.assign(self.children[one.name], one, self)
                 case Terminate(name) if name in self.children:
                     world.roles.terminate(self.children[name])
                 case Kill(name) if name in self.children:
                     world.timeline.after(0.001, partial(world.kill, self.children[name], "the supervisor killed it"))
                 case Connect():
-                    sends += self._connect()
+                    self._connect()
                 case Disconnect():
                     self._disconnect()
                 case Outgoing() if self._dealer is not None:
                     sends.append(one)
         return sends
 
-    def _connect(self) -> list[Outgoing]:
+    def _connect(self) -> None:
         self._disconnect()
         self._dealer = self._world.dealer(self._process, SUPERVISOR, BROKER)
         self._process.route(BROKER, self._give)
         self._beat_at = self._world.now + BEAT_S
         self._incarnation = ""
-        return [make_outgoing(BROKER, Hello(role=SUPERVISOR))]
 
     def _give(self, one: Outgoing) -> None:
         if self._dealer is not None:

@@ -18,6 +18,7 @@ from common.names import RMPROXY, SUPERVISED, peer_name
 from common.session import EncodedMessage
 from common.wire import Incoming
 from deploy.children import Leave
+from partition_worker.worker import Worker
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation
 from tests.sim.configurations import variants
@@ -85,6 +86,7 @@ class World:
         self._others = {peer_name(RMPROXY, instance): instance for instance in self.proxies[1:]}
         """The proxies that no supervisor knows."""
         self._digest = hashlib.sha256()
+        self._supervisors = 0
 
     @property
     def now(self) -> float:
@@ -144,7 +146,17 @@ class World:
         self.processes.append(process)
 
     def workers(self) -> list[Process]:
-        return [one for one in self.processes if one.role == "partition_worker" and one.machine is not None]
+        """Those that serve a partition."""
+        return [one for one in self.processes if isinstance(one.machine, Worker)]
+
+    def partition_of(self, process: Process) -> str:
+        """What a worker serves."""
+        return self.roles.workers[process.peer].name
+
+    def number_supervisor(self) -> int:
+        """Another one for each supervisor."""
+        self._supervisors += 1
+        return self._supervisors
 
     def kill(self, process: Process, why: str) -> None:
         """SIGKILL, or the end of a process by itself."""
@@ -203,7 +215,7 @@ class World:
     def journal_goes_back(self, partition: str) -> None:
         """The journal of a partition is an earlier copy, and whoever had it open is dead."""
         for one in self.workers():
-            if one.peer.rpartition("#")[0] == partition:
+            if self.partition_of(one) == partition:
                 self.kill(one, "its journal goes back")
         if self.disk.journal(partition).go_back(self.rng):
             self.story.note("disk", f"the journal of {partition} goes back")
@@ -326,8 +338,8 @@ class World:
     def delivered(self, process: Process, incoming: Incoming) -> None:
         """Before a message has its effect."""
         header = incoming.header
-        if process.role == "partition_worker":
-            self.faults.choose_poison(self.roles.workers[process.peer], incoming)
+        if isinstance(process.machine, Worker):
+            self.faults.choose_poison(process.machine, incoming)
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         if header.kind not in ("Heartbeat", "lifeline"):
             self.story.note(process.name, _Heard(incoming.source, header))
