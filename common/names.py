@@ -52,7 +52,6 @@ RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 DISTINCT: Final = "~"
 """Precedes the number in a `distinct_name`; occurs in no RM id and no partition name."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-INSTANCE: Final = PARTITION
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
 GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")

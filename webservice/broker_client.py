@@ -15,19 +15,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from common import query_messages
 from common.messages import Header, Message
 from common.names import BROKER, SUPERVISED, WEBSERVICE, peer_name
 from common.process import HEARTBEAT_S
-from common.query_messages import (
-    Answer,
-    Change,
-    ChangeConfig,
-    ListPartitions,
-    PartitionList,
-    Query,
-    ReadConfig,
-    Schedule,
-)
+from common.query_messages import Answer, Change, ChangeConfig, ListPartitions, PartitionList, Query, ReadConfig
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection, Transport
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
@@ -139,7 +131,9 @@ class BrokerClient:
         """
         if self._changes.locked():
             raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
-        shows = {ChangeConfig: "configuration", Schedule: "applications"}.get(type(wanted), "application")
+        shows = {ChangeConfig: "configuration", query_messages.Schedule: "applications"}.get(
+            type(wanted), "application"
+        )
         hint = f". Whether the change was made is not known: read the {shows} before trying again"
         return await self._request(wanted, Answer, rm=rm, partition=partition, hint=hint)
 

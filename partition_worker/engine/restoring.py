@@ -14,15 +14,7 @@ from common.acl import Acl
 from common.resources import decode_sum
 from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation, Constraint
-from partition_worker.engine.application import (
-    ACTIVE,
-    ENDED,
-    STATE_LOG_MAX,
-    Application,
-    AppState,
-    TaskGroup,
-    Use,
-)
+from partition_worker.engine.application import ACTIVE, ENDED, STATE_LOG_MAX, Application, AppState, TaskGroup, Use
 from partition_worker.engine.durable_records import Image
 from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node_index import Node, Reservation
