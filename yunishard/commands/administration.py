@@ -26,8 +26,9 @@ from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.query_messages import STEPS_MAX
 from common.rest_records import ChangedView, KilledView, MovedView, StepsView, VersionView
+from common.tables import print_table, write
 from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
-from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration, show, write
+from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 
 # yunishard config -----------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def _show_history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     for one in answer.decode(list[VersionView]):
         version = f"{one.version} *" if one.current else str(one.version)
         rows.append((version, _format_time(one.at), one.author or "-", one.origin, one.checksum[:12]))
-    show(("version", "when", "author", "origin", "checksum"), rows)
+    print_table(("version", "when", "author", "origin", "checksum"), rows)
     return 0
 
 
@@ -398,7 +399,7 @@ def run_schedule(args: argparse.Namespace) -> int:
         for one in answer.decode(StepsView).decisions
     ]
     if rows:
-        show(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), rows)
+        print_table(("DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"), rows)
     else:
         write("nothing to decide")
     return 0

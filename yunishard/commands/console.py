@@ -1,23 +1,22 @@
-"""Input and output that the commands share: actions, tables, JSON, reading a configuration file.
+"""Input and output that the commands share: actions, JSON, reading a configuration file.
 
-Not here: dispatch and exit codes (`yunishard/cli.py`), requests to a running system (`rest.py`).
+Not here: dispatch and exit codes (`yunishard/cli.py`), tables (`common/tables.py`), requests to a running system
+(`rest.py`).
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from common.config.parse import TEXT_BYTES_MAX
 from common.config.problems import UNKNOWN_LINE, Problem
+from common.tables import write
 from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 STDIN: Final = "-"
 """In place of a file name: standard input."""
@@ -36,38 +35,6 @@ def config_directory() -> Path:
     """Return the user's directory for keys and tokens: `$XDG_CONFIG_HOME/yunishard`."""
     home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".config") / "yunishard"
-
-
-def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: drawn with rich on a terminal, otherwise in plain columns for `cut` and `grep`."""
-    if sys.stdout.isatty():
-        from rich.console import Console  # imported here, as it takes longer than everything else in a command
-
-        Console().print(build_table(headings, rows))
-        return
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    for row in (headings, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        write("  ".join(cells).rstrip())
-
-
-def build_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> "Table":
-    """Build a table for a terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))  # as Text, because values from users may contain rich markup
-    return table
-
-
-def write(line: str) -> None:
-    """Print a line."""
-    sys.stdout.write(line + "\n")
 
 
 def print_json(document: object) -> None:

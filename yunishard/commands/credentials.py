@@ -26,10 +26,11 @@ import msgspec
 
 from common import curve_keys
 from common.names import is_person, parse_rm_ids
+from common.tables import print_table, write
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.cli import UNUSABLE, CommandFailed
-from yunishard.commands.console import STDIN, add_actions, config_directory, print_json, show, write
+from yunishard.commands.console import STDIN, add_actions, config_directory, print_json
 from yunishard.commands.rest import TOKEN_BYTES_MAX
 
 # yunishard keys -------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def _list_keys(args: argparse.Namespace) -> None:
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
     shown = [(name, ",".join(rm_ids), comment or "-", since or "-") for name, _, rm_ids, comment, since in rows]
-    show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), shown)
+    print_table(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), shown)
     if not rows:
         sys.stderr.write(f"{_list_file(args)} allows no key; `yunishard keys allow FILE RM-ID` adds one\n")
 

@@ -11,10 +11,11 @@ from typing import Final
 
 from common.extra_config import effective
 from common.settings import DEFAULT, SettingsError, add_options, given_options
+from common.tables import print_table
 from deploy.settings import resolve_settings
 from deploy.up import add_file_option
 from yunishard.cli import UNUSABLE, CommandFailed
-from yunishard.commands.console import print_json, show
+from yunishard.commands.console import print_json
 from yunishard.commands.rest import Rest, add_token_file
 
 RM_PREFIX: Final = "rm/"
@@ -60,7 +61,7 @@ def run_settings(args: argparse.Namespace) -> int:
     if args.json:
         print_json([dict(zip(("name", "value", "source"), row, strict=True)) for row in shown])
     else:
-        show(("setting", "value", "source"), [(name, value or "-", source) for name, value, source in shown])
+        print_table(("setting", "value", "source"), [(name, value or "-", source) for name, value, source in shown])
     return 0
 
 

@@ -20,6 +20,7 @@ from common.config.placement_rules import find_rule_problems
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, find_name_problems, validate
 from common.config.warnings import find_warnings
+from common.tables import write
 from common.text_formats import format_count
 from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
 from yunishard.commands import console
@@ -123,8 +124,8 @@ def _print_verdict(verdict: Verdict) -> None:
         return
     for problem in sorted(verdict.problems, key=attrgetter("line")):
         message = f"{_PREFIXES.get(problem.kind, '')}{problem.message}"
-        console.write(console.format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
+        write(console.format_problem(verdict.file, msgspec.structs.replace(problem, message=message)))
     for problem in sorted(verdict.warnings, key=attrgetter("line")):
-        console.write(console.format_problem(verdict.file, problem, "warning: "))
+        write(console.format_problem(verdict.file, problem, "warning: "))
     if not verdict.problems:
-        console.write(f"{verdict.file}: valid, {verdict.counts}")
+        write(f"{verdict.file}: valid, {verdict.counts}")

@@ -17,7 +17,7 @@ from math import ceil, inf
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from yunishard.commands.console import build_table
+from common.tables import build_table
 from yunishard.replay.machine import Replay
 from yunishard.replay.workload import JobState, PlannedJob
 

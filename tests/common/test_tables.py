@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from yunishard.commands.console import show
+from common.tables import print_table
 
 
 class Terminal(io.StringIO):
@@ -14,18 +14,18 @@ class Terminal(io.StringIO):
 
 
 def test_a_program_gets_plain_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    show(("name", "value"), [("a", "1"), ("longer", "")])
+    print_table(("name", "value"), [("a", "1"), ("longer", "")])
     assert capsys.readouterr().out == "name    value\na       1\nlonger\n"
 
 
 def test_a_table_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    show(("name", "value"), [])
+    print_table(("name", "value"), [])
     assert capsys.readouterr().out == "name  value\n"
 
 
 def test_a_terminal_gets_a_drawn_one_and_markup_is_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    show(("name",), [("[red]x",)])
+    print_table(("name",), [("[red]x",)])
     assert "[red]x" in terminal.getvalue()
     assert "\u2500" in terminal.getvalue()
