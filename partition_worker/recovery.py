@@ -98,9 +98,12 @@ class Recovery:
         self.image = Image()
         self.step_bytes = 0
         """Bytes of the steps after the snapshot, without the numbers and times in them."""
-        self._at = 0.0
-        self._received = self._cause = 0
-        self._outbox = Outbox()
+        self.at = 0.0
+        """The time of that step, in Unix seconds."""
+        self.received = self._cause = 0
+        """The numbers of the RM's last command, and of the engine's last input or scheduling cycle."""
+        self.outbox = Outbox()
+        """The messages to the RM."""
 
     def read_snapshot(self, content: Iterable[bytes]) -> None:
         """Start with a snapshot, which may be cut at any places.
@@ -115,9 +118,9 @@ class Recovery:
                 self.image.apply(decode_records(piece))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise JournalDamaged(f"the snapshot cannot be decoded: {error}") from None
-        self.last, self._at, self.session = head.step, head.at, head.session
-        self._received, self._cause = head.received, head.cause
-        self._outbox = Outbox(head.told, map(astuple, head.unacknowledged))
+        self.last, self.at, self.session = head.step, head.at, head.session
+        self.received, self._cause = head.received, head.cause
+        self.outbox = Outbox(head.told, map(astuple, head.unacknowledged))
 
     def apply_step(self, step: Step) -> None:
         """Apply the next step.
@@ -129,11 +132,11 @@ class Recovery:
             raise JournalDamaged(f"step {step.number} comes after step {self.last}")
         self.image.apply(read_records(step))
         self.step_bytes += len(step.records) + sum(len(message.body) for message in step.told)
-        self.last, self._at, self.session = step.number, step.at, step.session or self.session
-        self._received, self._cause = step.received, step.cause
-        self._outbox.acknowledge(step.acknowledged)
+        self.last, self.at, self.session = step.number, step.at, step.session or self.session
+        self.received, self._cause = step.received, step.cause
+        self.outbox.acknowledge(step.acknowledged)
         for sent in step.told:
-            if (number := self._outbox.add(sent.kind, sent.body)) != sent.number:
+            if (number := self.outbox.add(sent.kind, sent.body)) != sent.number:
                 raise JournalDamaged(f"step {step.number} has message {sent.number} to the RM after {number - 1}")
 
     def restore(self, host: PartitionHost) -> None:
@@ -148,7 +151,7 @@ class Recovery:
                 host.partition = restore_partition(
                     self.image,
                     name=usual_name(host.name),
-                    now=self._at,
+                    now=self.at,
                     step_number=self._cause,
                     plugins=host.plugins,
                     tuning=host.tuning,
@@ -161,7 +164,7 @@ class Recovery:
         channel = RMChannel(
             partition=host.name, epoch=host.epoch, rm=session.rm, session=session.session, life=session.life
         )
-        channel.received, channel.outbox = self._received, self._outbox
+        channel.received, channel.outbox = self.received, self.outbox
         host.channel, host.rollout = channel, session.rollout
         host.prepared, host.retiring = session.prepared, session.retiring
         host.settings, host.capabilities = session.settings, session.capabilities

@@ -9,7 +9,7 @@ examples:
   yunishard app move spark-17 root.research    move it to another queue
   yunishard keys allow rm-1.key rm-1           allow a resource manager
   yunishard token alice --groups ops           a token for a user of REST
-  yunishard journal show rm-1_default          recorded changes and messages
+  yunishard journal show rm-1_default          recorded state of a partition
   yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
   source <(yunishard completion bash)          complete options in this shell

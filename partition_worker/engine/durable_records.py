@@ -387,6 +387,13 @@ class Image:
             else:
                 self._by_kind[type(record)][record.identity] = record
 
+    def find_previous(self, record: Record) -> Record | None:
+        """The record that this one replaces, or removes."""
+        kind, identity = type(record), record.identity
+        if isinstance(record, Removed):
+            kind, identity = _KINDS.get(record.kind, Removed), record.key
+        return self._by_kind[kind].get(identity)
+
     def of(self, kind: type[_R]) -> Iterator[_R]:
         """The records of a kind."""
         return (record for record in self._by_kind[kind].values() if isinstance(record, kind))

@@ -4,10 +4,10 @@ import argparse
 import base64
 import os
 import sys
+import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -18,20 +18,52 @@ from common.journal_messages import Step
 from common.messages import Header, Message
 from common.rm_messages import AllocationResponse
 from common.settings import SettingsError
+from common.tables import print_table, write
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
-from partition_worker.engine.durable_records import Record, Removed, kind_of
-from partition_worker.journal.database import JournalReader, Row, decode_step
+from partition_worker.engine.durable_records import AllocationRecord
+from partition_worker.journal.database import JournalReader, decode_step
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files
 from partition_worker.journal.quarantine import Quarantine
+from partition_worker.journal.views import (
+    SNAPSHOT,
+    VIEWS,
+    Change,
+    Entry,
+    Replay,
+    Row,
+    describe_change,
+    describe_changes,
+    format_time,
+    format_value,
+    make_printable,
+    read_all,
+    summarize,
+    trace_object,
+)
 from partition_worker.partition_host import ReceivedMessage
 from partition_worker.recovery import JournalDamaged, Recovery, read_records
 from partition_worker.service import make_worker
-from partition_worker.worker import Worker
 
 FOLDER: Final = "journals"
 """The directory of all journals, in the state directory."""
 
+FOLLOWED: Final = 10
+"""Steps with which `steps --follow` begins."""
+
+POLL_S: Final = 0.5
+"""Seconds between two readings of `steps --follow`."""
+
+ROWS_SHOWN: Final = 100
+"""Rows of a table that `show` prints without --limit."""
+
+CHANGES_SHOWN: Final = 20
+"""Changed objects of a step that `trace` prints."""
+
+_FILTERS: Final = {"application": "--application", "queue": "--queue", "node": "--node", "state": "--in-state"}
+"""The options of `show` by the column that they filter."""
+
+_COLUMNS: Final = "{:>8}  {:<23}  {:<18}  {}"
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of an SQLite database."""
 
@@ -42,12 +74,20 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, about, json_help) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
         own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal")
+        if name == "trace":
+            own.add_argument("name", metavar="NAME", help="key of an ask, application id, node id, or path of a queue")
         own.add_argument("--state", metavar="DIR", help="state directory of the system (default: as for `up`)")
         match name:
             case "show":
-                own.add_argument("--from", dest="first", type=int, metavar="N", help="first step to show")
-                own.add_argument("--last", type=int, metavar="N", help="show only the latest N steps")
+                _add_view_arguments(own)
+            case "steps":
+                own.add_argument("--from", dest="first", type=_parse_count, metavar="N", help="first step to list")
+                own.add_argument("--last", type=_parse_count, metavar="N", help="list only the latest N steps")
                 own.add_argument("--kind", metavar="KIND", help="only steps of this kind, such as NodeRequest or tick")
+                follow = f"continue with new steps until Ctrl-C, after the latest {FOLLOWED}; reads every {POLL_S} s"
+                own.add_argument("--follow", action="store_true", help=follow)
+            case "trace":
+                own.add_argument("--last", type=_parse_count, metavar="N", help="print only the latest N steps")
             case "verify":
                 own.add_argument("--restore", action="store_true", help="also restore the partition from it")
             case "export":
@@ -56,24 +96,46 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
             own.add_argument("--json", action="store_true", help=json_help)
 
 
+def _add_view_arguments(parser: argparse.ArgumentParser) -> None:
+    views = parser.add_mutually_exclusive_group()
+    for name in VIEWS:
+        what = "asks and allocations" if name == "asks" else name
+        views.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=f"list the {what}")
+    for name, option in _FILTERS.items():
+        about = "only those of this queue, or below it" if name == "queue" else f"only those of this {name}"
+        parser.add_argument(option, metavar=name.upper(), dest=f"only_{name}", help=about)
+    about = f"rows to print; 0 for all (default: {ROWS_SHOWN}, with --json all)"
+    parser.add_argument("--limit", type=_parse_count, metavar="N", help=about)
+
+
+def _parse_count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text[:32]!r}")
+    return int(text)
+
+
 def run_journal(args: argparse.Namespace) -> int:
-    """Show or verify the journal of a partition: what changed since its last snapshot,
-    step by step, and the messages sent to the resource manager. The command only
-    reads, and works whether the system runs or not.
+    """Show or verify the journal of a partition: its state, what changed step by step
+    since the last snapshot, and the messages sent to the resource manager. The
+    command only reads, and works whether the system runs or not.
 
     examples:
-      yunishard journal show rm-1_default --last 20
-      yunishard journal show rm-1_default --kind AllocationRequest --json
+      yunishard journal show rm-1_default            counts of everything
+      yunishard journal show rm-1_default --asks --state pending --queue root.batch
+      yunishard journal trace rm-1_default pod-17    what happened to this ask
+      yunishard journal steps rm-1_default --last 20
+      yunishard journal steps rm-1_default --follow  also what a worker adds
       yunishard journal sums rm-1_default            allocations per application
       yunishard journal verify rm-1_default --restore
       yunishard journal poison rm-1_default          messages that ended the worker
       yunishard journal export rm-1_default --output steps.jsonl
-      yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
+      yunishard journal show DIR/rm-1_default.damaged/rm-1_default.sqlite --nodes
 
     exit codes:
-      0  success
-      1  the journal is damaged
-      2  usage error, or there is no such journal
+      0    success
+      1    the journal is damaged
+      2    usage error, there is no such journal, or nothing of that name in it
+      130  interrupted
     """
     try:
         _ACTIONS[args.action][0](_find_journal(args), args)
@@ -134,6 +196,12 @@ def _check_is_journal(path: Path) -> None:
             start = opened.read(len(_SQLITE))
         if start != _SQLITE:
             problem = f"not a journal: {'the file has no SQLite header' if start else 'the file is empty'}"
+    if not problem:
+        try:
+            with closing(JournalReader(Files(path.parent, path.stem))) as reader:
+                reader.read_meta()
+        except JournalDamaged as damage:
+            problem = f"not a journal that this release can read: {damage}"
     if problem:
         raise OSError(
             f"{path}: {problem}; journals are in the state directory, in {FOLDER}/, with the name <partition>{SUFFIX}"
@@ -142,51 +210,141 @@ def _check_is_journal(path: Path) -> None:
 
 # Steps --------------------------------------------------------------------------------------------------------------
 
-_COLUMNS: Final = "{:>10}  {:<23}  {:<20}  {:>8}  {:>8}  {:<40}  {}\n"
-_NAMES: Final = ("step", "time", "what", "received", "bytes", "changed", "told")
 
-
-def _show_steps(files: Files, args: argparse.Namespace) -> None:
-    """Print a table of the steps, or a JSON object for each."""
+def _list_steps(files: Files, args: argparse.Namespace) -> None:
+    """Print a line for each step, or a JSON object."""
+    replay = Replay(files, _notify)
+    last = FOLLOWED if args.follow and (args.first, args.last) == (None, None) else args.last
     if not args.json:
-        sys.stdout.write(_COLUMNS.format(*_NAMES))
-    row = None
-    for row in _select_rows(files, args.first, args.last, args.kind):
-        step = decode_step(row)
-        changed = Counter(map(_describe_record, read_records(step)))
-        told = Counter(sent.kind for sent in step.told)
-        cells = (step.number, _format_time(step.at), step.kind, step.received, len(row.step))
-        if args.json:
-            _print_json(dict(zip(_NAMES, (*cells, dict(changed), dict(told)), strict=True)))
+        write(_COLUMNS.format("step", "time", "what", "changes"))
+    is_listed = args.follow or args.json
+    while True:
+        lines = (_format_step(*found, in_json=args.json) for found in replay.read() if _is_wanted(found[0], args))
+        for line in lines if last is None else deque(lines, maxlen=last):
+            write(line)
+            is_listed = True
+        if not args.follow:
+            break
+        last = None
+        sys.stdout.flush()
+        time.sleep(POLL_S)
+        while not files.database.exists():  # the partition has ended, or its journal is put aside at this moment
+            time.sleep(POLL_S)
+    if not is_listed:
+        sys.stderr.write(f"no such step; the journal {_describe_extent(replay)}\n")
+
+
+def _is_wanted(step: Step, args: argparse.Namespace) -> bool:
+    return args.kind in (None, step.kind) and step.number >= (args.first or 0)
+
+
+def _format_step(step: Step, changes: Iterable[Change], *, in_json: bool) -> str:
+    words = "the state after this step" if step.kind == SNAPSHOT else describe_changes(changes)
+    told = Counter(sent.kind for sent in step.told)
+    if in_json:
+        document = {"step": step.number, "time": step.at, "what": step.kind, "received": step.received}
+        return msgspec.json.encode({**document, "changes": words, "told": told}).decode()
+    sent = f"sent {', '.join(f'{count} {kind}' for kind, count in told.items())}" if told else ""
+    text = "; ".join(filter(None, (words, sent))) or "-"
+    return _COLUMNS.format(step.number, format_time(step.at), step.kind, text)
+
+
+def _describe_extent(replay: Replay) -> str:
+    """How far a journal that was read reaches back."""
+    meta, last = replay.meta, replay.recovery.last
+    if meta is None or not last:
+        return "is empty"
+    snapshot = f"a snapshot after step {meta.snapshot}" if meta.snapshot else ""
+    steps = f"steps {meta.begins} to {last}" if last >= meta.begins else "no later step"
+    return f"has {' and '.join(filter(None, (snapshot, steps)))}, up to {format_time(replay.recovery.at)}"
+
+
+def _notify(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"-- {text}\n")
+
+
+# State --------------------------------------------------------------------------------------------------------------
+
+
+def _show_state(files: Files, args: argparse.Namespace) -> None:
+    """Print the counts, or a table of one kind of objects."""
+    replay = read_all(files)
+    if args.view is not None:
+        view, columns = VIEWS[args.view]
+        _print_rows(columns, list(view(replay.recovery.image)), args)
+    elif option := next((option for name, option in _FILTERS.items() if getattr(args, f"only_{name}")), None):
+        raise OSError(f"{option} needs --applications, --asks or --nodes")
+    elif args.json:
+        _print_json(summarize(replay))
+    else:
+        for name, value in summarize(replay).items():
+            write(f"{name.replace('_', ' '):<12}  {format_value(name, value)}")
+
+
+def _print_rows(columns: Sequence[str], rows: list[Row], args: argparse.Namespace) -> None:
+    """Print the rows that the filters leave.
+
+    Raises:
+        OSError: a filter is not for this view.
+    """
+    for name, option in _FILTERS.items():
+        if (wanted := getattr(args, f"only_{name}")) is None:
             continue
-        counts = (", ".join(f"{count} {name}" for name, count in one.items()) or "-" for one in (changed, told))
-        sys.stdout.write(_COLUMNS.format(*(cell or "-" for cell in cells), *counts))
-    if row is None and not args.json:
-        with closing(JournalReader(files)) as reader:
-            first, last = reader.find_first(), reader.read_meta().last
-            kinds = ", ".join(sorted({row.kind for row in reader.read_rows(first)}))
-        extent = f"there are {first} to {last}, of these kinds: {kinds}" if kinds else "all are in the snapshot"
-        sys.stderr.write(f"no such step: {extent}\n")
+        if name not in columns:
+            raise OSError(f"{option} does not apply to --{args.view}")
+        at, below = columns.index(name), f"{wanted}." if name == "queue" else None
+        rows = [row for row in rows if row[at] == wanted or (below and f"{row[at]}".startswith(below))]
+    shown = rows[: (ROWS_SHOWN if args.limit is None and not args.json else args.limit) or len(rows)]
+    if args.json:
+        for row in shown:
+            _print_json(dict(zip(columns, row, strict=True)))
+    elif shown:
+        cells = [[format_value(*cell) for cell in zip(columns, row, strict=True)] for row in shown]
+        print_table([name.removesuffix("_ns") for name in columns], cells)
+    if len(shown) < len(rows) or not rows:
+        more = f"and {len(rows) - len(shown)} more (--limit 0 prints all)" if rows else f"no such {args.view}"
+        sys.stderr.write(f"{more}\n")
 
 
-def _describe_record(record: Record) -> str:
-    if isinstance(record, Removed):
-        return f"{record.kind} removed"
-    return kind_of(type(record))
+# One object ---------------------------------------------------------------------------------------------------------
 
 
-def _select_rows(files: Files, first: int | None, last: int | None, kind: str | None) -> Iterator[Row]:
-    """Return the requested steps; with a kind, `last` counts steps of that kind."""
-    with closing(JournalReader(files)) as reader:
-        begin = max(first or 0, reader.find_first())
-        if last is not None and kind is None:
-            begin = max(begin, reader.read_meta().last - last + 1)
-        rows = (row for row in reader.read_rows(begin) if kind in (None, row.kind))
-        yield from rows if last is None or kind is None else deque(rows, maxlen=last)
+def _trace_object(files: Files, args: argparse.Namespace) -> None:
+    """Print what happened to an object: a paragraph for each step, or a JSON object.
+
+    Raises:
+        OSError: nothing did.
+    """
+    replay = Replay(files, _notify)
+    entries = trace_object(replay, args.name)
+    name, extent = make_printable(args.name), f"the journal {_describe_extent(replay)}"
+    if not entries:
+        raise OSError(f"nothing about {name}: {extent}")
+    shown = entries if args.last is None else entries[max(0, len(entries) - args.last) :]
+    if not args.json:
+        left_out = len(entries) - len(shown)
+        write(f"{name}: {extent}{f'; {left_out} earlier steps are left out' if left_out else ''}")
+    for entry in shown:
+        if args.json:
+            _print_json(entry)
+        else:
+            write(_format_entry(entry))
 
 
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+def _format_entry(entry: Entry) -> str:
+    lines = [f"{one.kind} {make_printable(one.name)}: {describe_change(one)}" for one in entry.changes]
+    if len(lines) > CHANGES_SHOWN:
+        lines[CHANGES_SHOWN:] = [f"and {len(lines) - CHANGES_SHOWN} more (--json prints all)"]
+    for sent in entry.sent:
+        end = "not acknowledged"
+        if sent.acknowledged is not None:
+            end = f"acknowledged by step {sent.acknowledged[0]}, {format_time(sent.acknowledged[1])}"
+        lines.append(f"sent {sent.kind} {sent.number} ({make_printable(', '.join(sent.parts))}), {end}")
+    return "\n    ".join((f"\n{format_time(entry.time)}  step {entry.step}  {entry.what}", *lines))
+
+
+# Messages and steps in full -----------------------------------------------------------------------------------------
 
 
 def _show_poisons(files: Files, args: argparse.Namespace) -> None:
@@ -198,16 +356,19 @@ def _show_poisons(files: Files, args: argparse.Namespace) -> None:
             continue
         header = kept.message.header
         summary = f"{header.kind}  RM {header.rm or '-'}  sequence {header.seq or '-'}  {path}"
-        sys.stdout.write(f"{_format_time(kept.message.at)}  {summary}\n    {kept.reason}\n")
+        sys.stdout.write(f"{format_time(kept.message.at)}  {summary}\n    {kept.reason}\n")
     if path is None and not args.json:
         sys.stdout.write("no message is quarantined\n")
 
 
 def _export_steps(files: Files, args: argparse.Namespace) -> None:
     """Write every step as a line of JSON."""
-    with nullcontext(sys.stdout) if args.output is None else open(args.output, "w", encoding="utf-8") as file:
-        for row in _select_rows(files, None, None, None):
-            _print_json(_expand(decode_step(row)), file)
+    with (
+        nullcontext(sys.stdout) if args.output is None else open(args.output, "w", encoding="utf-8") as file,
+        closing(JournalReader(files)) as reader,
+    ):
+        for step in reader.read_steps(reader.find_first()):
+            _print_json(_expand(step), file)
 
 
 def _expand(step: Step) -> dict[str, object]:
@@ -255,8 +416,9 @@ def _verify(files: Files, args: argparse.Namespace) -> None:
         steps = f"{count} steps up to {last}" if count else "no steps"
         base = f", and a snapshot of {size} bytes after step {meta.snapshot}" if meta.snapshot else ""
         sys.stdout.write(f"{files.partition}: whole: {steps}{base}\n")
-    if args.restore:
-        _restore(files, args)
+    if args.restore:  # with the settings that `up` would use now
+        settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
+        read_all(files).recovery.restore(make_worker(settings, files.partition, epoch=0).host)
     if args.json:
         extent = {"partition": files.partition, "steps": count, "last": last, "snapshot": meta.snapshot}
         _print_json({"whole": True, **extent, "snapshotBytes": size, "restored": args.restore})
@@ -264,62 +426,42 @@ def _verify(files: Files, args: argparse.Namespace) -> None:
         sys.stdout.write("restored\n")
 
 
-def _restore(files: Files, args: argparse.Namespace) -> tuple[Worker, list[Step]]:
-    """Restore a worker from the journal, with the settings that `up` would use now; also returns the steps.
-
-    Raises:
-        JournalDamaged: it cannot be restored.
-        OSError: the journal cannot be read, or its worker replaces the snapshot again and again.
-    """
-    settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
-    worker = make_worker(settings, files.partition, epoch=0)
-    with closing(JournalReader(files)) as reader:
-        for _ in range(3):  # the worker may replace the snapshot meanwhile
-            meta, stream = reader.open_snapshot()
-            content = None if stream is None else list(stream)
-            steps = list(reader.read_steps(meta.begins))
-            if reader.read_meta().begins == meta.begins:
-                break
-        else:
-            raise OSError(f"{files.database}: its worker replaced the snapshot while it was read; try again")
-    worker.recover(content, steps)
-    return worker, steps
-
-
 def _show_sums(files: Files, args: argparse.Namespace) -> None:
     """Count allocations by application: allocated and released since the snapshot, running after the last step."""
-    worker, steps = _restore(files, args)
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    replay = Replay(files, _notify)
+    for step, _ in replay.read():
+        for sent in step.told if step.kind != SNAPSHOT else ():
+            if sent.kind == AllocationResponse.__name__:
+                response = decode_body(AllocationResponse, sent.body)
+                for allocation in response.new:
+                    found[allocation.application_id][0] += 1
+                for release in response.released:
+                    found[release.application_id][1] += 1
+    for one in replay.recovery.image.of(AllocationRecord):
+        found[one.application_id][2] += bool(one.node_id and not one.replaces)
     names = ("allocated", "released", "running")
-    found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
-    for sent in (sent for step in steps for sent in step.told):
-        if sent.kind == AllocationResponse.__name__:
-            response = decode_body(AllocationResponse, sent.body)
-            for allocation in response.new:
-                found[allocation.application_id]["allocated"] += 1
-            for release in response.released:
-                found[release.application_id]["released"] += 1
-    for application in worker.partition.applications.values() if worker.partition is not None else ():
-        if application.allocations or application.application_id in found:
-            found[application.application_id]["running"] = len(application.allocations)
-    applications = dict(sorted(found.items()))
-    total = {name: sum(one[name] for one in applications.values()) for name in names}
+    rows = {name: counts for name, counts in sorted(found.items()) if any(counts)}
+    total = [sum(counts) for counts in zip(*rows.values(), strict=True)] or [0, 0, 0]
+    first = replay.meta.begins if replay.meta is not None and replay.meta.begins <= replay.recovery.last else 0
     if args.json:
-        _print_json({"firstStep": steps[0].number if steps else 0, "applications": applications, "total": total})
+        applications = {name: dict(zip(names, counts, strict=True)) for name, counts in rows.items()}
+        _print_json({"firstStep": first, "applications": applications, "total": dict(zip(names, total, strict=True))})
         return
-    width = max(map(len, (*applications, "application")))
-    sys.stdout.write(f"{'application':<{width}}  {'allocated':>9}  {'released':>9}  {'running':>9}\n")
-    for name, one in (*applications.items(), ("total", total)):
-        sys.stdout.write(f"{name:<{width}}  {one['allocated']:>9}  {one['released']:>9}  {one['running']:>9}\n")
-    counted = f"since step {steps[0].number}" if steps else "since the snapshot, and there is no step after it"
-    sys.stdout.write(f"allocated and released: {counted}; running: after the last step\n")
+    cells = [(name, *map(str, counts)) for name, counts in (*rows.items(), ("total", total))]
+    print_table(("application", *names), cells)
+    counted = f"since step {first}" if first else "since the snapshot, and there is no step after it"
+    write(f"allocated and released: {counted}; running: after the last step")
 
 
 _ACTIONS: Final[dict[str, tuple[Callable[[Files, argparse.Namespace], None], str, str]]] = {
-    "show": (
-        _show_steps,
-        "list the steps: each message received, and the messages sent for it",
+    "show": (_show_state, "print the state: counts, or applications, asks or nodes", "print one line of JSON per row"),
+    "trace": (
+        _trace_object,
+        "print what happened to an ask, application, node or queue, and the messages about it",
         "print one line of JSON per step",
     ),
+    "steps": (_list_steps, "list the steps: what changed, and the messages sent", "print one line of JSON per step"),
     "sums": (_show_sums, "count allocated, released and running allocations per application", "print JSON"),
     "verify": (_verify, "verify every step and the snapshot", "print JSON"),
     "poison": (

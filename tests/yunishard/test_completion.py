@@ -59,7 +59,8 @@ CASES = [
     ("up --history ", {"true", "false"}),
     ("app kill --token-file q", {"q u.yaml"}),
     ("journal ver", {"verify"}),
-    ("journal show --k", {"--kind"}),
+    ("journal steps --k", {"--kind"}),
+    ("journal show --as", {"--asks"}),
     ("journal verify q", {"q u.yaml"}),
 ]
 

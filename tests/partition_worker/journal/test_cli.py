@@ -2,6 +2,13 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -12,9 +19,10 @@ from common.rm_messages import AllocationRelease, AllocationReleasesRequest, All
 from common.wire import encode_body
 from partition_worker.journal.database import make_row
 from partition_worker.journal.files import Files
+from partition_worker.journal.sqlite_journal import SqliteJournals
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW, ask
-from tests.partition_worker.journal.hand import found_in, sql
+from tests.partition_worker.journal.hand import PATIENCE_S, found_in, sql
 from tests.partition_worker.start import CONFIGURE, Start, closed
 from yunishard.cli import main
 
@@ -56,27 +64,171 @@ def spoil(state: Path) -> None:
     file.close()
 
 
-def test_the_steps_are_shown_with_their_records_and_messages(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(state, "show") == 0
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_steps_are_listed_with_their_changes_in_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "steps") == 0
     heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["step", "time", "what", "received", "bytes", "changed", "told"]
-    words = [line.split() for line in lines]
-    assert [line[3] for line in words] == [
-        *("CommitConfig", "NodeRequest", "ApplicationRequest", "AllocationRequest", "tick"),
-        "AllocationRequest",
+    assert heading.split() == ["step", "time", "what", "changes"]
+    assert [line.split(maxsplit=4)[3:] for line in lines] == [
+        ["CommitConfig", "partition: added; queue root, root.batch: added"],
+        ["NodeRequest", "node n1: added; sent 1 NodeResponse"],
+        ["ApplicationRequest", "application a: added; sent 1 ApplicationResponse"],
+        ["AllocationRequest", "ask k1, k2: added; application a: state New -> Accepted; sent 1 ApplicationResponse"],
+        [
+            "tick",
+            (
+                "allocation k1, k2: node n1; application a: state Accepted -> Running; "
+                "sent 1 ApplicationResponse, 1 AllocationResponse"
+            ),
+        ],
+        ["AllocationRequest", "allocation k1: removed; application a: updated; sent 1 AllocationResponse"],
     ]
-    assert words[0][-5:] == ["1", "Partition,", "2", "Queue", "-"]
-    assert words[1][4] == "1"
-    assert words[1][-4:] == ["1", "Node", "1", "NodeResponse"]
 
 
-def test_records_and_messages_are_counted_by_kind(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(state, "show", "--json") == 0
-    steps = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_steps_for_programs_are_json(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "steps", "--json") == 0
+    steps = lines_of(capsys)
     assert [(step["step"], step["received"]) for step in steps] == [(2, 0), (3, 1), (4, 2), (5, 3), (6, 3), (7, 4)]
-    assert steps[3]["changed"] == {"Allocation": 2, "ApplicationStates": 1, "ApplicationStatus": 1}
     assert steps[4]["told"] == {"ApplicationResponse": 1, "AllocationResponse": 1}
-    assert steps[5]["changed"] == {"Allocation removed": 1, "ApplicationStatus": 1}
+    assert steps[1]["changes"] == "node n1: added"
+
+
+def test_the_state_is_summarized(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "show", "--json") == 0
+    (summary,) = lines_of(capsys)
+    expected = {"partition": PARTITION, "rm": "rm-1", "last_step": 7, "received": 4, "sent": 6, "acknowledged": 0}
+    counts = {"applications": {"Running": 1}, "asks": {"allocated": 1}, "nodes": {"schedulable": 1}, "queues": 2}
+    assert summary.items() >= {**expected, **counts}.items()
+    assert run(state, "show") == 0
+    assert "applications  Running 1\n" in capsys.readouterr().out
+
+
+def test_applications_asks_and_nodes_are_tables(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {}
+    for view in ("applications", "asks", "nodes"):
+        assert run(state, "show", f"--{view}") == 0
+        heading, row = capsys.readouterr().out.splitlines()
+        cells[view] = dict(zip(heading.split(), re.split(" {2,}", row), strict=True))
+    at = cells["asks"].pop("created")
+    assert cells["applications"].pop("submitted") == at
+    application = {"queue": "root.batch", "user": "u", "state": "Running", "pending": "0", "allocations": "1"}
+    assert cells["applications"] == {"application": "a", **application, "allocated": "vcore 0.001"}
+    ask = {"application": "a", "queue": "root.batch", "state": "allocated", "node": "n1", "resources": "vcore 0.001"}
+    assert cells["asks"] == {"ask": "k2", **ask, "priority": "0"}
+    node = {"state": "schedulable", "allocations": "1", "allocated": "vcore 0.001", "foreign": "-"}
+    assert cells["nodes"] == {"node": "n1", **node, "capacity": "vcore 10"}
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        (["--asks", "--queue", "root"], 1),
+        (["--asks", "--queue", "roo"], 0),
+        (["--asks", "--in-state", "pending"], 0),
+        (["--asks", "--application", "a", "--node", "n1"], 1),
+        (["--applications", "--in-state", "Running"], 1),
+        (["--nodes", "--node", "n"], 0),
+    ],
+)
+def test_rows_can_be_filtered(state: Path, capsys: pytest.CaptureFixture[str], options: list[str], rows: int) -> None:
+    assert run(state, "show", "--json", *options) == 0
+    assert len(lines_of(capsys)) == rows
+
+
+def test_a_filter_of_another_view_is_refused(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "show", "--nodes", "--queue", "root") == 2
+    assert capsys.readouterr().err.endswith("--queue does not apply to --nodes\n")
+    assert run(state, "show", "--queue", "root") == 2
+    assert capsys.readouterr().err.endswith("--queue needs --applications, --asks or --nodes\n")
+
+
+def test_what_is_left_out_of_a_table_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journals").mkdir()
+
+    async def worked() -> None:
+        one = Start(tmp_path / "journals", 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE, (NODES, 1), (APP, 2), (ask("k1", "k2", "k3"), 3))
+        closed(start)
+
+    asyncio.run(worked())
+    assert run(tmp_path, "show", "--asks", "--limit", "1") == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert told.err == "and 2 more (--limit 0 prints all)\n"
+
+
+def test_what_happened_to_an_ask_is_told_with_the_messages(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "trace", "k1", "--json") == 0
+    added, allocated, released = lines_of(capsys)
+    assert (added["step"], added["sent"]) == (5, [])
+    assert [(one["kind"], one["name"], one["after"]["node_id"]) for one in allocated["changes"]] == [
+        ("allocation", "k1", "n1")
+    ]
+    assert [(one["number"], one["kind"], one["parts"]) for one in allocated["sent"]] == [
+        (5, "AllocationResponse", ["new"])
+    ]
+    assert released["changes"][0]["after"]["record"] == "Removed"
+    assert run(state, "trace", "k1") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("k1: the journal has steps 2 to 7, up to ")
+    assert "step 6  tick\n    allocation k1: node n1, bound " in out
+    assert "    sent AllocationResponse 5 (new), not acknowledged\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("k2", [5, 6]), ("a", [4, 5, 6, 7]), ("n1", [3, 6, 7]), ("root.batch", [2])]
+)
+def test_other_objects_can_be_traced(
+    state: Path, capsys: pytest.CaptureFixture[str], name: str, steps: list[int]
+) -> None:
+    assert run(state, "trace", name, "--json") == 0
+    assert [entry["step"] for entry in lines_of(capsys)] == steps
+
+
+def test_an_acknowledgement_is_traced(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = files_of(state)
+    step = next(step for step in found_in(files).steps if step.number == 7)
+    row = make_row(7, step.at, step.kind, encode_body(msgspec.structs.replace(step, acknowledged=5)))
+    file = sql(files)
+    file.execute("UPDATE steps SET step = ?, checksum = ? WHERE number = 7", (row.step, row.checksum))
+    file.close()
+    assert run(state, "trace", "k2") == 0
+    assert "sent AllocationResponse 5 (new), acknowledged by step 7, " in capsys.readouterr().out
+
+
+def test_a_name_that_is_not_in_the_journal_is_refused_with_its_extent(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(state, "trace", "k9") == 2
+    assert "nothing about k9: the journal has steps 2 to 7, up to " in capsys.readouterr().err
+
+
+def test_after_a_snapshot_its_state_is_known(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def worked() -> None:
+        one = Start(state / "journals", 2)
+        start = await one.begins()
+        assert start.journal is not None
+        worker, files = start.worker, one.files
+        closed(start)
+        with closing(SqliteJournals(files.folder).open(PARTITION, 3)) as journal:
+            journal.write_snapshot(7, worker.snapshot())
+            assert journal.record_snapshot(7)
+            journal.compact()
+
+    asyncio.run(worked())
+    assert run(state, "trace", "k2") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("k2: the journal has a snapshot after step 7 and no later step, up to ")
+    assert "step 7  snapshot\n    allocation k2: application a, " in out
+    assert run(state, "steps") == 0
+    assert capsys.readouterr().out.splitlines()[1].split(maxsplit=3)[3].split() == [
+        *("snapshot", "the", "state", "after", "this", "step;", "sent"),
+        *("1", "NodeResponse,", "3", "ApplicationResponse,", "2", "AllocationResponse"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,13 +244,13 @@ def test_records_and_messages_are_counted_by_kind(state: Path, capsys: pytest.Ca
 def test_a_part_of_them_is_shown(
     state: Path, capsys: pytest.CaptureFixture[str], options: list[str], steps: list[int]
 ) -> None:
-    assert run(state, "show", "--json", *options) == 0
+    assert run(state, "steps", "--json", *options) == 0
     assert [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()] == steps
 
 
 def test_where_no_step_is_meant_those_that_are_there_are_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(state, "show", "--kind", "Tick") == 0
-    assert "there are 2 to 7, of these kinds: AllocationRequest, ApplicationRequest, " in capsys.readouterr().err
+    assert run(state, "steps", "--kind", "Tick") == 0
+    assert "no such step; the journal has steps 2 to 7, up to " in capsys.readouterr().err
 
 
 def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +298,7 @@ def test_everything_can_be_exported(state: Path, tmp_path: Path, capsys: pytest.
 
 def test_damage_is_told_with_its_place(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(state)
-    for action in ("verify", "show", "sums", "export"):
+    for action in ("verify", "show", "steps", "sums", "export"):
         assert run(state, action) == 1
         assert capsys.readouterr().err.endswith("damaged: step 4 does not match its checksum\n")
 
@@ -198,7 +350,7 @@ def test_a_file_that_is_no_database_is_damage(state: Path, capsys: pytest.Captur
     assert "not a database" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("action", ["show", "sums", "verify", "export"])
+@pytest.mark.parametrize("action", ["show", "steps", "sums", "verify", "export"])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -220,6 +372,21 @@ def test_a_file_that_never_was_a_journal_is_one_clear_line(
     assert told.err.startswith(f"yunishard journal {action}: {path}: ")
     assert message in told.err
     assert told.err.count("\n") == 1
+
+
+def test_another_database_or_a_journal_that_is_cut_off_is_one_clear_line(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, files = tmp_path / "rm-1_other.sqlite", files_of(state)
+    with closing(sqlite3.connect(other)) as file:
+        file.execute("CREATE TABLE t (x)")
+    os.truncate(files.database, files.database.stat().st_size // 2)
+    for path, problem in ((other, "it has format 0"), (files.database, "database disk image is malformed")):
+        for action in ("show", "steps", "sums", "verify", "export"):
+            assert main(["journal", action, str(path)]) == 2
+            told = capsys.readouterr()
+            assert (told.out, told.err.count("\n")) == ("", 1)
+            assert f"{path}: not a journal that this release can read: {problem}" in told.err
 
 
 def test_a_directory_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,3 +417,34 @@ def test_a_worker_that_writes_is_not_disturbed(tmp_path: Path, capsys: pytest.Ca
 
     asyncio.run(worked())
     assert [line.split()[2] for line in capsys.readouterr().out.splitlines()[::2]] == ["2", "3"]
+
+
+def test_a_live_journal_is_followed(tmp_path: Path) -> None:
+    """Also past a snapshot that replaces steps. Reading leaves no file behind."""
+    (tmp_path / "journals").mkdir()
+    command = [Path(sys.executable).with_name("yunishard"), "journal", "steps", PARTITION, "--follow"]
+
+    async def worked() -> None:
+        one = Start(tmp_path / "journals", 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE)
+        names = {path.name for path in one.folder.iterdir()}
+        follower = await asyncio.create_subprocess_exec(
+            *command, "--state", str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert follower.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            assert b"changes" in await follower.stdout.readline()
+            assert b"CommitConfig" in await follower.stdout.readline()
+            await one.goes_on(start, (NODES, 1))
+            assert b"node n1: added" in await follower.stdout.readline()
+            assert {path.name for path in one.folder.iterdir()} == names
+            closed(start)
+            with closing(SqliteJournals(one.folder).open(PARTITION, 2)) as journal:
+                journal.write_snapshot(3, start.worker.snapshot())
+                journal.record_snapshot(3)
+            assert b"-- the journal begins with a snapshot after step 3 now" in await follower.stdout.readline()
+            follower.send_signal(signal.SIGINT)
+            assert await follower.wait() == 130
+
+    asyncio.run(worked())
