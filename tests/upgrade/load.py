@@ -95,6 +95,8 @@ class Load:
         if not self.rms:
             self.rms = [await ChaosRm.joined(self.system.native, rm_id, names) for rm_id, names in RMS.items()]
             self._submitting = [asyncio.create_task(self._submit(rm)) for rm in self.rms]
+        async with asyncio.timeout(ROUND_MAX_S):
+            await asyncio.gather(*self._changing)  # those that the end of the last build interrupted
         self._changing = [asyncio.create_task(self._change_configuration(rm)) for rm in self.rms]
         before = [(rm, rm.books.waiting, len(rm.books.asked), len(rm.books.ended)) for rm in self.rms]
         try:
@@ -109,6 +111,8 @@ class Load:
                     )
         except TimeoutError:
             self.check()
+            for task in self._submitting:
+                assert not task.done(), task.exception()
             counts = {rm.rm_id: list(rm.books.counts()) for rm in self.rms}
             raise AssertionError(f"{build.name} is stuck: {counts}\n{self.system.last_words}") from None
         self.check()
@@ -124,7 +128,6 @@ class Load:
             status = await asyncio.to_thread(self.system.up.stop, how)
             assert status == 0, self.system.last_words
         self._logs.append(self.system.up.errors)
-        await asyncio.gather(*self._changing)
         self.check()
 
     def _list_snapshots(self) -> set[str]:
