@@ -1,9 +1,9 @@
 """The audit log: one JSON line for each outcome of a request that changes something, with its sender and address.
 
 A change has two lines with one ID: `begun`, which is on the disk before anything changes (or the change is refused),
-and its outcome. A refused request has one line. Only the owner may read the file. A full file is renamed with a number
-and a new one begins; the oldest is deleted. Changes by resource managers and by the watched file are in the broker's
-record.
+and its outcome. A refused request has one line. Each line has the number of its format. Only the owner may read the
+file. A full file is renamed with a number and a new one begins; the oldest is deleted. Changes by resource managers and
+by the watched file are in the broker's record.
 """
 
 import asyncio
@@ -21,6 +21,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
+FORMAT: Final = 1
+"""The format of a line. Lines of earlier releases have no number; a file with a line of a later one is not written."""
+
+LINE_BYTES_MAX: Final = 1 << 16
+"""Bytes at the end of the file in which its last line is looked for."""
 
 FILE_BYTES_MAX: Final = 10 << 20
 FILES_MAX: Final = 10
@@ -48,6 +54,7 @@ _log = logging.getLogger("core.rest")
 class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A line. Fields that are unknown or do not apply are omitted."""
 
+    format: int = 0
     time: str = ""
     """UTC, to the millisecond, as in `2026-03-01T12:00:00.123Z`."""
     id: str
@@ -75,6 +82,10 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Refused requests before this one that have no line."""
 
 
+class _LineFormat(msgspec.Struct):
+    format: int = 0
+
+
 class AuditLog:
     """The current file and its predecessors."""
 
@@ -99,7 +110,7 @@ class AuditLog:
         """
         now = self._clock()
         entry.time = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
-        entry.unrecorded, self._unrecorded = self._unrecorded, 0
+        entry.format, entry.unrecorded, self._unrecorded = FORMAT, self._unrecorded, 0
         if problem := await self._try(partial(self._append, msgspec.json.encode(entry) + b"\n")):
             self._unrecorded += entry.unrecorded
             raise OSError(problem)
@@ -145,6 +156,7 @@ class AuditLog:
 
     def _probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
+        self._check_format()
         os.close(os.open(self._file, _FLAGS, 0o600))
         beside = self._file.with_name(f"{self._file.name}.probe")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -156,10 +168,28 @@ class AuditLog:
             os.close(descriptor)
             beside.unlink(missing_ok=True)
 
+    def _check_format(self) -> None:
+        """Raise OSError if the last whole line of the file is of a later format."""
+        try:
+            descriptor = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        try:
+            size = os.fstat(descriptor).st_size
+            lines = os.pread(descriptor, LINE_BYTES_MAX, max(0, size - LINE_BYTES_MAX)).split(b"\n")
+        finally:
+            os.close(descriptor)
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+            found = msgspec.json.decode(lines[-2], type=_LineFormat).format
+            if found > FORMAT:
+                text = f"a later release wrote it: it has format {found}, this release supports up to {FORMAT}"
+                raise OSError(None, text)
+
     def _append(self, line: bytes) -> None:
         folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)  # another web service may write the file, too
+            self._check_format()
             self._rotate(len(line))
             is_new = not self._file.exists()
             self._write_line(line)

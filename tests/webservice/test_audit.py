@@ -51,7 +51,10 @@ def test_each_entry_is_a_line_with_what_is_known(tmp_path: Path) -> None:
     write(file, entry(3))
     first, second, third = file.read_text().splitlines()
     time = '"time":"2023-11-14T22:13:20.123Z"'
-    assert first == f'{{{time},"id":"1","outcome":"begun","user":"alice","from":"::1","method":"PUT","path":"/"}}'
+    assert (
+        first
+        == f'{{"format":1,{time},"id":"1","outcome":"begun","user":"alice","from":"::1","method":"PUT","path":"/"}}'
+    )
     assert json.loads(second)["reason"] == "two\nlines"
     assert "user" not in json.loads(second)
     assert json.loads(third)["id"] == "3"
@@ -72,6 +75,21 @@ def test_a_line_that_was_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
     write(file, entry(2))
     torn, whole = file.read_text().splitlines()
     assert (torn, json.loads(whole)["id"]) == ('{"time":"T","id":"1"', "2")
+
+
+def test_a_file_of_a_later_release_is_left_alone_and_nothing_is_changed_over_rest(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    write(file, entry(1))
+    later = file.read_text() + '{"format":2,"id":{"number":2}}\n{"torn'
+    file.write_text(later)
+    reason = "a later release wrote it: it has format 2, this release supports up to 1"
+    with pytest.raises(OSError, match=reason):
+        write(file, entry(3))
+    assert asyncio.run(AuditLog(file).problem()) == f"{file}: {reason}"
+    assert (file.read_text(), [*tmp_path.iterdir()]) == (later, [file])
+    file.rename(tmp_path / "audit.later")
+    write(file, entry(3))
+    assert ids(file) == ["3"]
 
 
 def test_a_full_file_gets_a_number_and_the_oldest_goes(tmp_path: Path) -> None:
@@ -210,6 +228,7 @@ def test_a_change_has_a_line_for_its_beginning_and_one_for_its_end(tmp_path: Pat
     assert seen == [1], "the beginning is on the disk before anything changes"
     what = {
         "time": "1970-01-01T00:00:00.000Z",
+        "format": 1,
         "id": answer.headers["x-request-id"],
         "user": "root",
         "by": "loopback",
