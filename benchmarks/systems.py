@@ -21,6 +21,7 @@ from time import process_time
 from typing import Final
 
 from benchmarks.resource_managers import GrpcRm, NativeRm, Rm
+from common.names import WORKER
 
 
 @contextmanager
@@ -132,6 +133,8 @@ def roles_of(supervisor: int) -> dict[int, str]:
             continue  # it has just ended
         if "-m" in words:
             found[int(folder.name)] = words[words.index("-m") + 1]
+        elif words and words[0].startswith(WORKER):  # the title of one that has a partition
+            found[int(folder.name)] = WORKER
     return found
 
 

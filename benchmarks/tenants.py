@@ -15,14 +15,14 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median, quantiles
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
-from benchmarks.systems import system
+from benchmarks.systems import roles_of, system
 from common.rm_messages import AllocationResponse
 from yunishard.client import ResourceManager
 from yunishard.items import application, ask, node, release
@@ -175,15 +175,10 @@ class Cost(NamedTuple):
 
 def costs(supervisor: int) -> dict[tuple[str, int], Cost]:
     """Of all processes of a system, by role and process id."""
-    found = {("supervisor", supervisor): _cost(supervisor)}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == supervisor:
-                words = (folder / "cmdline").read_text().split("\0")
-                found[words[words.index("-m") + 1], int(folder.name)] = _cost(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended
+    found = {}
+    for process, role in roles_of(supervisor).items():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found[role, process] = _cost(process)
     return found
 
 

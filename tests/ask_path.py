@@ -94,10 +94,10 @@ async def _ask(address: str, supervisor: int, folder: Path) -> dict[str, set[str
         await _allocate(rm, "second")
         sys.setprofile(None)
         _signal(processes, [folder / str(pid) for pid in processes])
-        return {
-            "SDK": _of_the_project(found),
-            **{role: _of_the_project((folder / str(pid)).read_text().split("\n")) for pid, role in processes.items()},
-        }
+        by_role = {"SDK": _of_the_project(found), **{role: set() for role in ROLES}}
+        for pid, role in processes.items():
+            by_role[role] |= _of_the_project((folder / str(pid)).read_text().split("\n"))
+        return by_role
 
 
 async def _allocate(rm: ResourceManager, key: str) -> None:
