@@ -113,7 +113,7 @@ def find_missing(examples: list[Example]) -> dict[type[Struct], set[str]]:
     for example in examples:
         for one in find_structs(example.decode()):
             known[type(one)] |= {field.name for field in fields(one) if getattr(one, field.name) != find_default(field)}
-    missing = {kind: {field.name for field in fields(kind)} - known[kind] for kind in wanted}
+    missing = {kind: {field.name for field in fields(kind)} - known.get(kind, set()) for kind in wanted}
     return {kind: names for kind, names in missing.items() if names or kind not in known}
 
 
