@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from common.config.model import Configuration, PartitionConfig
-from common.control_messages import RetirePartition, Settings
+from common.control_messages import PartitionRemoved, RetirePartition, Settings
 from common.messages import Control, Header, Message
 from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
 from common.query_messages import Answer, PartitionEntry
@@ -201,6 +201,8 @@ class Registry:
         """Ids of RMs with changes that have not been handed to persistence yet."""
         self.workers_changed = False
         """Whether other workers are wanted than the supervisor was last told."""
+        self.removals: list[Outgoing] = []
+        """Messages to workers whose partitions have ended."""
         self.dismissed: dict[str, str] = {}
         """Workers that have lost their lease since then, and the partition of each."""
         self._epochs = incarnation * NUMBERS_PER_INCARNATION
@@ -295,8 +297,10 @@ class Registry:
     def free_slot(self, partition: str) -> None:
         """Remove the partition's slot, so that the supervisor stops its worker."""
         slot = self.slots.pop(partition, None)
-        if slot is not None:
+        if slot is not None and slot.worker:
             self.dismiss(slot.worker, partition)
+            header = Header(kind=PartitionRemoved.__name__, partition=partition)
+            self.removals.append(make_outgoing(slot.worker, PartitionRemoved(), header))
         self.leaving.pop(partition, None)
         self.workers_changed = True
 

@@ -176,7 +176,8 @@ class BrokerMachine:
             return failed
         wanted = control_messages.WorkersWanted(partitions=partitions, dismissed=registry.dismissed)
         self._reported_partitions, registry.dismissed = partitions, {}
-        return [*failed, make_outgoing(SUPERVISOR, wanted)]
+        removals, registry.removals = registry.removals, []
+        return [*failed, *removals, make_outgoing(SUPERVISOR, wanted)]
 
     # Routing --------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,10 @@ class Retired(Control, frozen=True):
     """Worker to broker: the partition has no applications left, and the worker may stop."""
 
 
+class PartitionRemoved(Control, frozen=True):
+    """Broker to worker: the partition of the header has ended. The worker deletes its journal when it stops."""
+
+
 class Settings(Control, frozen=True):
     """Broker to worker: the RM's settings (`extraConfig`), all of them, in place of the earlier ones."""
 

@@ -155,7 +155,7 @@ class Disconnect(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Remove the files of a partition that has ended."""
+    """Remove what a killed worker has left of the files of a partition that has ended."""
 
     partition: str
 

@@ -191,7 +191,7 @@ _JOURNAL_FILES: Final = r"\.(sqlite(-wal|-shm)?|snapshot-\d+(\.tmp-\d+)?|damaged
 
 
 def remove_journal(folder: Path, partition: str) -> None:
-    """Remove the journal of a partition that has ended, once no worker can write to it. Errors are logged.
+    """Remove what a killed worker has left of the journal of a partition that has ended. Errors are logged.
 
     The database goes first: after an interruption, the remaining files belong to no journal, and a later partition of
     the same name starts empty.

@@ -127,7 +127,9 @@ async def serve_partition(
     finally:
         process.close()
         if journal is not None:
-            journal.close()
+            journal.close(delete=worker.is_removed)
+        if quarantine is not None and worker.is_removed:
+            quarantine.delete()
     if worker.fatal_error:
         raise OSError(worker.fatal_error)
 

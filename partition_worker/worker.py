@@ -103,6 +103,8 @@ class Worker:
         self.problem = ""
         """Why the journal could not be used, or has lost data; reported in `Hello`."""
         self.fatal_error = ""
+        self.is_removed = False
+        """Whether the partition has ended, so that the journal is deleted when the process stops."""
         self.cycles = Histogram()
         """Durations of scheduling cycles."""
         self.process_families: Callable[[], list[Family]] = list
@@ -307,6 +309,9 @@ class Worker:
             case "Pause":
                 self._paused = True
                 return []
+            case "PartitionRemoved" if header.partition == self.name:
+                self.is_removed = True
+                return []
             case "Heartbeat":
                 # A broker without an incarnation has restarted and not received our Hello.
                 known = decode_body(Heartbeat, incoming.body).incarnation != ""
@@ -424,7 +429,8 @@ class Worker:
         taken of a partition that has ended.
         """
         host = self.host
-        if not self.barrier.journalled or host.partition is None or self.fatal_error or host.report_retired():
+        is_over = bool(self.fatal_error) or self.is_removed or bool(host.report_retired())
+        if not self.barrier.journalled or host.partition is None or is_over:
             return []
         return [*self.barrier.flush(), *self.barrier.request_snapshot(now)]
 

@@ -44,9 +44,8 @@ class Journal(Protocol):
         OSError: a later attempt may succeed; the text is the cause, such as a full disk.
     """
 
-    @property
-    def has_garbage(self) -> bool:
-        """Whether `trim` may find something to delete; after an error of it, not until a snapshot is recorded."""
+    has_garbage: bool
+    """Whether `trim` may find something to delete; after an error of it, not until a snapshot is recorded."""
 
     def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
         """Store encoded steps, all or none, and return the number of the last one. They are durable on return. If they

@@ -13,26 +13,14 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from partition_worker.journal.database import (
-    FORMAT,
-    LOCK_MAX_S,
-    SCHEMA,
-    JournalReader,
-    Meta,
-    Row,
-    StepReader,
-    make_row,
-    meta_checksum,
-    read_meta,
-    translate_errors,
-    translate_open_errors,
-)
+from partition_worker.journal import database
+from partition_worker.journal.database import Meta, Row, translate_errors
 from partition_worker.journal.files import PRIVATE, Files, lock_folder, sync, write_snapshot
 from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
 from partition_worker.recovery import JournalDamaged
@@ -73,12 +61,12 @@ class _StepColumns(msgspec.Struct, array_like=True):
 _step_columns = msgspec.msgpack.Decoder(_StepColumns)
 
 
-class SqliteJournal(StepReader, Journal):
+class SqliteJournal(database.StepReader, Journal):
     """The journal of one partition in an SQLite database. See `Journal` for the errors."""
 
     def __init__(self, files: Files, epoch: int) -> None:
         super().__init__(files)
-        self._has_garbage = True
+        self.has_garbage = True
         self._is_unsettled = False
         """Whether the outcome of the last call of `append` is unknown."""
         self._process = os.getpid()
@@ -87,26 +75,19 @@ class SqliteJournal(StepReader, Journal):
                 files.clear()  # leftovers of a journal whose removal was interrupted
             os.close(os.open(files.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             inode = files.database.stat().st_ino
-        with translate_open_errors(files):
+        with database.translate_open_errors(files), ExitStack() as stack:
             self._file = sqlite3.connect(
                 files.database,
                 isolation_level=None,
-                timeout=LOCK_MAX_S,
+                timeout=database.LOCK_MAX_S,
                 check_same_thread=False,  # opened in one thread, then used by the writer's only
                 cached_statements=STATEMENT_STEPS + 16,
             )
-        try:
-            with translate_open_errors(files):
-                self._claim(epoch)
-            if files.database.stat().st_ino != inode:
+            stack.callback(self._file.close)
+            self._claim(epoch)
+            if not files.database.exists() or files.database.stat().st_ino != inode:
                 raise OSError(f"{files.database}: an earlier worker has just deleted it")
-        except BaseException:
-            self._file.close()
-            raise
-
-    @property
-    def has_garbage(self) -> bool:
-        return self._has_garbage
+            stack.pop_all()
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -129,13 +110,13 @@ class SqliteJournal(StepReader, Journal):
             meta = self._meta = self._read_meta(epoch)
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only names the database
-            self._file.execute(f"PRAGMA user_version={FORMAT}")
+            self._file.execute(f"PRAGMA user_version={database.FORMAT}")
             self._meta = self._update_meta(meta._replace(epoch=epoch))
         self._truncate_wal()  # otherwise unfinished transactions stay in it
         self._preallocate_wal()
 
     def _read_meta(self, epoch: int) -> Meta:
-        meta = read_meta(self._file, self.files.partition)
+        meta = database.read_meta(self._file, self.files.partition)
         if meta.epoch > epoch:
             raise Fenced(f"{self.files.database}: another worker has the partition, under epoch {meta.epoch}")
         return meta
@@ -154,11 +135,13 @@ class SqliteJournal(StepReader, Journal):
             self._file.execute("ROLLBACK")
 
     def _create(self, epoch: int) -> None:
-        for statement in SCHEMA.values():
+        for statement in database.SCHEMA.values():
             self._file.execute(statement)
-        self._file.execute(f"PRAGMA user_version={FORMAT}")
+        self._file.execute(f"PRAGMA user_version={database.FORMAT}")
         meta = Meta(self.files.partition, epoch, begins=1, snapshot=0, last=0)
-        self._file.execute("INSERT INTO meta VALUES (?, ?, ?, ?, ?, ?)", meta._replace(checksum=meta_checksum(meta)))
+        self._file.execute(
+            "INSERT INTO meta VALUES (?, ?, ?, ?, ?, ?)", meta._replace(checksum=database.meta_checksum(meta))
+        )
 
     # Changes ---------------------------------------------------------------------------------------------------------
 
@@ -186,7 +169,7 @@ class SqliteJournal(StepReader, Journal):
             for start in range(0, len(rows), STATEMENT_STEPS):
                 self._insert(rows[start : start + STATEMENT_STEPS])
             self._meta = self._update_meta(meta)
-        self._has_garbage |= fresh
+        self.has_garbage |= fresh
 
     def _insert(self, rows: Sequence[Row]) -> None:
         places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
@@ -201,7 +184,7 @@ class SqliteJournal(StepReader, Journal):
         write_snapshot(self.files.unfinished_snapshot(number, self._process), number, content)
 
     def record_snapshot(self, number: int) -> bool:
-        self._has_garbage = True
+        self.has_garbage = True
         if number < self._meta.begins:
             return False
         path, unfinished = self.files.snapshot(number), self.files.unfinished_snapshot(number, self._process)
@@ -219,7 +202,7 @@ class SqliteJournal(StepReader, Journal):
     def trim(self) -> None:
         sizes = "SELECT number, length(step) AS size FROM steps WHERE number < ? ORDER BY number LIMIT ?"
         sums = f"SELECT number, size, sum(size) OVER (ORDER BY number) AS total FROM ({sizes})"  # noqa: S608
-        self._has_garbage = False
+        self.has_garbage = False
         with translate_errors():
             end = self._file.execute(
                 f"SELECT max(number) FROM ({sums}) WHERE total <= ? OR total = size",  # noqa: S608
@@ -233,7 +216,7 @@ class SqliteJournal(StepReader, Journal):
             )
         if not done.rowcount:
             raise Fenced(_FENCED)
-        self._has_garbage = True
+        self.has_garbage = True
 
     def _remove_snapshots(self) -> None:
         self._read_meta(self._meta.epoch)
@@ -243,15 +226,15 @@ class SqliteJournal(StepReader, Journal):
 
     def used_bytes(self) -> int:
         """Bytes of the database and its write-ahead log, without free pages and the preallocated part of the log."""
-        database, wal = self.files.database, self.files.wal
-        size = database.stat().st_size + (max(0, wal.stat().st_size - WAL_PREALLOCATED_BYTES) if wal.exists() else 0)
+        file, wal = self.files.database, self.files.wal
+        size = file.stat().st_size + (max(0, wal.stat().st_size - WAL_PREALLOCATED_BYTES) if wal.exists() else 0)
         with translate_errors():
             free: int = self._file.execute("PRAGMA freelist_count").fetchone()[0]
             page: int = self._file.execute("PRAGMA page_size").fetchone()[0]
         return size - free * page
 
     def compact(self) -> None:
-        while self._has_garbage:
+        while self.has_garbage:
             self.trim()
         with translate_errors():
             self._truncate_wal()
@@ -266,8 +249,7 @@ class SqliteJournal(StepReader, Journal):
                 self._file.execute("BEGIN IMMEDIATE")
                 self._read_meta(self._meta.epoch)
                 self.files.clear()
-                if self.files.damaged.exists():
-                    shutil.rmtree(self.files.damaged)
+                shutil.rmtree(self.files.damaged, ignore_errors=True)
         finally:
             self.close()  # SQLite leaves files of the same names alone, as the database was unlinked
 
@@ -282,7 +264,7 @@ class SqliteJournal(StepReader, Journal):
 
     def _update_meta(self, meta: Meta) -> Meta:
         """Replace the meta row; to be called inside a transaction."""
-        meta = meta._replace(checksum=meta_checksum(meta))
+        meta = meta._replace(checksum=database.meta_checksum(meta))
         done = self._file.execute(
             "UPDATE meta SET epoch = ?, begins = ?, snapshot = ?, checksum = ? WHERE epoch = ?",
             (meta.epoch, meta.begins, meta.snapshot, meta.checksum, self._meta.epoch),
@@ -305,7 +287,7 @@ class SqliteJournal(StepReader, Journal):
 
 def _build_row(step: bytes) -> Row:
     columns = _step_columns.decode(step)
-    return make_row(columns.number, columns.at, columns.kind, step)
+    return database.make_row(columns.number, columns.at, columns.kind, step)
 
 
 class SqliteJournals(Journals):
@@ -320,7 +302,7 @@ class SqliteJournals(Journals):
 
     def set_aside(self, partition: str, epoch: int) -> str:
         files = Files(self._folder, partition)
-        with suppress(JournalDamaged), closing(JournalReader(files)) as reader:
+        with suppress(JournalDamaged), closing(database.JournalReader(files)) as reader:
             if (present := reader.read_meta().epoch) > epoch:
                 raise Fenced(f"{files.database}: another worker has the partition, under epoch {present}")
         return str(files.put_aside())

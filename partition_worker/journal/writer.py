@@ -78,10 +78,6 @@ WriterReply = Kept | NotKept | SnapshotTaken
 _log = logging.getLogger("core.scheduler.journal")
 
 
-class JournalFull(OSError):
-    """The files have reached their size limit."""
-
-
 def open_journals(settings: Settings) -> Journals | None:
     """Return the place where the settings have journals stored; None if the system keeps none."""
     return None if settings.journals is None else SqliteJournals(settings.journals)
@@ -122,7 +118,7 @@ class JournalWriter:
         self._queued_bytes = 0
         self._snapshot: int | None = None
         """The step of a durable snapshot that is not yet recorded."""
-        self._closing = False
+        self._closing = self._deleting = False
         self._idle = False
         """Whether the thread waits for work."""
         """The fields from `_queue` to here are shared and protected by `_changed`."""
@@ -139,13 +135,15 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the journal."""
+    def close(self, *, delete: bool = False) -> None:
+        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the journal; or delete it, if
+        the partition has ended.
+        """
         until = time.monotonic() + CLOSE_MAX_S
-        if self._process is not None and not self._process.stop(CLOSE_MAX_S):
+        if self._process is not None and not self._process.stop(0.0 if delete else CLOSE_MAX_S) and not delete:
             _log.warning("no snapshot within %g s: the next worker has more steps to read", CLOSE_MAX_S)
         with self._changed:
-            self._closing = True
+            self._closing, self._deleting = True, delete
             self._changed.notify()
         self._thread.join(max(0.0, until - time.monotonic()))
 
@@ -257,7 +255,13 @@ class JournalWriter:
             self._failure = f"the journal cannot be written: {error}"
             self._reply(NotKept(problem=self._failure))
         finally:
-            self.journal.close()
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            self.journal.delete() if self._deleting else self.journal.close()
+        except (OSError, JournalDamaged) as error:
+            _log.warning("the journal of a partition that has ended cannot be deleted: %s", error)
 
     def _next_batch(self) -> list[Append] | None:
         """The appends of the next transaction; empty if there is only a snapshot to record or old steps to delete; None
@@ -345,7 +349,7 @@ class JournalWriter:
             used = self.journal.used_bytes()
         if used + more > self._bytes_max:
             text = f"the journal has {used} bytes and gets {more} more, allowed are {self._bytes_max} (--journal-max)"
-            raise JournalFull(text)
+            raise OSError(text)
         self._unchecked_bytes = 0
 
     def _trim(self) -> None:

@@ -397,7 +397,8 @@ def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what
     bench.agree(bench.update(ONE_QUEUE))
     bench.begin_again()
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
-    assert kinds(bench.hear(GPU, hello, partition=GPU, epoch=2)) == [("supervisor", "WorkersWanted")]
+    told = kinds(bench.hear(GPU, hello, partition=GPU, epoch=2))
+    assert told == [(GPU, "PartitionRemoved"), ("supervisor", "WorkersWanted")]
     assert list(bench.broker.registry.slots) == [PARTITION]
 
 

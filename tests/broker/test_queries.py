@@ -56,7 +56,9 @@ def test_only_so_many_are_remembered() -> None:
 def test_who_asked_a_partition_that_ends_is_answered() -> None:
     bench = registered()
     bench.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
-    assert kinds(bench.hear(PROXY, Leave())) == [(PROXY, "Left"), (WEB, "Answer"), (SUPERVISOR, "WorkersWanted")]
+    *answers, removal, supervisor = kinds(bench.hear(PROXY, Leave()))
+    assert answers == [(PROXY, "Left"), (WEB, "Answer")]
+    assert (removal, supervisor) == ((PARTITION, "PartitionRemoved"), (SUPERVISOR, "WorkersWanted"))
 
 
 TWO = two_partitions()

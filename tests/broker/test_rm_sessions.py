@@ -371,8 +371,9 @@ def leave(bench: BrokerBench, session: str = SESSION) -> list[Outgoing]:
 def test_an_rm_that_leaves_leaves_nothing_behind_and_is_told_so_at_last() -> None:
     bench = registered()
     bench.register(rm="rm-2", session="another")
-    left, supervisor = leave(bench)
+    left, removal, supervisor = leave(bench)
     assert left == sent(PROXY, Left(), ref="bye")
+    assert (removal.to, removal.header.kind, removal.header.partition) == (PARTITION, "PartitionRemoved", PARTITION)
     assert wanted([supervisor]) == [["rm-2_default"]]
     assert list(bench.facts) == ["rm-2"]
     assert kinds(bench.hear(PROXY, NodeRequest(), partition=PARTITION, seq=1)) == [(PROXY, "Refused")]
@@ -390,7 +391,7 @@ def test_it_is_told_again_if_it_asks_again_whoever_has_its_name_by_then() -> Non
 def test_it_is_not_told_before_that_is_durable() -> None:
     bench = registered()
     bench.disk_problem = "disk full"
-    assert kinds(leave(bench)) == [("supervisor", "WorkersWanted")]
+    assert kinds(leave(bench)) == [(PARTITION, "PartitionRemoved"), ("supervisor", "WorkersWanted")]
     bench.disk_problem = ""
     assert (PROXY, "Left") in kinds(bench.wait(bench.now + 1))
 

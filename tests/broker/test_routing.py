@@ -9,6 +9,7 @@ from common.control_messages import (
     CommitConfig,
     Hello,
     ManagerAway,
+    PartitionRemoved,
     PrepareConfig,
     Repeat,
     SessionMoved,
@@ -133,6 +134,8 @@ def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
         sent(PARTITION, AbortConfig(rollout=1), partition=PARTITION),
         sent(GPU, AbortConfig(rollout=1), partition=GPU),
         refused("registration of RM failed: partition rm-1_gpu: no room"),
+        sent(PARTITION, PartitionRemoved(), **NONE, partition=PARTITION),
+        sent(GPU, PartitionRemoved(), **NONE, partition=GPU),
         sent(
             SUPERVISOR, WorkersWanted(partitions=[], dismissed={f"{PARTITION}#1": PARTITION, f"{GPU}#2": GPU}), **NONE
         ),
@@ -145,7 +148,8 @@ def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
     bench.call(two_partitions())
     bench.vote(*bench.hello(GPU))
     assert bench.broker.deadline == 1.0 + ROLLOUT_MAX_S
-    *aborts, answer, supervisor = bench.broker.tick(1.0 + ROLLOUT_MAX_S)
+    *aborts, answer, removal, supervisor = bench.broker.tick(1.0 + ROLLOUT_MAX_S)
+    assert (removal.to, removal.header.kind) == (f"{GPU}#2", "PartitionRemoved")
     assert [one.header.kind for one in aborts] == ["AbortConfig"]
     assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 20 s")
     assert wanted([supervisor]) == [[]]

@@ -16,7 +16,7 @@ import zmq
 
 from benchmarks.recovery import Shape, write_journal
 from common.config.validation import load
-from common.control_messages import CommitConfig, Grant, Hello, PrepareConfig
+from common.control_messages import CommitConfig, Grant, Hello, PartitionRemoved, PrepareConfig
 from common.messages import Header, Message
 from common.names import WORKER_PREFIX
 from common.query_messages import Answer, Query
@@ -171,6 +171,18 @@ def test_a_journal_that_is_damaged_is_put_aside_and_the_worker_says_so(tmp_path:
     assert (tmp_path / "journals" / f"{PARTITION}.damaged" / journal.name).read_bytes().startswith(b"no journal")
     with worker(tmp_path, epoch=7) as broker:
         assert broker.hears(Hello).rollout == 2
+
+
+def test_a_worker_whose_partition_was_removed_deletes_its_journal(tmp_path: Path) -> None:
+    with worker(tmp_path, epoch=5) as broker:
+        broker.configures()
+        broker.submits(ME)
+        broker.hears(ApplicationResponse)
+        assert (tmp_path / "journals" / f"{PARTITION}.sqlite").exists()
+        broker.says(PartitionRemoved())
+        broker.says(Query(what="application", name="default", args={"application": f"of-{ME}"}), ref="q")
+        assert broker.hears(Answer).status == 200
+    assert list((tmp_path / "journals").iterdir()) == []
 
 
 def test_a_worker_whose_partition_another_one_has_ends(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal import sqlite_journal
+from partition_worker.journal import database
 from partition_worker.journal.database import FORMAT
 from partition_worker.journal.files import Files
 from partition_worker.journal.protocol import Fenced
@@ -178,7 +178,7 @@ def test_a_log_has_room_beforehand_which_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_log_that_somebody_still_reads_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_journal, "LOCK_MAX_S", 0.01)
+    monkeypatch.setattr(database, "LOCK_MAX_S", 0.01)
     files = files_in(tmp_path)
     opened(files, 1).append(encoded(1), fresh=False)
     reading = sql(files)
@@ -204,6 +204,51 @@ def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> N
     second = opened(files_in(tmp_path), 1)
     assert second.statistics().last == 0
     assert numbers_in(files_in(tmp_path)) == []
+
+
+DELETES = """
+import sys
+from pathlib import Path
+from partition_worker.journal.protocol import Fenced
+from partition_worker.journal.sqlite_journal import SqliteJournals
+
+journal = SqliteJournals(Path(sys.argv[1])).open(sys.argv[2], 1)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    journal.delete()
+except Fenced:
+    print("fenced")
+"""
+
+
+def test_a_journal_that_is_opened_while_an_earlier_worker_deletes_it_is_never_lost(tmp_path: Path) -> None:
+    files, outcomes = files_in(tmp_path), set()
+    for _ in range(5):
+        command = [sys.executable, "-P", "-c", DELETES, str(tmp_path), files.partition]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        ) as deleter:
+            assert deleter.stdout is not None
+            assert deleter.stdout.readline() == "ready\n"
+            assert deleter.stdin is not None
+            deleter.stdin.write("now\n")
+            deleter.stdin.flush()
+            try:
+                journal = opened(files, 2)
+            except OSError as error:
+                outcomes.add(str(error).rpartition(": ")[2])
+                journal = opened(files, 2)
+            journal.append(encoded(1), fresh=False)
+            outcomes.add(deleter.stdout.read())
+            assert deleter.wait() == 0
+        assert numbers_in(files) == [1]
+        journal.append(encoded(2), fresh=False)
+        journal.close()
+        successor = opened(files, 3)
+        assert numbers_in(files) == [1, 2]
+        successor.delete()
+    assert outcomes <= {"", "fenced\n", "an earlier worker has just deleted it"}
 
 
 def spoil(files: Files, statement: str) -> None:

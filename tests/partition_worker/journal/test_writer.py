@@ -304,6 +304,35 @@ def test_a_database_that_breaks_while_it_is_open_ends_the_process(tmp_path: Path
     run(test)
 
 
+def test_a_journal_is_deleted_with_all_that_is_on_its_way(tmp_path: Path) -> None:
+    async def test() -> None:
+        hand = Hand(tmp_path)
+        hand.slow = lambda: time.sleep(PATIENCE_S)
+        hand.appends(1, 2)
+        hand.gives(TakeSnapshot(number=2))
+        for number in range(3, 1000):
+            hand.appends(number)
+        started_s = time.monotonic()
+        hand.journal.close(delete=True)
+        assert time.monotonic() - started_s < PATIENCE_S / 2
+
+    run(test)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_of_a_successor_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        old, new = Hand(tmp_path, epoch=1), Hand(tmp_path, epoch=2)
+        new.appends(1)
+        await new.keeps(1)
+        old.journal.close(delete=True)
+        assert "cannot be deleted: " in caplog.text
+        assert numbers_in(new.files) == [1]
+        new.journal.close()
+
+    run(test)
+
+
 # Another worker -----------------------------------------------------------------------------------------------------
 
 
