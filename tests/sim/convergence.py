@@ -60,6 +60,8 @@ def _unrest(world: "World") -> Iterator[str]:
             worker = worker_of(world, site.partition)
             if worker is None or worker.partition is None:
                 yield f"{site.partition} has no worker"
+            elif worker.partition.pending_submissions.users:
+                yield f"{site.partition} waits for groups of users"
             elif len(worker.host.channel.outbox) or not worker.partition.idle:
                 waiting = len(worker.host.channel.outbox)
                 yield f"{site.partition}: {waiting} news on their way, idle: {worker.partition.idle}"
