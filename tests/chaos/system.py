@@ -78,7 +78,7 @@ class System:
         """Who runs, by role."""
         found: dict[str, list[int]] = {SUPERVISOR: [self.up.process.pid]}
         for number, command in self.up.children.items():
-            role = next((role for role in ROLES if f"-m {role}" in command), "")
+            role = next((role for role in ROLES if f" {role} " in command), "")
             if role:
                 found.setdefault(role, []).append(number)
         return found

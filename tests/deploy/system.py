@@ -47,14 +47,14 @@ class Up:
 
     @property
     def children(self) -> dict[int, str]:
-        """Process ids and command lines of what it started and is still there."""
+        """Process ids and command lines, or titles, between blanks, of what it started and is still there."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
                 if int(parent) == self.process.pid:
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-        return {number: command for number, command in found.items() if command}  # a zombie has no command
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip()
+        return {number: f" {command} " for number, command in found.items() if command}  # a zombie has no command
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until it holds; fail when that takes too long or the supervisor is gone."""

@@ -490,7 +490,7 @@ def test_a_command_warns_and_runs(tmp_path: Path) -> None:
 def test_the_system_warns_and_starts(tmp_path: Path) -> None:
     prefix = ("env", "YUNISHARD_LOGLEVEL=debug")
     with up("--ephemeral", *FREE_PORTS, folder=tmp_path, module="tests.deploy.fake_up", prefix=prefix) as system:
-        (tmp_path / "wanted.json").write_text("{}")
+        (tmp_path / "wanted.json").write_text('{"partitions": []}')
         system.announced()
         assert system.says("WARNING supervisor core.supervisor: YUNISHARD_LOGLEVEL in the environment is unknown and ")
         assert system.stop() == 0

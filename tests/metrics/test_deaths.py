@@ -49,7 +49,7 @@ def stopped(system: Up, words: str) -> Iterator[None]:
 def test_a_worker_that_hangs_leaves_nothing_but_that_it_is_not_there(tmp_path: Path) -> None:
     with running(tmp_path) as (system, endpoints):
         assert 'partition="rm-1_default",process="partition_worker"} 1' in page(endpoints)
-        with stopped(system, "-m partition_worker"):
+        with stopped(system, " partition_worker "):
             began = time.monotonic()
             text = page(endpoints)
             assert time.monotonic() - began < PAGE_MAX_S

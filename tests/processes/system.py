@@ -20,5 +20,5 @@ class System:
         yield
         assert self.up.process.poll() is None, self.up.errors
         lost = before.keys() - self.up.children.keys()
-        lost = {number for number in lost if not (leaving and "-m partition_worker" in before[number])}
+        lost = {number for number in lost if not (leaving and " partition_worker " in before[number])}
         assert not lost, f"{[before[number] for number in lost]} died\n{self.up.errors[-4000:]}"

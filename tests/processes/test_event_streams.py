@@ -129,7 +129,7 @@ def test_a_stream_outlives_its_worker_or_says_that_it_is_over(system: System) ->
                 found = [json.loads(await anext(lines))]
                 while not is_last(found[-1]):
                     found.append(json.loads(await anext(lines)))
-                os.kill(system.up.child("-m partition_worker"), signal.SIGKILL)
+                os.kill(system.up.child(" partition_worker "), signal.SIGKILL)
                 await rm.update_nodes([node("n2", {"vcore": "1"})])
                 async with asyncio.timeout(PATIENCE_S):
                     async for line in lines:
@@ -171,7 +171,7 @@ def test_a_process_that_is_sent_a_signal_says_in_the_log_where_it_is_and_goes_on
     async def run() -> None:
         async with registered(system):
             with system.unharmed():
-                os.kill(system.up.child(f"-m {process} "), signal.SIGUSR1)
+                os.kill(system.up.child(f" {process} "), signal.SIGUSR1)
                 await asyncio.to_thread(system.up.until, lambda: system.up.says("(most recent call first)"))
 
     asyncio.run(run())

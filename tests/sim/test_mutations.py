@@ -25,6 +25,7 @@ def seeds_until_found(defect: Defect, deadline: int, *, compares: bool = True) -
     return 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: str(defect.__name__))
 def test_a_defect_is_found(defect: Defect) -> None:
