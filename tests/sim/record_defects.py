@@ -1,7 +1,7 @@
 """Deliberate defects of the records of a partition, of its snapshots, and of recovery from both.
 
 Each takes the place of a function while a seed runs, as those in `mutations.py` do. Those of a record are where it is
-built, so that steps and snapshots have them. Not here: how soon each is found (`test_mutations.py`).
+built, so that steps and snapshots have them. Not here: how soon each is found (`test_record_defects.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -147,8 +147,8 @@ def tell_twice() -> Iterator[None]:
     def apply_step(one: Recovery, step: Step) -> None:
         before(one, step)
         for sent in step.told:
-            one._outbox.add(sent.kind, sent.body)
-        one._outbox.last -= len(step.told)
+            one.outbox.add(sent.kind, sent.body)
+        one.outbox.last -= len(step.told)
 
     return replaced(Recovery, "apply_step", apply_step)
 
@@ -251,7 +251,7 @@ def forget_what_is_unacknowledged() -> Iterator[None]:
 
     def read_snapshot(one: Recovery, content: Iterable[bytes]) -> None:
         before(one, content)
-        one._outbox = Outbox(one._outbox.last)
+        one.outbox = Outbox(one.outbox.last)
 
     return replaced(Recovery, "read_snapshot", read_snapshot)
 
@@ -262,8 +262,8 @@ def number_again() -> Iterator[None]:
 
     def read_snapshot(one: Recovery, content: Iterable[bytes]) -> None:
         before(one, content)
-        if not len(one._outbox):
-            one._outbox = Outbox()
+        if not len(one.outbox):
+            one.outbox = Outbox()
 
     return replaced(Recovery, "read_snapshot", read_snapshot)
 
@@ -284,7 +284,7 @@ def forget_what_was_received() -> Iterator[None]:
 
     def read_snapshot(one: Recovery, content: Iterable[bytes]) -> None:
         before(one, content)
-        one._received = 0
+        one.received = 0
 
     return replaced(Recovery, "read_snapshot", read_snapshot)
 
@@ -317,7 +317,6 @@ CONSEQUENCES: Final[tuple[Defect, ...]] = (
     leave_out(SubmissionRecord),
     leave_out(ForeignRecord),
     leave_out(QueueRecord),
-    forget_the_settings_of_a_queue,
     keep_what_is_removed,
     skip(Queue, "add_to_total"),
     skip(Queue, "add_running"),
@@ -361,6 +360,7 @@ CONSEQUENCES: Final[tuple[Defect, ...]] = (
 """Defects that are found without a comparison of a worker and its records: by what follows from a wrong recovery."""
 
 COMPARED: Final[tuple[Defect, ...]] = (
+    forget_the_settings_of_a_queue,
     forget(AllocationRecord, preempted=False),
     forget(AllocationRecord, preemption_triggered=False),
     forget(AllocationRecord, placeholder_used=False),

@@ -3,13 +3,16 @@
 import pytest
 
 from tests.sim.mutations import DEFECTS, Defect, injected
-from tests.sim.record_defects import COMPARED, CONSEQUENCES
 from tests.sim.running import run
 
 DEADLINE = 200
-RECORDS_DEADLINE = 40
 
-FIRST_SEEDS = {"commit_before_recorded": 180}
+FIRST_SEEDS = {
+    "commit_before_recorded": 348,
+    "fence_nobody": 261,
+    "leave_out_Submission": 58,
+    "unmark_submissions": 58,
+}
 """Where to begin with a defect that earlier seeds are known not to find; the others begin with 1."""
 
 
@@ -19,7 +22,8 @@ def seeds_until_found(defect: Defect, deadline: int, *, compares: bool = True) -
         first = FIRST_SEEDS.get(str(defect.__name__), 1)
         for seed in range(first, first + deadline):
             problem = run(seed, compares=compares).problem
-            assert "TypeError" not in problem, problem  # that is a method which the defect does not fit any more
+            unfit = any(error in problem for error in ("TypeError", "AttributeError"))
+            assert not unfit, problem  # that is a method which the defect does not fit any more
             if problem:
                 return seed
     return 0
@@ -30,17 +34,3 @@ def seeds_until_found(defect: Defect, deadline: int, *, compares: bool = True) -
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: str(defect.__name__))
 def test_a_defect_is_found(defect: Defect) -> None:
     assert seeds_until_found(defect, DEADLINE)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("defect", CONSEQUENCES, ids=lambda defect: str(defect.__name__))
-def test_a_defect_of_the_records_is_found_by_what_follows_from_it(defect: Defect) -> None:
-    assert seeds_until_found(defect, RECORDS_DEADLINE, compares=False)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("defect", COMPARED, ids=lambda defect: str(defect.__name__))
-def test_a_defect_of_the_records_is_found_by_comparison(defect: Defect) -> None:
-    assert seeds_until_found(defect, RECORDS_DEADLINE)
