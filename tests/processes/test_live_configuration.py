@@ -93,14 +93,14 @@ def test_the_file_is_watched_and_changes_by_api_are_written_back_to_it(tmp_path:
         assert (web.in_force(), file.read_text()) == (MORE, BROKEN)
         assert web.ask("/ws/v1/config?rm=rm-1&force=true", put=TWO)[0] == 200
         assert web.partitions() == ["default", "gpu"]
-        assert file.read_text() == TWO
+        eventually(lambda: file.read_text() == TWO)  # written after the answer
         assert file.with_name("queues.yaml.previous").read_text() == BROKEN
         eventually(lambda: len(rm.partitions) == 2)
         versions = web.read("/ws/v1/config/history?rm=rm-1")
         assert [(one["version"], one["origin"]) for one in versions] == [(3, "api"), (2, "file"), (1, "file")]
         status, answer = web.ask("/ws/v1/config/rollback?rm=rm-1&version=1", post="")
         assert (status, json.loads(answer)["checksum"]) == (200, compute_checksum(ONE))
-        assert file.read_text() == ONE
+        eventually(lambda: file.read_text() == ONE)
         eventually(lambda: web.partitions() == ["default"])
         assert web.queues("default") == ["root.a", "root.b"]
         assert web.read("/ws/v1/partition/default/queue/root.b")["status"] == "Draining"
