@@ -38,8 +38,7 @@ class SentMessage(Struct, frozen=True, array_like=True, gc=False):
 
 class Step(Part, frozen=True, array_like=True):
     """The changes by one input of a partition, or by the passage of time: the records of the changed objects, and the
-    messages to the RM that followed. A later release may add fields with a
-    default at the end.
+    messages to the RM that followed. A later release may add fields with a default at the end.
     """
 
     number: int

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from common.sqlite_file import transaction
 from partition_worker.journal import database
 from partition_worker.journal.database import Meta, Row, translate_errors
 from partition_worker.journal.files import PRIVATE, Files, lock_folder, sync, write_snapshot
@@ -104,7 +105,7 @@ class SqliteJournal(database.StepReader, Journal):
         self._file.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         self._file.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
         check_wal(self._file, self.files)
-        with self._transaction():
+        with transaction(self._file):
             if is_new:
                 self._create(epoch)
             meta = self._meta = self._read_meta(epoch)
@@ -165,7 +166,7 @@ class SqliteJournal(database.StepReader, Journal):
             self._insert(rows)
             return
         meta = self._meta._replace(begins=rows[0].number, snapshot=0) if fresh and rows else self._meta
-        with self._transaction():
+        with transaction(self._file):
             for start in range(0, len(rows), STATEMENT_STEPS):
                 self._insert(rows[start : start + STATEMENT_STEPS])
             self._meta = self._update_meta(meta)
@@ -188,7 +189,7 @@ class SqliteJournal(database.StepReader, Journal):
         if number < self._meta.begins:
             return False
         path, unfinished = self.files.snapshot(number), self.files.unfinished_snapshot(number, self._process)
-        with translate_errors(), self._transaction():
+        with translate_errors(), transaction(self._file):
             meta = self._update_meta(self._meta._replace(begins=number + 1, snapshot=number))
             if unfinished.exists() or not path.exists():  # else an earlier attempt was not committed
                 unfinished.replace(path)
@@ -272,17 +273,6 @@ class SqliteJournal(database.StepReader, Journal):
         if done.rowcount != 1:
             raise Fenced(_FENCED)
         return meta
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._file.execute("COMMIT")
-        except BaseException:
-            if self._file.in_transaction:  # some errors end the transaction
-                self._file.execute("ROLLBACK")
-            raise
 
 
 def _build_row(step: bytes) -> Row:
