@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import Limit, less, saturate, tighten
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
@@ -54,20 +53,12 @@ class Visibility:
         """The viewer's right in a queue of the tree."""
         if self.everything:
             return Right.ADMINISTER
-        if queue not in self._rights:
-            self._rights[queue] = self._compute_right(queue)
-        return self._rights[queue]
-
-    def _compute_right(self, queue: Queue) -> Right:
-        """Apply the rules of `Queue.admits_administration` and `Queue.admits_submission`: rights are inherited."""
-        user, above = self._user, Right.NOTHING if queue.parent is None else self.find_right(queue.parent)
-        if above is Right.ADMINISTER or queue.admin_acl.allows(user.name, user.groups):
-            return Right.ADMINISTER
-        if queue.path == RECOVERY_QUEUE:
-            return Right.NOTHING
-        if above is Right.SUBMIT or queue.submit_acl.allows(user.name, user.groups):
-            return Right.SUBMIT
-        return Right.NOTHING
+        right = self._rights.get(queue)
+        if right is None:
+            may_submit = Right.SUBMIT if queue.admits_submission(self._user) else Right.NOTHING
+            right = Right.ADMINISTER if queue.admits_administration(self._user) else may_submit
+            self._rights[queue] = right
+        return right
 
     def find_right_at(self, path: str) -> Right:
         """The viewer's right at a path, where a queue may be missing."""
