@@ -155,32 +155,20 @@ class RMChannel:
 ITEMS_MAX: Final = 10_000
 """Entries in one message; more become several messages."""
 
-_SORT: Final[dict[type[Part], tuple[str, str]]] = {
-    rm_messages.AcceptedNode: ("nodes", "accepted"),
-    rm_messages.RejectedNode: ("nodes", "rejected"),
-    rm_messages.AcceptedApplication: ("applications", "accepted"),
-    rm_messages.RejectedApplication: ("applications", "rejected"),
-    rm_messages.UpdatedApplication: ("states", "updated"),
-    rm_messages.Allocation: ("new", "new"),
-    rm_messages.AllocationRelease: ("released", "released"),
-    rm_messages.RejectedAllocation: ("rejected", "rejected_allocations"),
-    rm_messages.EventRecord: ("events", "events"),
-    rm_messages.UpdateContainerSchedulingState: ("scheduling states", "updated"),
-    rm_messages.SyncDone: ("sync", ""),
+_PLACES: Final[dict[type[Part], tuple[str, News, str]]] = {
+    rm_messages.AcceptedNode: ("nodes", rm_messages.NodeResponse(), "accepted"),
+    rm_messages.RejectedNode: ("nodes", rm_messages.NodeResponse(), "rejected"),
+    rm_messages.AcceptedApplication: ("applications", rm_messages.ApplicationResponse(), "accepted"),
+    rm_messages.RejectedApplication: ("applications", rm_messages.ApplicationResponse(), "rejected"),
+    rm_messages.UpdatedApplication: ("states", rm_messages.ApplicationResponse(), "updated"),
+    rm_messages.Allocation: ("new", rm_messages.AllocationResponse(), "new"),
+    rm_messages.AllocationRelease: ("released", rm_messages.AllocationResponse(), "released"),
+    rm_messages.RejectedAllocation: ("rejected", rm_messages.AllocationResponse(), "rejected_allocations"),
+    rm_messages.EventRecord: ("events", rm_messages.EventResponse(), "events"),
+    rm_messages.UpdateContainerSchedulingState: ("scheduling", rm_messages.SchedulingStateResponse(), "updated"),
+    rm_messages.SyncDone: ("sync", rm_messages.SyncDone(), ""),
 }
-"""The sort of each part, and the field that holds it in the message of this sort."""
-
-_EMPTY: Final[dict[str, News]] = {
-    "nodes": rm_messages.NodeResponse(),
-    "applications": rm_messages.ApplicationResponse(),
-    "states": rm_messages.ApplicationResponse(),
-    "new": rm_messages.AllocationResponse(),
-    "released": rm_messages.AllocationResponse(),
-    "rejected": rm_messages.AllocationResponse(),
-    "events": rm_messages.EventResponse(),
-    "scheduling states": rm_messages.SchedulingStateResponse(),
-}
-"""The message of each sort."""
+"""The sort of each part, the empty message of this sort, and its field for the part."""
 
 _UNNUMBERED: Final = (LogLine, GroupsWanted, rm_messages.PredicatesAsked, IgnoredRelease)
 """Parts that are not for the RM, or that are sent to it without a number."""
@@ -194,17 +182,18 @@ _P = TypeVar("_P")
 def build_messages(effects: Iterable[Effect]) -> Iterator[News]:
     """Build the numbered messages for the effects of one input or of a batch of decisions."""
     sent = [effect for effect in effects if not isinstance(effect.part, _UNNUMBERED)]
-    sent.sort(key=lambda effect: _FIRST.get(_SORT[type(effect.part)][0], len(_FIRST)))
-    for (sort, cause), group in groupby(sent, key=lambda effect: (_SORT[type(effect.part)][0], effect.cause)):
+    sent.sort(key=lambda effect: _FIRST.get(_PLACES[type(effect.part)][0], len(_FIRST)))
+    for (sort, cause), group in groupby(sent, key=lambda effect: (_PLACES[type(effect.part)][0], effect.cause)):
         parts = [effect.part for effect in group]
         for start in range(0, len(parts), ITEMS_MAX):
             fields: dict[str, list[Part]] = {}
             for kind, same in groupby(parts[start : start + ITEMS_MAX], key=type):
-                fields.setdefault(_SORT[kind][1], []).extend(same)
+                _, message, field = _PLACES[kind]
+                fields.setdefault(field, []).extend(same)
             if sort == "sync":
                 yield from (replace(part, cause=cause) for part in fields[""] if isinstance(part, rm_messages.SyncDone))
             else:
-                yield replace(_EMPTY[sort], cause=cause, **fields)
+                yield replace(message, cause=cause, **fields)
 
 
 def select_parts(effects: Iterable[Effect], kind: type[_P]) -> list[_P]:
