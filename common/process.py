@@ -206,11 +206,11 @@ def configure_logging(process: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), format=line, stream=sys.stderr)
 
 
-def log_lines(logger: logging.Logger, lines_by_level: Mapping[int, list[str]]) -> None:
+def log_lines(logger: logging.Logger, lines_by_level: Mapping[int, list[str]], prefix: str = "") -> None:
     """Log the lines of a machine, and clear them."""
     for level, lines in lines_by_level.items():
         for line in lines:
-            logger.log(level, "%s", line)
+            logger.log(level, "%s%s", prefix, line)
         lines.clear()
 
 

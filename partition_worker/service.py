@@ -24,7 +24,7 @@ from common.extra_config import base_level, logger_levels
 from common.messages import Header
 from common.metrics import Family, distribution
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
-from common.process import Arguments, Lease, Life
+from common.process import Arguments, Lease, Life, log_lines
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings
@@ -38,7 +38,8 @@ from partition_worker.engine.state import RESERVATION_DELAY_S, Tuning
 from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal.protocol import Journal, Journals
 from partition_worker.journal.quarantine import Quarantine, identify_parent_process
-from partition_worker.journal.writer import JournalWriter, open_journals
+from partition_worker.journal.sqlite_journal import SqliteJournals
+from partition_worker.journal.writer import BYTES_MAX, JournalWriter
 from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
 from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import IdleWorker, Worker
@@ -148,18 +149,15 @@ async def _start_worker(settings: Settings, lease: Lease, wire: Transport) -> St
     def new_worker() -> Worker:
         return make_worker(settings, lease.partition, lease.epoch, attempts)
 
-    def new_writer(worker: Worker, journal: Journal) -> JournalWriter:
-        wake, bytes_max = partial(wire.wake, JOURNAL), settings.journal_max_bytes
-        return JournalWriter(journal, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
-
-    journals = open_journals(settings)
-    if journals is None or settings.journals is None:
+    if settings.journals is None:
         return StartedWorker(new_worker(), None)
+    journals = SqliteJournals(settings.journals)
     try:
         attempts = Quarantine(settings.journals, lease.partition).open_attempts(identify_parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", lease.partition, error)
-    return await recover_or_start_empty(new_worker, new_writer, journals, lease)
+    wake = partial(wire.wake, JOURNAL)
+    return await recover_or_start_empty(new_worker, journals, lease, wake, settings.journal_max_bytes)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:
@@ -190,15 +188,8 @@ def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLeve
     if host.new_settings:
         levels.apply(host.settings)
         host.new_settings.clear()
-    lines_by_level = (
-        (logging.DEBUG, host.notes),
-        (logging.INFO, host.announcements),
-        (logging.WARNING, host.warnings),
-    )
-    for level, lines in lines_by_level:
-        for line in lines:
-            _log.log(level, "%s: %s", worker.name, line)
-        lines.clear()
+    lines = {logging.DEBUG: host.notes, logging.INFO: host.announcements, logging.WARNING: host.warnings}
+    log_lines(_log, lines, f"{worker.name}: ")
     while worker.poisons:
         poison = worker.poisons.pop()
         assert quarantine is not None, "without a journal no attempts are counted"
@@ -216,12 +207,6 @@ def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLeve
 CORE: Final = "core"
 """The parent of all loggers of the project."""
 
-LOGGERS_MAX: Final = 100
-"""Maximum of loggers that settings may name while a worker lives; there are about ten."""
-
-NAME_LENGTH_MAX: Final = 100
-"""Maximum length of such a name: Python keeps a placeholder for each part of it."""
-
 _PYTHON_LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 """From level -1 on; higher levels are critical."""
 
@@ -231,19 +216,11 @@ class LogLevels:
 
     def __init__(self) -> None:
         self._set: dict[str, int] = {}
-        self._known: set[str] = set()
-        """Every logger that was ever set; at most LOGGERS_MAX."""
 
     def apply(self, settings: Mapping[str, str]) -> None:
         """Apply the levels in these settings, and reset others that were set before."""
         base = base_level(settings)
-        named = {}
-        for name, level in logger_levels(settings).items():
-            is_ours = f"{name}.".startswith(f"{CORE}.") and len(name) <= NAME_LENGTH_MAX
-            if is_ours and len(self._known) < LOGGERS_MAX:
-                self._known.add(name)
-            if name in self._known:
-                named[name] = level
+        named = {name: level for name, level in logger_levels(settings).items() if _is_known(name)}
         wanted = named if base is None else {CORE: base, **named}
         for name in self._set.keys() - wanted.keys():
             logging.getLogger(name).setLevel(logging.NOTSET)
@@ -251,6 +228,11 @@ class LogLevels:
             python_level = _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL
             logging.getLogger(name).setLevel(python_level)
         self._set = wanted
+
+
+def _is_known(name: str) -> bool:
+    """Whether this is a logger of the project, or one above it. Settings create no others."""
+    return f"{name}.".startswith(f"{CORE}.") and name in logging.Logger.manager.loggerDict
 
 
 # Recovery -------------------------------------------------------------------------------------------------------------
@@ -279,11 +261,14 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
 
 async def recover_or_start_empty(
     new_worker: Callable[[], Worker],
-    new_writer: Callable[[Worker, Journal], JournalWriter],
     journals: Journals,
     lease: Lease,
+    wake: Callable[[], None],
+    bytes_max: int = BYTES_MAX,
 ) -> StartedWorker:
     """Recover a worker from its journal; or start an empty one with a `problem`, if the journal cannot be used.
+
+    `wake` and `bytes_max` are for its `JournalWriter`.
 
     Raises:
         OSError: the disk fails; a later start may succeed.
@@ -307,7 +292,8 @@ async def recover_or_start_empty(
         worker = new_worker()
         worker.problem = problem
         journal, steps, took_s = journals.open(lease.partition, lease.epoch), 0, 0.0
-    return StartedWorker(worker, new_writer(worker, journal), steps, took_s)
+    writer = JournalWriter(journal, snapshot=worker.snapshot, wake=wake, bytes_max=bytes_max)
+    return StartedWorker(worker, writer, steps, took_s)
 
 
 def _recover(worker: Worker, journal: Journal) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """The worker's journal: it stores every step of the partition before any message about it is sent.
 
     protocol.py          what every store of journals does
-    writer.py            the endpoint of the worker: appends steps in a thread, takes snapshots; chooses the store
+    writer.py            the endpoint of the worker: appends steps in a thread, takes snapshots
     snapshot_process.py  the forked process that writes a snapshot
     sqlite_journal.py    journals in SQLite: transactions under an epoch, trimming, deletion
     database.py          their schema, reading, verification

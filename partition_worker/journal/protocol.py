@@ -1,5 +1,5 @@
-"""The protocols of a partition's journal and of the place where journals are stored; the implementations are behind
-them (`open_journals` in `writer.py` chooses one).
+"""The protocols of a partition's journal and of the place where journals are stored, with an implementation in
+`sqlite_journal.py` (`partition_worker/service.py` chooses it).
 
     Journals   the journals of all partitions: opens one under an epoch, and sets one aside that cannot be used
     Journal    the open journal of one partition: steps, snapshots, trimming, deletion

@@ -30,9 +30,8 @@ from common.metrics import Histogram
 from common.names import JOURNAL
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-from partition_worker.journal.protocol import Fenced, Journal, Journals
+from partition_worker.journal.protocol import Fenced, Journal
 from partition_worker.journal.snapshot_process import SnapshotProcess
-from partition_worker.journal.sqlite_journal import SqliteJournals
 from partition_worker.recovery import JournalDamaged
 
 GROUP_BYTES: Final = 2 << 20
@@ -70,17 +69,12 @@ SNAPSHOT_MAX_S: Final = 60.0
 CLOSE_MAX_S: Final = 25.0
 """How long closing may wait for pending writes; less than the supervisor's stop timeout."""
 
-BYTES_MAX: Final = 1 << 30
+BYTES_MAX: Final = Settings().journal_max_bytes
 """Default size limit of the steps on the disk."""
 
 WriterReply = Kept | NotKept | SnapshotTaken
 
 _log = logging.getLogger("core.scheduler.journal")
-
-
-def open_journals(settings: Settings) -> Journals | None:
-    """Return the place where the settings have journals stored; None if the system keeps none."""
-    return None if settings.journals is None else SqliteJournals(settings.journals)
 
 
 class JournalWriter:

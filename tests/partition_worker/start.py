@@ -11,7 +11,6 @@ from common.process import Lease
 from common.wire import Incoming, Outgoing
 from partition_worker.journal.files import Files
 from partition_worker.journal.sqlite_journal import SqliteJournals
-from partition_worker.journal.writer import JournalWriter
 from partition_worker.partition_host import PartitionHost
 from partition_worker.service import StartedWorker, recover_or_start_empty
 from partition_worker.worker import Worker
@@ -36,9 +35,9 @@ class Start:
     async def begins(self) -> StartedWorker:
         return await recover_or_start_empty(
             lambda: Worker(PartitionHost(partition=PARTITION, epoch=self.epoch), journalled=True),
-            lambda worker, journal: JournalWriter(journal, snapshot=worker.snapshot, wake=self.woken.set),
             SqliteJournals(self.folder),
             Lease(partition=PARTITION, epoch=self.epoch),
+            self.woken.set,
         )
 
     async def goes_on(self, start: StartedWorker, *inputs: tuple[Message, int]) -> None:
