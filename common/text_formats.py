@@ -1,4 +1,4 @@
-"""Small text formats: durations, unsigned integers, quoted text, and counts with a noun."""
+"""Small text formats: durations, unsigned integers, quoted text, counts with a noun, and errors of files."""
 
 import re
 from typing import Final
@@ -70,3 +70,10 @@ def format_count(count: int, noun: str) -> str:
     ('1 RM', '0 journal steps', '12345 bytes')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def describe_file_error(error: OSError | UnicodeDecodeError) -> str:
+    """Describe why a file cannot be read or written, without its path."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 text (byte {error.start})"
+    return (error.strerror or str(error)).lower()

@@ -23,9 +23,9 @@ from common.config.validation import find_build_problems, find_hierarchy_problem
 from common.names import OFF, PREDICATE_PLUGINS
 from common.process_limits import raise_descriptor_limit
 from common.settings import Settings, TlsPaths, encode_settings, host_and_port, replace_settings
-from common.text_formats import format_count
+from common.text_formats import describe_file_error, format_count
 from common.token_keys import TokenKeyError, read_token_keys
-from deploy.settings import PORTS, describe_read_error
+from deploy.settings import PORTS
 from deploy.state_directory import StateDirectory, claim_state_directory
 
 DESCRIPTORS_FIXED: Final = 256
@@ -64,7 +64,7 @@ def prepare(settings: Settings) -> Iterator[tuple[Settings, StateDirectory]]:
         try:
             state.settings.write_bytes(encode_settings(settings))
         except OSError as error:
-            reason = f"{state.settings}: cannot be written: {describe_read_error(error)}"
+            reason = f"{state.settings}: cannot be written: {describe_file_error(error)}"
             raise settings.error("state", reason) from None
         yield settings, state
 
@@ -81,7 +81,7 @@ def _check_config(settings: Settings) -> None:
         ]
         problems += find_hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
     except (OSError, UnicodeDecodeError) as error:
-        reason = f"cannot be read: {describe_read_error(error)}; leave it out for the built-in queues"
+        reason = f"cannot be read: {describe_file_error(error)}; leave it out for the built-in queues"
         raise settings.error("config", f"{settings.config}: {reason}") from None
     except ConfigError as error:
         problems = list(error.problems)
@@ -146,7 +146,7 @@ def _check_tls(settings: Settings, port: str, tls: TlsPaths | None) -> None:
         try:
             is_encrypted = file is not None and b"ENCRYPTED" in file.read_bytes()
         except OSError as error:
-            reason = f"{file}: cannot be read: {describe_read_error(error)}"
+            reason = f"{file}: cannot be read: {describe_file_error(error)}"
             raise settings.error(f"{port}-tls-{part}", reason) from None
         if is_encrypted:
             raise settings.error(f"{port}-tls-{part}", f"{file}: has a password; give a key without one")
@@ -187,7 +187,7 @@ def check_native_keys(settings: Settings) -> None:
         with allowed.open("rb") as opened:
             curve_keys.parse_allow_list(opened.read(curve_keys.LIST_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError) as error:
-        reason = f"cannot be read: {describe_read_error(error)}; `yunishard keys allow` makes one"
+        reason = f"cannot be read: {describe_file_error(error)}; `yunishard keys allow` makes one"
         raise settings.error("native-allowed", f"{allowed}: {reason}") from None
     except curve_keys.AllowListError as error:
         raise settings.error("native-allowed", f"{allowed}: {error}") from None
@@ -215,7 +215,7 @@ def _check_ports(settings: Settings) -> None:
                 _listen(host, number, stack)
             except OSError as error:
                 advice = _advise(error, example=f"--{port} {address.rpartition(':')[0]}:0")
-                raise settings.error(port, f"{address}: {describe_read_error(error)}; {advice}") from None
+                raise settings.error(port, f"{address}: {describe_file_error(error)}; {advice}") from None
 
 
 def _advise(error: OSError, *, example: str) -> str:

@@ -19,6 +19,7 @@ import yaml
 from common import settings as table
 from common.names import OFF, compile_rm_ids
 from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, parse_setting
+from common.text_formats import describe_file_error
 
 SETTINGS_FILE: Final = "settings"
 """`--settings` and YUNISHARD_SETTINGS name the settings file; it is not a setting itself."""
@@ -80,7 +81,7 @@ def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
         # Composed, not loaded: `on`, `3333` and `~` stay the text in the file, and each has its line.
         document = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{origin} {file}: cannot be read: {describe_read_error(error)}") from None
+        raise SettingsError(f"{origin} {file}: cannot be read: {describe_file_error(error)}") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{origin} {file}: not valid YAML: {' '.join(str(error).split())}") from None
     if document is None or (isinstance(document, yaml.ScalarNode) and not document.value):
@@ -101,13 +102,6 @@ def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
         if text and SETTINGS[name].kind in (table.FILE, table.DIR) and not text.startswith("~"):
             text = str(file.absolute().parent / text)
         yield EffectiveSetting(name, text, f"{file}:{key.start_mark.line + 1}", f"{name} in {file}")
-
-
-def describe_read_error(error: OSError | UnicodeDecodeError) -> str:
-    """Describe why a file cannot be read, without its path."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8 text (byte {error.start})"
-    return (error.strerror or str(error)).lower()
 
 
 _OTHER_VARIABLES: Final = ("YUNISHARD_SETTINGS", "YUNISHARD_KEYS", "YUNISHARD_TOKEN_FILE")

@@ -21,7 +21,7 @@ from typing import Final
 
 from common.process import LEAVE_MAX_S
 from common.settings import Settings, SettingsError
-from deploy.settings import describe_read_error
+from common.text_formats import describe_file_error
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """The kernel's limit on the path of a unix socket."""
@@ -68,7 +68,7 @@ def claim_state_directory(settings: Settings, stack: ExitStack) -> StateDirector
         raise SettingsError(f"{origin}: {folder}: not a directory; choose one with --state") from None
     except OSError as error:
         advice = "choose a directory you can write to with --state, or use --ephemeral"
-        raise SettingsError(f"{origin}: {folder}: {describe_read_error(error)}; {advice}") from None
+        raise SettingsError(f"{origin}: {folder}: {describe_file_error(error)}; {advice}") from None
     stack.callback(os.close, lock)
     socket = run / "broker.sock"
     if len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX:
@@ -98,7 +98,7 @@ def _make_temporary(stack: ExitStack) -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="yunishard-"))
     except OSError as error:
-        reason = describe_read_error(error)
+        reason = describe_file_error(error)
         raise SettingsError(f"no temporary directory: {reason}; set TMPDIR to one you can write to") from None
     stack.callback(shutil.rmtree, folder, ignore_errors=True)  # an error at the very end has no remedy
     return folder

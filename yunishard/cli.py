@@ -34,10 +34,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Final, NoReturn
+
+from common.text_formats import describe_file_error
 
 PROGRAM: Final = "yunishard"
 NOT_DONE: Final = 1
@@ -55,6 +57,13 @@ class CommandFailed(Exception):
     def __init__(self, text: str, *, status: int = NOT_DONE) -> None:
         super().__init__(text)
         self.status = status
+
+
+class CommandUnusable(CommandFailed):
+    """The command cannot start, or cannot use what it was given: wrong usage, a file, or the system it asks."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, status=UNUSABLE)
 
 
 def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
@@ -146,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     try:
         try:
-            status = _run(sys.argv[1:] if argv is None else argv)
+            return _run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -158,9 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _CANNOT_WRITE or error.filename is not None:
             raise
         _discard_output()
-        sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {(error.strerror or str(error)).lower()}\n")
+        sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {describe_file_error(error)}\n")
         return NOT_DONE
-    return status
 
 
 _BEGINS_A_NUMBER: Final = re.compile(r"-\.?[0-9]")
@@ -195,7 +203,7 @@ def _run(words: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise  # of standard output, see `main`
-        text, status = f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE
+        text, status = f"{error.filename}: {describe_file_error(error)}", UNUSABLE
     sys.stderr.write(f"{' '.join([PROGRAM, args.command, *vars(args).get('action', '').split()])}: {text}\n")
     return status
 
@@ -267,31 +275,25 @@ def run_completion(args: argparse.Namespace) -> int:
     import shtab  # imported here, as no other command uses it
 
     parser = build_parser(COMMANDS)
-    for one in _walk_parsers(parser):
-        for action in one._actions:
-            _complete_values(action, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
+    _complete_values(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
     sys.stdout.write(shtab.complete(parser, args.shell) + "\n")
     return 0
 
 
-def _walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    yield parser
-    branch = _find_branch(parser)
-    for one in branch.choices.values() if branch else ():
-        yield from _walk_parsers(one)
-
-
-def _complete_values(action: argparse.Action, kinds: Mapping[str, object]) -> None:
-    """Tell shtab how to complete the value of an option, from its metavar.
+def _complete_values(parser: argparse.ArgumentParser, kinds: Mapping[str, object]) -> None:
+    """Tell shtab how to complete the values of all options, from their metavars.
 
     FILE and DIR complete paths, also in `current|N|FILE`; the lower-case parts of other alternatives complete as words.
     """
-    if not isinstance(action.metavar, str) or action.choices is not None or action.nargs == 0:
-        return
-    parts = action.metavar.split("|")
-    words = [part for part in parts if part.islower() and len(parts) > 1]
-    kind = next((kinds[part] for part in parts if part in kinds), None)
-    if kind is not None:
-        action.complete = kind  # type: ignore[attr-defined]  # the attribute that shtab reads
-    elif words:
-        action.choices = words
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                _complete_values(one, kinds)
+        elif isinstance(action.metavar, str) and action.choices is None and action.nargs != 0:
+            parts = action.metavar.split("|")
+            words = [part for part in parts if part.islower() and len(parts) > 1]
+            kind = next((kinds[part] for part in parts if part in kinds), None)
+            if kind is not None:
+                action.complete = kind  # type: ignore[attr-defined]  # the attribute that shtab reads
+            elif words:
+                action.choices = words

@@ -27,7 +27,7 @@ from common.config.validation import load
 from common.query_messages import STEPS_MAX
 from common.rest_records import ChangedView, KilledView, MovedView, StepsView, VersionView
 from common.tables import print_table, write
-from yunishard.cli import UNUSABLE, CommandFailed, parse_whole
+from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
 from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration
 from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest, hint_if_missing
 
@@ -232,7 +232,7 @@ def _parse_config(name: str, text: str) -> Configuration:
         more = len(error.problems) - 1
         others = f" (and {more} more: see `yunishard validate`)" if more else ""
         reason = " ".join(str(error.problems[0]).splitlines())
-        raise CommandFailed(f"{name}: no configuration to compare: {reason}{others}", status=UNUSABLE) from None
+        raise CommandUnusable(f"{name}: no configuration to compare: {reason}{others}") from None
 
 
 _CONFIG_ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str], int], str]]] = {
@@ -260,7 +260,7 @@ def choose_precondition(*, option: str, text: str, in_force: str) -> str:
     if option:
         if not re.fullmatch(rf"[0-9A-Fa-f]{{{PREFIX_DIGITS_MIN},64}}", option):
             wanted = f"a checksum, its first {PREFIX_DIGITS_MIN} hexadecimal digits or more, or {ANYTHING}"
-            raise CommandFailed(f"--if-match: expected {wanted}, got {option[:80]!r}", status=UNUSABLE)
+            raise CommandUnusable(f"--if-match: expected {wanted}, got {option[:80]!r}")
         if not in_force.startswith(option.upper()):
             raise CommandFailed(
                 f"--if-match is {option!r}, but in force is {in_force}: it was changed meanwhile;"

@@ -16,7 +16,8 @@ from typing import Final
 from common.config.parse import TEXT_BYTES_MAX
 from common.config.problems import UNKNOWN_LINE, Problem
 from common.tables import write
-from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
+from common.text_formats import describe_file_error
+from yunishard.cli import CommandFailed, CommandUnusable
 
 STDIN: Final = "-"
 """In place of a file name: standard input."""
@@ -51,20 +52,18 @@ def read_configuration(file: str) -> str:
     """Read the text of a configuration file.
 
     Raises:
-        CommandFailed: it cannot be read, is no UTF-8 text, or is larger than any system accepts.
+        CommandUnusable: it cannot be read, or is no UTF-8 text.
+        CommandFailed: it is larger than any system accepts.
     """
-    status = UNUSABLE
+    problem = f"{format_file_name(file)}: cannot be read:"
     try:
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as opened:
             data = opened.read(TEXT_BYTES_MAX + 1)
-        if len(data) <= TEXT_BYTES_MAX:
-            return data.decode()
-        reason, status = f"larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have", NOT_DONE
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-    except UnicodeDecodeError as error:
-        reason = f"not UTF-8 text (byte {error.start})"
-    raise CommandFailed(f"{format_file_name(file)}: cannot be read: {reason}", status=status)
+        if len(data) > TEXT_BYTES_MAX:
+            raise CommandFailed(f"{problem} larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have")
+        return data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandUnusable(f"{problem} {describe_file_error(error)}") from None
 
 
 def format_problem(file: str, problem: Problem, label: str = "") -> str:

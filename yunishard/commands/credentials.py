@@ -29,7 +29,7 @@ from common.names import is_person, parse_rm_ids
 from common.tables import print_table, write
 from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import CommandFailed, CommandUnusable
 from yunishard.commands.console import STDIN, add_actions, config_directory, print_json
 from yunishard.commands.rest import TOKEN_BYTES_MAX
 
@@ -87,7 +87,7 @@ def run_keys(args: argparse.Namespace) -> int:
     except FileExistsError as error:
         raise CommandFailed(str(error)) from None
     except (ValueError, curve_keys.KeyFileError) as error:
-        raise CommandFailed(str(error), status=UNUSABLE) from None
+        raise CommandUnusable(str(error)) from None
     return 0
 
 
@@ -285,7 +285,7 @@ def run_token(args: argparse.Namespace) -> int:
       2  wrong usage, or a file that cannot be used
     """
     if [args.user is not None, args.new_key, args.show is not None].count(True) != 1:
-        raise CommandFailed("give one of USER, --new-key and --show, see `yunishard token --help`", status=UNUSABLE)
+        raise CommandUnusable("give one of USER, --new-key and --show, see `yunishard token --help`")
     file = config_directory() / JWKS_FILE if args.keys is None else Path(args.keys)
     if args.new_key:
         _create_token_key(file, in_json=args.json)
@@ -313,14 +313,13 @@ def _sign_token(args: argparse.Namespace, file: Path) -> None:
     groups = [name.strip() for name in args.groups.split(",")] if args.groups else []
     for name in (args.user, *groups):
         if not is_person(name):
-            raise CommandFailed(f"{name!r} can be no user or group", status=UNUSABLE)
+            raise CommandUnusable(f"{name!r} can be no user or group")
     try:
         key = read_token_keys(file).secret
     except TokenKeyError as error:
-        raise CommandFailed(f"{file}: {error}; `yunishard token --new-key` makes one", status=UNUSABLE) from None
+        raise CommandUnusable(f"{file}: {error}; `yunishard token --new-key` makes one") from None
     if key is None:
-        text = f"{file}: holds no secret to sign with, only public keys: sign with the private ones"
-        raise CommandFailed(text, status=UNUSABLE)
+        raise CommandUnusable(f"{file}: holds no secret to sign with, only public keys: sign with the private ones")
     import jwt  # imported here, as it takes a tenth of a second
 
     issued = int(time.time())
@@ -329,8 +328,9 @@ def _sign_token(args: argparse.Namespace, file: Path) -> None:
     claims |= {"iat": issued, "exp": issued + _parse_lifetime_s(args.lifetime)}
     token = jwt.encode(claims, key.jwk, key.algorithm, headers={"kid": key.id})
     if len(token) > TOKEN_BYTES_MAX:
-        text = f"the token would have {len(token)} bytes, {TOKEN_BYTES_MAX} are the most: name fewer groups"
-        raise CommandFailed(text, status=UNUSABLE)
+        raise CommandUnusable(
+            f"the token would have {len(token)} bytes, {TOKEN_BYTES_MAX} are the most: name fewer groups"
+        )
     if args.json:
         print_json({"token": token, "claims": claims})
     else:
@@ -381,5 +381,5 @@ def _parse_lifetime_s(text: str) -> int:
     found = float(days[1]) * 86400 if days else parse_duration(text)
     if found is None or not 1 <= found <= LIFETIME_MAX_S:
         wanted = f"a duration from 1s to {LIFETIME_MAX_S // 86400}d, such as 30m, 12h or 7d"
-        raise CommandFailed(f"--lifetime: expected {wanted}, got {text!r}", status=UNUSABLE)
+        raise CommandUnusable(f"--lifetime: expected {wanted}, got {text!r}")
     return int(found)

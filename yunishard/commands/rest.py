@@ -22,7 +22,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed
+from common.text_formats import describe_file_error
+from yunishard.cli import CommandFailed, CommandUnusable
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
 _T = TypeVar("_T")
@@ -70,12 +71,12 @@ class _Response(http.client.HTTPResponse):
 
 
 class RequestFailed(CommandFailed):
-    """A request was refused, or had no answer."""
+    """The system refused a request."""
 
-    def __init__(self, text: str, *, status: int = NOT_DONE, code: int = 0, problems: Sequence[object] = ()) -> None:
-        super().__init__(text, status=status)
+    def __init__(self, text: str, *, code: int, problems: Sequence[object] = ()) -> None:
+        super().__init__(text)
         self.code = code
-        """Status of HTTP; 0 without an answer."""
+        """Status of HTTP."""
         self.problems = problems
         """Problems of a configuration."""
 
@@ -129,7 +130,7 @@ class Answer:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError:
             text = "the answer is not the expected JSON: is this the web service of yunishard?"
-            raise RequestFailed(text, status=UNUSABLE) from None
+            raise CommandUnusable(text) from None
 
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
@@ -155,13 +156,12 @@ class Rest:
         self._token = _read_token(token_file)
         self._connect: Callable[[str], http.client.HTTPConnection] = http.client.HTTPConnection
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
-            raise RequestFailed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
+            raise CommandUnusable(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}")
         try:
             if self.url.startswith("https:"):
                 self._connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=ca))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise RequestFailed(f"--ca {ca}: cannot be used: {reason}", status=UNUSABLE) from None
+            raise CommandUnusable(f"--ca {ca}: cannot be used: {describe_file_error(error)}") from None
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace) -> Self:
@@ -214,12 +214,12 @@ class Rest:
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error, method) from None
         if len(content) > BODY_BYTES_MAX:
-            raise RequestFailed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
+            raise CommandUnusable(f"the answer is larger than {BODY_BYTES_MAX:,} bytes")
         if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
             raise _build_failure(response.status, content, response.headers.get("Location", ""))
         return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'))
 
-    def _unreachable(self, reason: Exception, method: str) -> RequestFailed:
+    def _unreachable(self, reason: Exception, method: str) -> CommandUnusable:
         address = urlsplit(self.url).netloc
         if isinstance(reason, ssl.SSLCertVerificationError):
             text = f": its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
@@ -241,7 +241,7 @@ class Rest:
             if self.url.startswith("http:") and isinstance(reason, _HANGS_UP):
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
             text = f": {' '.join(cause.lower().split())}: {next_step}"
-        return RequestFailed(f"{self.url}{text}", status=UNUSABLE)
+        return CommandUnusable(f"{self.url}{text}")
 
 
 def _read_token(file: str | None) -> str:
@@ -254,11 +254,9 @@ def _read_token(file: str | None) -> str:
         with Path(path).open("rb") as opened:
             text = opened.read(TOKEN_BYTES_MAX + 1).decode("ascii", errors="replace").strip()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RequestFailed(f"{source}: {path}: cannot be read: {reason}", status=UNUSABLE) from None
+        raise CommandUnusable(f"{source}: {path}: cannot be read: {describe_file_error(error)}") from None
     if not text or len(text) > TOKEN_BYTES_MAX or not text.isascii() or not text.isprintable() or " " in text:
-        hint = f"`yunishard token USER > {path}` makes one"
-        raise RequestFailed(f"{source}: {path}: holds no token: {hint}", status=UNUSABLE)
+        raise CommandUnusable(f"{source}: {path}: holds no token: `yunishard token USER > {path}` makes one")
     return text
 
 

@@ -14,7 +14,7 @@ from common.settings import DEFAULT, SettingsError, add_options, given_options
 from common.tables import print_table
 from deploy.settings import resolve_settings
 from deploy.up import add_file_option
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import CommandUnusable
 from yunishard.commands.console import print_json
 from yunishard.commands.rest import Rest, add_token_file
 
@@ -57,7 +57,7 @@ def run_settings(args: argparse.Namespace) -> int:
             effective = resolve_settings(options, os.environ, args.settings).effective
             shown = [(one.name, one.value, one.source) for one in effective]
     except SettingsError as error:
-        raise CommandFailed(str(error), status=UNUSABLE) from None
+        raise CommandUnusable(str(error)) from None
     if args.json:
         print_json([dict(zip(("name", "value", "source"), row, strict=True)) for row in shown])
     else:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.cli import COMMANDS, NOT_DONE, UNUSABLE, CommandFailed, parse_whole
+from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import workload
@@ -75,7 +75,7 @@ def run_replay(args: argparse.Namespace) -> int:
       2  wrong usage, or the file or the core cannot be used
     """
     if not args.address and (missing := COMMANDS["up"].find_missing()):
-        raise CommandFailed(f"--local: {missing}", status=UNUSABLE)
+        raise CommandUnusable(f"--local: {missing}")
     log = workload.load(args.file, strict=args.strict)
     for line in log.malformed:
         sys.stderr.write(f"yunishard replay: skipped {line}\n")
@@ -83,7 +83,7 @@ def run_replay(args: argparse.Namespace) -> int:
         sys.stderr.write(f"yunishard replay: skipped {more:,} more malformed lines\n")
     plan = workload.plan(log, rm_id=args.rm_id, partitions=args.partitions, load=args.load, nodes=args.nodes)
     if not plan.jobs:
-        raise CommandFailed(f"{args.file}: no job can be replayed: {plan.left_out}", status=UNUSABLE)
+        raise CommandUnusable(f"{args.file}: no job can be replayed: {plan.left_out}")
     return asyncio.run(ReplayDriver(args, plan, malformed=log.malformed_count).run())
 
 
@@ -120,7 +120,7 @@ async def local_system(command: tuple[str, ...] = COMMAND) -> AsyncIterator[str]
     """Start a system, give the address of its native port, stop it.
 
     Raises:
-        CommandFailed: it ended, or was not ready within `START_S_MAX`; its standard error has the reason.
+        CommandUnusable: it ended, or was not ready within `START_S_MAX`; its standard error has the reason.
     """
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, process_group=0, preexec_fn=_link_to_parent()
@@ -164,8 +164,8 @@ async def _read_address(output: asyncio.StreamReader) -> str:
                     case ["ready", *_] if address:
                         return address
     except TimeoutError:
-        raise CommandFailed(f"the local system was not ready within {START_S_MAX:g} s", status=UNUSABLE) from None
-    raise CommandFailed("the local system ended before it was ready", status=UNUSABLE)
+        raise CommandUnusable(f"the local system was not ready within {START_S_MAX:g} s") from None
+    raise CommandUnusable("the local system ended before it was ready")
 
 
 # Running --------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class ReplayDriver:
                     raise
                 raise CommandFailed("interrupted before anything was submitted", status=128 + self._signal) from None
             except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
-                raise CommandFailed(str(error), status=UNUSABLE) from None
+                raise CommandUnusable(str(error)) from None
 
     async def _replay_with(self, rm: ResourceManager) -> int:
         in_json = self._args.json

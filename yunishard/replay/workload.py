@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from common.names import normalise_partition_name
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import CommandUnusable
 
 COLUMNS: Final = 18
 LINE_BYTES_MAX: Final = 4096
@@ -38,10 +38,6 @@ UNKNOWN: Final = -1
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?")
 _SITE: Final = re.compile(r";\s*Partition:\s*([0-9]{1,9})\s+(\S.*)")
 """A header line that names a partition."""
-
-
-class SwfError(CommandFailed):
-    """A log that cannot be used at all."""
 
 
 class MalformedLineError(ValueError):
@@ -83,20 +79,20 @@ def load(path: Path, *, strict: bool = False) -> Log:
     """Load the log in a file, plain or packed with gzip.
 
     Raises:
-        SwfError: unreadable, without any job, with too many, or with `strict` at the first malformed line.
+        CommandUnusable: unreadable, without any job, with too many, or with `strict` at the first malformed line.
     """
     try:
         with path.open("rb") as file, closing(_unpack(file)) as stream:
             log = parse_log(stream, strict=strict)
     except OSError as error:  # includes gzip.BadGzipFile
-        raise SwfError(f"cannot read {path}: {error.strerror or error}", status=UNUSABLE) from None
+        raise CommandUnusable(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
-        raise SwfError(f"cannot read {path}: damaged gzip file ({error})", status=UNUSABLE) from None
-    except SwfError as error:
-        raise SwfError(f"{path}: {error}", status=UNUSABLE) from None
+        raise CommandUnusable(f"cannot read {path}: damaged gzip file ({error})") from None
+    except CommandUnusable as error:
+        raise CommandUnusable(f"{path}: {error}") from None
     if not log.jobs:
         first = f"; {log.malformed[0]}" if log.malformed else ""
-        raise SwfError(f"{path}: no job in it ({log.malformed_count} malformed lines{first})", status=UNUSABLE)
+        raise CommandUnusable(f"{path}: no job in it ({log.malformed_count} malformed lines{first})")
     return log
 
 
@@ -124,12 +120,12 @@ def parse_log(stream: BufferedIOBase, *, strict: bool = False) -> Log:
                 if not job.is_part:
                     seen.add(job.number)
                 if len(log.jobs) >= JOBS_MAX:
-                    raise SwfError(f"more than {JOBS_MAX} jobs", status=UNUSABLE)
+                    raise CommandUnusable(f"more than {JOBS_MAX} jobs")
                 log.jobs.append(job)
         except MalformedLineError as error:
             text = f"line {number}: {error}: {_quote(line)}"
             if strict:
-                raise SwfError(text, status=UNUSABLE) from None
+                raise CommandUnusable(text) from None
             log.malformed_count += 1
             if len(log.malformed) < MALFORMED_KEPT_MAX:
                 log.malformed.append(text)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
-from yunishard.cli import NOT_DONE, UNUSABLE
+from yunishard.cli import NOT_DONE, UNUSABLE, CommandFailed, CommandUnusable
 from yunishard.commands.rest import RequestFailed, Rest
 
 
-def failure(url: str, ca: str | None = None) -> RequestFailed:
-    with pytest.raises(RequestFailed) as failed:
+def failure(url: str, ca: str | None = None) -> CommandFailed:
+    with pytest.raises(CommandFailed) as failed:
         Rest(url, ca).get("settings")
     assert "\n" not in str(failed.value)
     return failed.value
@@ -73,7 +73,7 @@ def test_an_answer_that_is_no_json_is_told() -> None:
     with web() as fake:
         fake.says("GET settings", "<html>")
         answer = Rest(fake.url).get("settings")
-    with pytest.raises(RequestFailed, match="is this the web service"):
+    with pytest.raises(CommandUnusable, match="is this the web service"):
         answer.decode(dict[str, object])
 
 
@@ -130,9 +130,9 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "a b", "a\nb", "\xe9", "x" * 9000])
 def test_a_file_without_a_token_is_refused_before_anything_is_asked(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
-    with pytest.raises(RequestFailed, match="holds no token: `yunishard token USER > "):
+    with pytest.raises(CommandUnusable, match="holds no token: `yunishard token USER > "):
         Rest("http://127.0.0.1:9", token_file=str(tmp_path / "token"))
-    with pytest.raises(RequestFailed, match=r"--token-file: .*/none: cannot be read: no such file"):
+    with pytest.raises(CommandUnusable, match=r"--token-file: .*/none: cannot be read: no such file"):
         Rest("http://127.0.0.1:9", token_file=str(tmp_path / "none"))
 
 

@@ -14,6 +14,7 @@ from common.config.validation import find_build_problems
 from common.config.validation import load as load_configuration
 from common.names import PARTITION, QUEUE, USER
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from yunishard.cli import CommandUnusable
 from yunishard.replay import workload
 from yunishard.replay.workload import (
     ASKS_PER_SECOND_MAX,
@@ -27,7 +28,6 @@ from yunishard.replay.workload import (
     MalformedLineError,
     Plan,
     PlannedJob,
-    SwfError,
     load,
     parse_job,
     parse_log,
@@ -122,7 +122,7 @@ def test_malformed_lines_are_counted_and_the_first_kept(tmp_path: Path) -> None:
     path.write_text("rubbish\n" * 50 + LINE)
     log = load(path)
     assert (len(log.jobs), log.malformed_count, len(log.malformed)) == (1, 50, MALFORMED_KEPT_MAX)
-    with pytest.raises(SwfError, match="line 1: 1 columns, expected 18: rubbish"):
+    with pytest.raises(CommandUnusable, match="line 1: 1 columns, expected 18: rubbish"):
         load(path, strict=True)
 
 
@@ -143,7 +143,7 @@ def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path) -> No
         (tmp_path, "Is a directory"),
         (tmp_path / "none", "No such file"),
     ]:
-        with pytest.raises(SwfError, match=text) as error:
+        with pytest.raises(CommandUnusable, match=text) as error:
             load(path)
         assert "\n" not in str(error.value)
 
