@@ -75,9 +75,6 @@ fuzz: setup ## send a million corrupted messages to every port: FRAMES= SEED= RE
 
 bench: setup ## run the benchmarks: NAMES= JSON= and, to compare with the reference, ORACLE_DIR= or ORACLE=
 	$(BIN)/python -m benchmarks $(NAMES) $(if $(JSON),--json "$(JSON)") $(REFERENCE)
-	$(if $(NAMES),,$(BIN)/python -m benchmarks.configuration)
-	$(if $(NAMES),,$(BIN)/python -m benchmarks.tenants)
-	$(if $(NAMES),,$(BIN)/python -m benchmarks.rest)
 
 bench-check: setup ## fail if a figure is a fifth above the committed one (a minute or two)
 	$(BIN)/python -m benchmarks --check $(NAMES)

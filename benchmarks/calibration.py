@@ -7,11 +7,11 @@ both, though not equally. The loop must never change, because committed figures 
 
 import gc
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from time import process_time
-from typing import Final
+from typing import Final, TypeVar
 
 from common import gc_tuning
 
@@ -24,6 +24,8 @@ STRIDE: Final = 7_919
 ORDER: Final = 256
 STEPS: Final = 40_000
 """About 100 ms."""
+
+T = TypeVar("T")
 
 
 class _Thing:
@@ -82,6 +84,13 @@ def unit_s() -> float:
     began = process_time()
     _loop(things, STEPS)
     return (process_time() - began) / STEPS
+
+
+def calibrated(work: Callable[[], T]) -> tuple[T, float]:
+    """Call a function; returns its result, and the processor time of a step right before and after it, in seconds."""
+    before = unit_s()
+    result = work()
+    return result, (before + unit_s()) / 2
 
 
 @contextmanager

@@ -1,15 +1,29 @@
 """The catalogue: every benchmark by its name, in the order of the documentation."""
 
+from functools import partial
 from typing import Final
 
-from benchmarks import end_to_end, engine, footprint, growth, processor_time, recovery, victims, worker_pauses
+from benchmarks import (
+    auditor,
+    configuration,
+    end_to_end,
+    engine,
+    footprint,
+    growth,
+    processor_time,
+    recovery,
+    rest,
+    tenants,
+    victims,
+    worker_pauses,
+)
 from benchmarks.results import Benchmark
 
 BENCHMARKS: Final = (
     Benchmark("engine", "each shape with the engine alone", engine.figures, judged=True),
-    Benchmark("native", "each shape over the native protocol, end to end", end_to_end.native_figures),
+    Benchmark("native", "each shape over the native protocol, end to end", partial(end_to_end.rate_figures, "native")),
     Benchmark(
-        "grpc", "each shape over the scheduler interface, end to end, and the reference", end_to_end.grpc_figures
+        "grpc", "the same over the scheduler interface, and the reference", partial(end_to_end.rate_figures, "grpc")
     ),
     Benchmark("latency", "one ask, idle and under load, on both ways", end_to_end.latency_figures),
     Benchmark("budget", "processor time of each process for an allocation", processor_time.budget_figures, judged=True),
@@ -20,8 +34,12 @@ BENCHMARKS: Final = (
     Benchmark("reload", "the pause for a change of 10,000 queues", worker_pauses.reload_figures),
     Benchmark("queue-tree", "a tree of 2,000 queues over REST", worker_pauses.tree_figures, judged=True),
     Benchmark("recovery", "from the start of a worker to its Hello, with 150,000 allocations", recovery.figures),
+    Benchmark("configuration", "validation and use of a configuration with 10,000 queues", configuration.figures),
+    Benchmark("auditor", "the auditor's share of the time, with 50,000 allocations", auditor.figures),
+    Benchmark("rest", "ten REST clients of a cluster of 5,000 nodes", rest.figures),
+    Benchmark("tenants", "several resource managers, busy and idle", tenants.figures),
     Benchmark("scaling", "one to four partitions, and calculated rates", processor_time.scaling_figures),
     Benchmark("growth-engine", "growth curves of the engine alone", growth.engine_figures),
-    Benchmark("growth-native", "growth curves over the native protocol", growth.native_figures),
-    Benchmark("growth-grpc", "growth curves over the scheduler interface", growth.grpc_figures),
+    Benchmark("growth-native", "growth curves over the native protocol", partial(growth.end_to_end_figures, "native")),
+    Benchmark("growth-grpc", "growth curves over the scheduler interface", partial(growth.end_to_end_figures, "grpc")),
 )

@@ -7,17 +7,17 @@ part of its time and never behind.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter, sleep
 from typing import Final, NamedTuple
 
 from benchmarks.resource_managers import Rm
-from benchmarks.results import PER_SECOND, Figure, Plan
-from benchmarks.shapes import ONE, RELEASED_AT_ONCE, SHAPES, Workload, batches, latency
-from benchmarks.systems import WAYS, System, Up, grpc, native
-from common.rm_messages import STOPPED_BY_RM, AddApplicationRequest, Allocation, AllocationRelease, UserGroupInformation
+from benchmarks.results import PER_SECOND, Figure, Plan, Waits
+from benchmarks.shapes import LOAD, ONE, RELEASED_AT_ONCE, SHAPES, Workload, batches, latency, release
+from benchmarks.systems import WAYS, System, Up
+from common.rm_messages import Allocation
 
 NODES_AT_ONCE: Final = 1_000
 
@@ -100,35 +100,21 @@ def _turn_over(rm: Rm, count: int) -> None:
         count -= len(some)
         for key, _ in some:
             del running[key]
-        rm.releases(
-            [
-                AllocationRelease(application_id=owner, allocation_key=key, termination_type=STOPPED_BY_RM)
-                for key, owner in some
-            ]
-        )
+        rm.releases([release(owner, key) for key, owner in some])
         rm.heard.until(lambda: len(running) >= full)
 
 
 # Rates ----------------------------------------------------------------------------------------------------------------
 
 
-def native_figures(plan: Plan) -> Iterator[Figure]:
-    """Over the native protocol, which the reference does not speak."""
-    yield from rate_figures("native", native, plan._replace(reference=None))
-
-
-def grpc_figures(plan: Plan) -> Iterator[Figure]:
-    """Over the scheduler interface."""
-    yield from rate_figures("grpc", grpc, plan)
-
-
-def rate_figures(name: str, system: System, plan: Plan, shapes: Iterable[str] = SHAPES) -> Iterator[Figure]:
-    """The rate of each shape, and right after it the reference's."""
-    for shape in shapes:
-        workload = SHAPES[shape](plan.nodes, plan.asks)
-        ours = rate(system, workload, plan)
-        theirs = None if plan.reference is None else rate(plan.reference, workload, plan._replace(rounds=1))
-        yield Figure(f"{name}/{shape}", ours, PER_SECOND, reference=theirs)
+def rate_figures(way: str, plan: Plan) -> Iterator[Figure]:
+    """The rate of each shape; over the scheduler interface, right after it the reference's."""
+    reference = plan.reference if way == "grpc" else None
+    for name, shape in SHAPES.items():
+        workload = shape(plan.nodes, plan.asks)
+        ours = rate(WAYS[way], workload, plan)
+        theirs = None if reference is None else rate(reference, workload, plan._replace(rounds=1))
+        yield Figure(f"{way}/{name}", ours, PER_SECOND, reference=theirs)
 
 
 def rate(system: System, workload: Workload, plan: Plan) -> float:
@@ -146,15 +132,6 @@ LOAD_BATCH: Final = 20
 LOAD_PERIOD_S: Final = 0.01
 """Of the load: so many asks every so often, and as many releases: 2,000 of each a second."""
 
-LOAD: Final = "load"
-
-
-class Waits(NamedTuple):
-    """How long asks took."""
-
-    p50_ms: float
-    p99_ms: float
-
 
 def latency_figures(plan: Plan, ways: Mapping[str, System] = WAYS) -> Iterator[Figure]:
     """Idle and under load, on each way; over the scheduler interface with the reference."""
@@ -169,43 +146,28 @@ def latency_figures(plan: Plan, ways: Mapping[str, System] = WAYS) -> Iterator[F
 
 def idle(system: System, plan: Plan) -> Waits:
     """One ask at a time, and nothing else."""
-    workload = _workload(plan)
+    workload = latency(plan.nodes, plan.asks)
     with prepared(system, workload) as (_, rm):
-        return _sampled(rm, workload)
+        return _sampled(rm, workload.asks[: plan.scaled(SAMPLES)])
 
 
 def loaded(system: System, plan: Plan) -> Waits:
     """One ask at a time, beside the load."""
-    workload = _workload(plan)
+    workload = latency(plan.nodes, plan.asks)
     with prepared(system, workload) as (_, rm), _load(rm):
-        return _sampled(rm, workload)
+        return _sampled(rm, workload.asks[: plan.scaled(SAMPLES)])
 
 
-def _workload(plan: Plan) -> Workload:
-    """With an application more, for the load, and room for it."""
-    work = latency(plan.nodes, plan.asks)
-    own = AddApplicationRequest(LOAD, "root.b", ugi=UserGroupInformation(user="bob", groups=["bob"]))
-    config = work.config.rstrip("\n") + "\n      - name: b\n"
-    return Workload(
-        config=config,
-        nodes=work.nodes,
-        applications=[*work.applications, own],
-        before=[],
-        running=0,
-        asks=work.asks[: plan.scaled(SAMPLES)],
-    )
-
-
-def _sampled(rm: Rm, workload: Workload) -> Waits:
+def _sampled(rm: Rm, asks: Sequence[Allocation]) -> Waits:
     running = rm.heard.running
     found = []
-    for ask in workload.asks:
+    for ask in asks:
         began = perf_counter()
         rm.asks([ask])
         rm.heard.until(lambda key=ask.allocation_key: key in running)  # type: ignore[misc]
         found.append((perf_counter() - began) * 1000)
         sleep(PAUSE_S)
-    return Waits(median(found), quantiles(found, n=100)[-1] if len(found) > 1 else found[0])
+    return Waits.of(found)
 
 
 @contextmanager
@@ -227,15 +189,7 @@ def _keep_busy(rm: Rm, over: threading.Event) -> None:
     while not over.wait(LOAD_PERIOD_S):
         rm.asks([_load_ask(step, n) for n in range(LOAD_BATCH)])
         if step > 1:
-            ends = [
-                AllocationRelease(
-                    application_id=LOAD,
-                    allocation_key=_load_ask(step - 2, n).allocation_key,
-                    termination_type=STOPPED_BY_RM,
-                )
-                for n in range(LOAD_BATCH)
-            ]
-            rm.releases(ends)
+            rm.releases([release(LOAD, _load_ask(step - 2, n).allocation_key) for n in range(LOAD_BATCH)])
         step += 1
 
 

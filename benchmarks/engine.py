@@ -14,14 +14,12 @@ from statistics import median
 from time import process_time
 from typing import Final, NamedTuple
 
-from benchmarks.calibration import as_in_a_worker, unit_s
+from benchmarks.calibration import as_in_a_worker, calibrated
 from benchmarks.results import PER_SECOND, Figure, Plan
-from benchmarks.shapes import RELEASED_AT_ONCE, SHAPES, Workload, batches, nearly_full
+from benchmarks.shapes import RELEASED_AT_ONCE, SHAPES, Workload, batches, nearly_full, release
 from common.config.validation import load
 from common.rm_messages import (
-    STOPPED_BY_RM,
     Allocation,
-    AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
@@ -72,7 +70,7 @@ class Engine:
             self.partition.apply(NodeRequest(nodes=list(nodes)), NOW_S)
         self.partition.apply(ApplicationRequest(new=list(workload.applications)), NOW_S)
         self._ask(workload.before)
-        self._record(self._decide())
+        self._record(decide(self.partition))
         running = self.partition.running_allocations
         assert running == workload.running, f"{running} run before the clock starts, not {workload.running}"
 
@@ -84,7 +82,7 @@ class Engine:
         before = self.partition.decided
         began = process_time()
         self._ask(self._workload.asks)
-        self._decide()
+        decide(self.partition)
         spent = process_time() - began
         made = self.partition.decided - before
         assert made == self._workload.timed, f"{made} allocations were made, not {self._workload.timed}"
@@ -102,15 +100,12 @@ class Engine:
 
     def _turn(self, chosen: list[tuple[str, str]]) -> float:
         """Release these allocations; afterwards `running` contains the ones that replaced them."""
-        ends = [
-            AllocationRelease(application_id=owner, allocation_key=key, termination_type=STOPPED_BY_RM)
-            for key, owner in chosen
-        ]
+        ends = [release(owner, key) for key, owner in chosen]
         update = AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=ends))
         self.running.clear()
         began = process_time()
         self.partition.apply(update, NOW_S)
-        effects = self._decide()
+        effects = decide(self.partition)
         spent = process_time() - began
         self._record(effects)
         assert len(self.running) == len(chosen), f"{len(self.running)} were allocated for {len(chosen)}"
@@ -120,17 +115,18 @@ class Engine:
         for some in batches(asks):
             self.partition.apply(AllocationRequest(allocations=list(some)), NOW_S)
 
-    def _decide(self) -> list[Effect]:
-        """Make all possible decisions; returns their effects."""
-        effects: list[Effect] = []
-        while not self.partition.idle:
-            effects += self.partition.step(NOW_S, BUDGET_DECISIONS)
-        return effects
-
     def _record(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect.part, Allocation):
                 self.running[effect.part.allocation_key] = effect.part.application_id
+
+
+def decide(partition: Partition, now: float = NOW_S) -> list[Effect]:
+    """Make all possible decisions; returns their effects."""
+    effects: list[Effect] = []
+    while not partition.idle:
+        effects += partition.step(now, BUDGET_DECISIONS)
+    return effects
 
 
 def measured(workload: Workload, rounds: int) -> Rounds:
@@ -139,9 +135,7 @@ def measured(workload: Workload, rounds: int) -> Rounds:
     for _ in range(rounds):
         engine = Engine(workload)
         with as_in_a_worker():
-            before = unit_s()
-            spent = engine.run()
-            unit = (before + unit_s()) / 2
+            spent, unit = calibrated(engine.run)
         each = spent / workload.timed
         found.append(Round(each * 1e6, each / unit))
         del engine

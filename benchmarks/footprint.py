@@ -9,7 +9,6 @@ import gc
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import sleep
 from typing import Final, NamedTuple
 
@@ -18,11 +17,9 @@ from benchmarks.end_to_end import prepare
 from benchmarks.resource_managers import Rm
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
-from benchmarks.systems import Up, native
+from benchmarks.systems import Memory, Up, memory_of, native
 from common.rm_messages import Allocation, AllocationRequest
 from common.wire import decode_body, encode_body
-from partition_worker.engine.partition import Partition
-from partition_worker.worker import BUDGET_DECISIONS
 
 ASKS: Final = 100_000
 ENGINE_ASKS: Final = 20_000
@@ -36,9 +33,7 @@ WORKER: Final = "partition_worker"
 class Taken(NamedTuple):
     """Memory of a worker."""
 
-    empty_rss_bytes: int
-    empty_pss_bytes: int
-    """Pages that several processes share count in part."""
+    empty: Memory
     each_bytes: float
 
 
@@ -54,8 +49,8 @@ def worker_figures(plan: Plan) -> Iterator[Figure]:
     """Of real workers."""
     pending = in_worker(backlog(plan.nodes, plan.scaled(ASKS)))
     placed = in_worker(two_queues(plan.nodes, plan.scaled(ASKS)))
-    yield Figure("footprint/empty", pending.empty_rss_bytes / 2**20, "MiB")
-    yield Figure("footprint/empty, shared pages in part", pending.empty_pss_bytes / 2**20, "MiB")
+    yield Figure("footprint/empty", pending.empty.resident_bytes / 2**20, "MiB")
+    yield Figure("footprint/empty, shared pages in part", pending.empty.proportional_bytes / 2**20, "MiB")
     yield Figure("footprint/ask", pending.each_bytes, "bytes")
     yield Figure("footprint/allocation", placed.each_bytes, "bytes")
 
@@ -70,7 +65,7 @@ def engine_bytes(workload: Workload) -> tuple[float, float]:
         for body in bodies:
             partition.apply(decode_body(AllocationRequest, body), engine.NOW_S)
         waiting = _traced() / len(workload.asks)
-        _decide(partition)
+        engine.decide(partition)
         return waiting, _traced() / len(workload.asks)
     finally:
         tracemalloc.stop()
@@ -79,11 +74,6 @@ def engine_bytes(workload: Workload) -> tuple[float, float]:
 def _traced() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
-
-
-def _decide(partition: Partition) -> None:
-    while not partition.idle:
-        partition.step(engine.NOW_S, BUDGET_DECISIONS)
 
 
 def in_worker(workload: Workload) -> Taken:
@@ -100,9 +90,9 @@ def in_worker(workload: Workload) -> Taken:
             _send(rm, waiting or workload.asks, placed=not waiting)
             _rest(up)
             after = _memory(up)
-            worker = max(after, key=lambda process: after[process][0] - before[process][0])
-            each = (after[worker][0] - before[worker][0]) / len(waiting or workload.asks)
-            return Taken(*empty[worker], each)
+            worker = max(after, key=lambda process: after[process].resident_bytes - before[process].resident_bytes)
+            grown = after[worker].resident_bytes - before[worker].resident_bytes
+            return Taken(empty[worker], grown / len(waiting or workload.asks))
         finally:
             rm.close()
 
@@ -128,12 +118,6 @@ def _rest(up: Up) -> None:
         before = after
 
 
-def _memory(up: Up) -> dict[int, tuple[int, int]]:
-    """Return the memory of each worker in bytes: resident set size, and proportional set size."""
-    found = {}
-    for process, role in up.processes().items():
-        if role == WORKER:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-            sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
-            found[process] = (sizes["Rss"], sizes["Pss"])
-    return found
+def _memory(up: Up) -> dict[int, Memory]:
+    """Return the memory of each worker."""
+    return {process: memory_of(process) for process, role in up.processes().items() if role == WORKER}

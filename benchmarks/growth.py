@@ -1,10 +1,10 @@
 """Growth curves: the rate with more asks, with more nodes, and in a nearly full cluster.
 
 Two queues ask for the same; nodes are taken evenly (`fair`) or one after the other (`binpacking`), and the cluster is
-empty or 98 % full. Flat curves are what is wanted. They are drawn for `docs/performance.md` (`plots.py`).
+empty or 98 % full. Flat curves are what is wanted. They are drawn for `docs/performance.md` (`charts.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from benchmarks import engine
 from benchmarks.end_to_end import rate
 from benchmarks.results import ASKS, NODES, PER_SECOND, Figure, Plan
 from benchmarks.shapes import SORTINGS, Workload, nearly_full, two_queues
-from benchmarks.systems import grpc, native
+from benchmarks.systems import WAYS
 
 ASKS_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 NODES_GROW: Final = (1_000, 2_000, 5_000, 10_000, 20_000)
@@ -53,16 +53,10 @@ def engine_figures(plan: Plan) -> Iterator[Figure]:
     yield from figures("growth-engine", lambda workload: engine.measured(workload, plan.rounds).per_second, plan)
 
 
-def native_figures(plan: Plan) -> Iterator[Figure]:
-    """Of the whole path, over the native protocol."""
+def end_to_end_figures(way: str, plan: Plan) -> Iterator[Figure]:
+    """Of the whole path, on this way to the system."""
     once = plan._replace(rounds=1)
-    yield from figures("growth-native", lambda workload: rate(native, workload, once), plan)
-
-
-def grpc_figures(plan: Plan) -> Iterator[Figure]:
-    """Of the whole path, over the scheduler interface."""
-    once = plan._replace(rounds=1)
-    yield from figures("growth-grpc", lambda workload: rate(grpc, workload, once), plan)
+    yield from figures(f"growth-{way}", lambda workload: rate(WAYS[way], workload, once), plan)
 
 
 def figures(name: str, measured: Callable[[Workload], float], plan: Plan) -> Iterator[Figure]:
@@ -71,11 +65,11 @@ def figures(name: str, measured: Callable[[Workload], float], plan: Plan) -> Ite
         yield Figure(f"{name}/{point.name}", measured(point.workload(plan)), PER_SECOND)
 
 
-def flatness_figures(plan: Plan, sortings: Sequence[str] = SORTINGS) -> Iterator[Figure]:
+def flatness_figures(plan: Plan) -> Iterator[Figure]:
     """Measure the cost of an allocation in the engine at both ends of each curve. The cost at the far end is compared
     with the committed one: a linear search shows there first.
     """
-    for sorting in sortings:
+    for sorting in SORTINGS:
         for room in ROOM:
             for axis, (near, far) in {"asks": (ASKS // 2, ASKS * 2), "nodes": (NODES, NODES * 10)}.items():
                 first, last = (

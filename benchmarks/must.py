@@ -8,9 +8,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks import end_to_end
-from benchmarks.end_to_end import Waits, rate
+from benchmarks.end_to_end import rate
 from benchmarks.growth import Point, points
-from benchmarks.results import Plan
+from benchmarks.results import Plan, Waits
 from benchmarks.shapes import SHAPES
 from benchmarks.systems import System, grpc
 

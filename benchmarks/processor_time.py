@@ -6,17 +6,18 @@ use the interpreted engine, which every machine has; the worker as installed is 
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from benchmarks.calibration import unit_s
+from msgspec.structs import replace
+
+from benchmarks.calibration import calibrated
 from benchmarks.end_to_end import Timed, measured
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import Workload, configuration, two_queues
 from benchmarks.systems import CLIENT, INTERPRETED, WAYS, System, native
 from common.names import NODE_PARTITION
-from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 
 ASKS: Final = 20_000
 WORKER: Final = "partition_worker"
@@ -26,14 +27,12 @@ ROLES: Final = (CLIENT, "rmproxy", "broker", WORKER)
 CORES: Final = (2, 4, 8, 16)
 
 
-def budget_figures(
-    plan: Plan, ways: Mapping[str, System] = INTERPRETED, installed: Mapping[str, System] = WAYS
-) -> Iterator[Figure]:
+def budget_figures(plan: Plan) -> Iterator[Figure]:
     """Measure each way and role. The server processes together, and the worker, are compared with committed figures."""
-    for name, system in installed.items():
+    for name, system in WAYS.items():
         us = median(_run(system, plan)[0].cpu_us()[WORKER] for _ in range(plan.rounds))
         yield Figure(f"budget/{name}/{WORKER}, as installed", us, "µs")
-    for name, system in ways.items():
+    for name, system in INTERPRETED.items():
         runs = [_run(system, plan) for _ in range(plan.rounds)]
         for role in ROLES:
             us = median(run.cpu_us()[role] for run, _ in runs)
@@ -46,9 +45,7 @@ def budget_figures(
 
 def _run(system: System, plan: Plan) -> tuple[Timed, float]:
     """One run, and the duration of a calibration step around it."""
-    before = unit_s()
-    run = measured(system, two_queues(plan.nodes, plan.scaled(ASKS)), plan.settling_s)
-    return run, (before + unit_s()) / 2
+    return calibrated(lambda: measured(system, two_queues(plan.nodes, plan.scaled(ASKS)), plan.settling_s))
 
 
 def reckoned(us: dict[str, float], *, cores: int, partitions: int) -> float:
@@ -97,36 +94,24 @@ def spread(nodes: int, asks: int, partitions: int) -> Workload:
     queues = one.config[one.config.index("      queues:\n") :].removeprefix("      queues:\n")
     return Workload(
         config=configuration(queues, names=names),
-        nodes=[_node(node, name) for name in names for node in one.nodes],
-        applications=[_application(application, name) for name in names for application in one.applications],
-        before=[],
-        running=0,
-        asks=[_ask(ask, name) for ask in one.asks for name in names],
-    )
-
-
-def _node(node: NodeInfo, partition: str) -> NodeInfo:
-    return NodeInfo(
-        f"{partition}-{node.node_id}",
-        action=node.action,
-        attributes={NODE_PARTITION: partition},
-        schedulable_resource=node.schedulable_resource,
-    )
-
-
-def _application(application: AddApplicationRequest, partition: str) -> AddApplicationRequest:
-    return AddApplicationRequest(
-        f"{partition}-{application.application_id}",
-        application.queue_name,
-        partition_name=partition,
-        ugi=application.ugi,
-    )
-
-
-def _ask(ask: Allocation, partition: str) -> Allocation:
-    return Allocation(
-        f"{partition}-{ask.allocation_key}",
-        f"{partition}-{ask.application_id}",
-        partition_name=partition,
-        resource_per_alloc=ask.resource_per_alloc,
+        nodes=[
+            replace(node, node_id=f"{name}-{node.node_id}", attributes={NODE_PARTITION: name})
+            for name in names
+            for node in one.nodes
+        ],
+        applications=[
+            replace(each, application_id=f"{name}-{each.application_id}", partition_name=name)
+            for name in names
+            for each in one.applications
+        ],
+        asks=[
+            replace(
+                ask,
+                allocation_key=f"{name}-{ask.allocation_key}",
+                application_id=f"{name}-{ask.application_id}",
+                partition_name=name,
+            )
+            for ask in one.asks
+            for name in names
+        ],
     )

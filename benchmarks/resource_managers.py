@@ -8,7 +8,7 @@ for every RM. Reader threads call `Heard.take`; the measuring thread waits in `H
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 import grpc
@@ -26,6 +26,8 @@ from common.rm_messages import (
 from rmproxy.si import scheduler_pb2 as pb
 from yunishard.client import ResourceManager
 
+RM_ID: Final = "bench"
+CONNECT_S: Final = 60.0
 PATIENCE_S: Final = 300.0
 """Maximum wait for any outcome."""
 
@@ -105,14 +107,12 @@ T = TypeVar("T")
 class NativeRm:
     """Registered, until it is closed."""
 
-    def __init__(self, address: str, config: str, *, rm_id: str = "bench", extra: Mapping[str, str] | None = None):
+    def __init__(self, address: str, config: str) -> None:
         self.heard = Heard()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._rm = self._await(
-            ResourceManager.connect(address, rm_id=rm_id, config=config, extra_config=extra, timeout_s=60)
-        )
+        self._rm = self._await(ResourceManager.connect(address, rm_id=RM_ID, config=config, timeout_s=CONNECT_S))
         self._reading = asyncio.run_coroutine_threadsafe(self._read(), self._loop)
 
     def nodes(self, nodes: Sequence[NodeInfo]) -> None:
@@ -172,7 +172,6 @@ class NativeRm:
 # gRPC -----------------------------------------------------------------------------------------------------------------
 
 SERVICE: Final = "/si.v1.Scheduler"
-CONNECT_S: Final = 60.0
 PARTITION: Final = "default"
 
 Request = TypeVar("Request")
@@ -215,20 +214,17 @@ class Stream(Generic[Request, Response]):
 class GrpcRm:
     """Registered, with its three streams."""
 
-    def __init__(self, address: str, config: str, *, rm_id: str = "bench") -> None:
+    def __init__(self, address: str, config: str) -> None:
         self.heard = Heard()
-        self._rm_id = rm_id
         self._channel = grpc.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 50)])
         grpc.channel_ready_future(self._channel).result(timeout=CONNECT_S)
         register = self._channel.unary_unary(
             f"{SERVICE}/RegisterResourceManager",
-            request_serializer=pb.RegisterResourceManagerRequest.SerializeToString,
-            response_deserializer=pb.RegisterResourceManagerResponse.FromString,
+            pb.RegisterResourceManagerRequest.SerializeToString,
+            pb.RegisterResourceManagerResponse.FromString,
         )
-        register(
-            pb.RegisterResourceManagerRequest(rmID=rm_id, version="1", policyGroup="queues", config=config),
-            timeout=CONNECT_S,
-        )
+        registration = pb.RegisterResourceManagerRequest(rmID=RM_ID, version="1", policyGroup="queues", config=config)
+        register(registration, timeout=CONNECT_S)
         streams = self._channel.stream_stream
         self._nodes = Stream(
             streams(f"{SERVICE}/UpdateNode", pb.NodeRequest.SerializeToString, pb.NodeResponse.FromString),
@@ -258,7 +254,7 @@ class GrpcRm:
             )
             for node in nodes
         ]
-        self._nodes.send(pb.NodeRequest(rmID=self._rm_id, nodes=items))
+        self._nodes.send(pb.NodeRequest(rmID=RM_ID, nodes=items))
 
     def applications(self, applications: Sequence[AddApplicationRequest]) -> None:
         items = [
@@ -270,7 +266,7 @@ class GrpcRm:
             )
             for application in applications
         ]
-        self._applications.send(pb.ApplicationRequest(rmID=self._rm_id, new=items))
+        self._applications.send(pb.ApplicationRequest(rmID=RM_ID, new=items))
 
     def asks(self, asks: Sequence[Allocation]) -> None:
         items = [
@@ -284,7 +280,7 @@ class GrpcRm:
             )
             for ask in asks
         ]
-        self._allocations.send(pb.AllocationRequest(rmID=self._rm_id, allocations=items))
+        self._allocations.send(pb.AllocationRequest(rmID=RM_ID, allocations=items))
 
     def releases(self, releases: Sequence[AllocationRelease]) -> None:
         items = [
@@ -297,7 +293,7 @@ class GrpcRm:
             for release in releases
         ]
         request = pb.AllocationReleasesRequest(allocationsToRelease=items)
-        self._allocations.send(pb.AllocationRequest(rmID=self._rm_id, releases=request))
+        self._allocations.send(pb.AllocationRequest(rmID=RM_ID, releases=request))
 
     def close(self) -> None:
         for stream in (self._allocations, self._applications, self._nodes):

@@ -1,7 +1,5 @@
 """Cost of REST clients of a large cluster for its worker, and their response times.
 
-    python -m benchmarks.rest --clients 10 --seconds 20
-
 A real system gets a partition with thousands of nodes, queues and applications, in which scheduling continues: all the
 time some pods end and others come. Each client asks for clusters, partitions, the tree of queues, all nodes and all
 applications once a second, as a browser does: with the version that it has already. The share of the worker is what
@@ -9,22 +7,17 @@ its metric states; its processor time is measured too, with and without clients.
 machine, clients and resource manager too, so figures compare only with those of the same machine.
 """
 
-import argparse
 import asyncio
 import http.client
-import json
-import multiprocessing
 import re
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from statistics import quantiles
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import repeat
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
-from benchmarks.systems import system
+from benchmarks.results import Figure, Plan, Waits
+from benchmarks.systems import SPAWN, Line, in_background, system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
 from yunishard.client import ResourceManager
@@ -40,7 +33,8 @@ CHURN: Final = 20
 """Pods that end, and that come, with each update while it is measured."""
 
 CHURN_PERIOD_S: Final = 0.1
-BUILDING_MAX_S: Final = 300.0
+CLIENTS: Final = 10
+SECONDS: Final = 60.0
 APPLICATIONS_OF_A_USER: Final = 100
 QUEUES_OF_A_PARENT: Final = 50
 NODE: Final[dict[str, int | str]] = {"vcore": "32", "memory": "128Gi", "pods": 110}
@@ -62,32 +56,6 @@ class Size(NamedTuple):
     nodes: int = 5_000
     queues: int = 2_000
     applications: int = 20_000
-
-
-class Waits(NamedTuple):
-    """How long clients waited for one kind of answer."""
-
-    first_ms: float
-    """The longest wait for a first answer, when no answer is cached; not among the others."""
-    median_ms: float
-    most_ms: float
-    """Of 99 in 100."""
-    answers: int
-    unchanged: int
-    """Of these, that what the client had still holds."""
-
-
-class Found(NamedTuple):
-    """Measurements."""
-
-    answering_percent: float
-    """Share of the worker's time for answers, from its own metric."""
-    answering_percent_by_question: dict[str, float]
-    cpu_percent: float
-    """Of one core, by the worker with clients."""
-    cpu_percent_alone: float
-    """The same without clients."""
-    waits: dict[str, Waits]
 
 
 # The resource manager -------------------------------------------------------------------------------------------------
@@ -113,7 +81,7 @@ def leaves(queues: int) -> list[str]:
     return [f"root.p{p}.q{leaf}" for p in range(parents) for leaf in _leaves_of(p, queues - 1 - parents, parents)]
 
 
-async def manage(address: str, size: Size, line: "Connection[None, None]") -> None:
+async def manage(address: str, size: Size, line: Line) -> None:
     """Build the cluster, say so, and let pods come and go until told to stop."""
     config = configuration(size.queues)
     async with await ResourceManager.connect(address, rm_id="large", config=config, timeout_s=60) as rm:
@@ -146,7 +114,7 @@ async def _listen(rm: ResourceManager) -> None:
         pass
 
 
-async def _churn(rm: ResourceManager, size: Size, line: "Connection[None, None]") -> None:
+async def _churn(rm: ResourceManager, size: Size, line: Line) -> None:
     """Each application in turn has its pod replaced."""
     step = 0
     while not line.poll():
@@ -157,26 +125,6 @@ async def _churn(rm: ResourceManager, size: Size, line: "Connection[None, None]"
         )
         step += 1
         await asyncio.sleep(CHURN_PERIOD_S)
-
-
-def _managing(address: str, size: Size, line: "Connection[None, None]") -> None:
-    asyncio.run(manage(address, size, line))
-
-
-@contextmanager
-def cluster(address: str, size: Size) -> Iterator[None]:
-    """A resource manager with so large a cluster, in a process of its own."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_managing, args=(address, size, theirs))
-    process.start()
-    try:
-        assert ours.poll(BUILDING_MAX_S), "the cluster does not get built"
-        ours.recv()
-        yield
-    finally:
-        ours.send(None)
-        process.join()
 
 
 # Clients --------------------------------------------------------------------------------------------------------------
@@ -213,33 +161,21 @@ class Client:
         self.unchanged[name] += response.status == 304
 
 
-def _clients(host: str, port: int, count: int, seconds: float, line: "Connection[dict[str, Waits], None]") -> None:
+def _waits(host: str, port: int, count: int, seconds: float) -> list[Figure]:
     clients = [Client(host, port, number * PERIOD_S / count) for number in range(count)]
-    threads = [threading.Thread(target=one.run, args=(monotonic() + seconds,)) for one in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    line.send({name: _waits(name, clients) for name in PATHS})
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(Client.run, clients, repeat(monotonic() + seconds)))
+    return [figure for name in PATHS for figure in _waits_for(name, clients)]
 
 
-def _waits(name: str, clients: list[Client]) -> Waits:
-    first_ms = max(one.waited_ms[name][0] for one in clients)
+def _waits_for(name: str, clients: list[Client]) -> Iterator[Figure]:
     waited = [ms for one in clients for ms in one.waited_ms[name][1:]]
-    cuts = quantiles(waited, n=100)
-    return Waits(first_ms, cuts[49], cuts[98], len(waited), sum(one.unchanged[name] for one in clients))
-
-
-def clients(rest: str, count: int, seconds: float) -> dict[str, Waits]:
-    """Let so many ask for so long, in a process of their own; how long they waited."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    host, _, port = rest.rpartition(":")
-    process = spawn.Process(target=_clients, args=(host, int(port), count, seconds, theirs))
-    process.start()
-    found: dict[str, Waits] = ours.recv()
-    process.join()
-    return found
+    waits = Waits.of(waited)
+    yield Figure(f"rest/{name}/longest first answer", max(one.waited_ms[name][0] for one in clients), "ms")
+    yield Figure(f"rest/{name}/median", waits.p50_ms, "ms")
+    yield Figure(f"rest/{name}/99 of 100", waits.p99_ms, "ms")
+    yield Figure(f"rest/{name}/answers", len(waited), "")
+    yield Figure(f"rest/{name}/unchanged", sum(one.unchanged[name] for one in clients), "")
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -262,50 +198,27 @@ def _spent_s(rest: str) -> dict[str, float]:
     return {question: float(spent) for question, spent in _SPENT.findall(text) if question != "metrics"}  # ours
 
 
-def measured(size: Size, count: int, seconds: float) -> Found:
-    """Build the cluster, and measure it without clients, then with them."""
-    with system() as (supervisor, at), cluster(at["native"], size):
+def figures(plan: Plan) -> Iterator[Figure]:
+    """Of a cluster of the full size."""
+    size = Size(*map(plan.scaled, Size()))
+    yield from measured(size, CLIENTS, max(3.0, plan.share * SECONDS))
+
+
+def measured(size: Size, count: int, seconds: float) -> Iterator[Figure]:
+    """Build the cluster, and measure it without clients, then with so many, in a process of their own."""
+    with system() as (supervisor, at), in_background(manage, at["native"], size), ProcessPoolExecutor(1, SPAWN) as pool:
         rest = at["rest"].rpartition("/")[2]
+        host, _, port = rest.rpartition(":")
         quiet, began = _cpu_s(supervisor), monotonic()
         sleep(seconds / 2)
         alone = (_cpu_s(supervisor) - quiet) / (monotonic() - began)
         before, busy, began = _spent_s(rest), _cpu_s(supervisor), monotonic()
-        waits = clients(rest, count, seconds)
+        waits = pool.submit(_waits, host, int(port), count, seconds).result()
         passed, used = monotonic() - began, _cpu_s(supervisor) - busy
         spent = {name: spent - before.get(name, 0.0) for name, spent in _spent_s(rest).items()}
-    shares = {name: round(each / passed * 100, 2) for name, each in spent.items()}
-    return Found(sum(shares.values()), shares, used / passed * 100, alone * 100, waits)
-
-
-def main() -> int:
-    """Measure, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rest", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--clients", type=int, default=10, metavar="N", help="that ask for everything once a second")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="for which they ask")
-    parser.add_argument("--nodes", type=int, default=Size().nodes, metavar="N")
-    parser.add_argument("--queues", type=int, default=Size().queues, metavar="N")
-    parser.add_argument("--applications", type=int, default=Size().applications, metavar="N")
-    parser.add_argument("--json", action="store_true", help="one object instead of a table")
-    options = parser.parse_args()
-    size = Size(options.nodes, options.queues, options.applications)
-    found = measured(size, options.clients, options.seconds)
-    if options.json:
-        waits = {name: one._asdict() for name, one in found.waits.items()}
-        sys.stdout.write(json.dumps({**found._asdict(), "waits": waits}) + "\n")
-        return 0
-    write = sys.stdout.write
-    write(f"  {size.nodes} nodes, {size.queues} queues, {size.applications} applications, {options.clients} clients\n")
-    write(f"  the worker answers          {found.answering_percent:6.2f} % of its time   ")
-    write(", ".join(f"{name} {share:.2f}" for name, share in found.answering_percent_by_question.items()) + "\n")
-    write(
-        f"  its processor time          {found.cpu_percent:6.2f} %, without clients {found.cpu_percent_alone:.2f} %\n"
-    )
-    for name, one in found.waits.items():
-        write(f"  {name:<14} first {one.first_ms:8.1f} ms   median {one.median_ms:8.1f} ms   ")
-        write(f"99 of 100 {one.most_ms:8.1f} ms   ")
-        write(f"{one.answers} answers, {one.unchanged} unchanged\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    yield Figure("rest/answers, of the worker's time", sum(spent.values()) / passed * 100, "%")
+    for name, each in spent.items():
+        yield Figure(f"rest/{name}, of the worker's time", each / passed * 100, "%")
+    yield Figure("rest/processor time of the worker", used / passed * 100, "%")
+    yield Figure("rest/processor time of the worker without clients", alone * 100, "%")
+    yield from waits

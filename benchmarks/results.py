@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,6 +50,18 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     def ratio(self) -> float | None:
         """To the reference."""
         return None if self.reference is None else self.value / self.reference
+
+
+class Waits(NamedTuple):
+    """How long requests took."""
+
+    p50_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, found_ms: Sequence[float]) -> "Waits":
+        """The median and the 99th percentile of these durations."""
+        return cls(median(found_ms), quantiles(found_ms, n=100)[-1] if len(found_ms) > 1 else found_ms[0])
 
 
 class Machine(msgspec.Struct, frozen=True):

@@ -2,16 +2,22 @@
 
 Every path is given the same shape: the engine alone, the native protocol, the scheduler interface, and the reference. A
 shape is made for any number of nodes and asks, always the same for the same numbers.
-
-Not here: sending it (`paths/`), and what is made of the time that it takes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from common.messages import Resources
-from common.rm_messages import NODE_CREATE, AddApplicationRequest, Allocation, NodeInfo, UserGroupInformation
+from common.rm_messages import (
+    NODE_CREATE,
+    STOPPED_BY_RM,
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    NodeInfo,
+    UserGroupInformation,
+)
 
 BATCH: Final = 5_000
 """Asks in one message."""
@@ -24,6 +30,9 @@ ONE: Final[Resources] = {"memory": 10, "vcore": 1000}
 
 HUGE: Final[Resources] = {"memory": 10**9, "vcore": 10**9}
 """More than any node has."""
+
+LOAD: Final = "load"
+"""The application that keeps the scheduler busy while latencies are measured."""
 
 FREE_SHARE: Final = 50
 """A nearly full cluster has one part in so many free: 2 %."""
@@ -44,11 +53,11 @@ class Workload:
     config: str
     nodes: list[NodeInfo]
     applications: list[AddApplicationRequest]
-    before: list[Allocation]
+    before: list[Allocation] = field(default_factory=list)
     """Asks that come before the clock starts; with a node, what runs there already."""
-    running: int
+    running: int = 0
     """How many of those run; the others stay pending, permanently or until a release."""
-    asks: list[Allocation]
+    asks: list[Allocation] = field(default_factory=list)
     """The timed asks: all of them run in the end."""
     released: int = 0
     """Without timed asks: the number of allocations to release; each release lets a pending ask run."""
@@ -74,9 +83,7 @@ def two_queues(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
     return Workload(
         config=configuration(queues, sorting=sorting),
         nodes=cluster(nodes, [_room(ONE, nodes, asks)]),
-        applications=[_application("app-a", "root.a"), _application("app-b", "root.b")],
-        before=[],
-        running=0,
+        applications=[application("app-a", "root.a"), application("app-b", "root.b")],
         asks=[
             Allocation(f"{'ab'[n >= half]}-{n}", f"app-{'ab'[n >= half]}", resource_per_alloc=ONE) for n in range(asks)
         ],
@@ -92,9 +99,7 @@ def many_queues(nodes: int, asks: int) -> Workload:
     return Workload(
         config=configuration(text),
         nodes=cluster(nodes, [_room(ONE, nodes, asks)]),
-        applications=[_application(f"app-{n}", f"root.p{n % 50}.q{n // 50}", user=f"u{n % 50}") for n in range(500)],
-        before=[],
-        running=0,
+        applications=[application(f"app-{n}", f"root.p{n % 50}.q{n // 50}", user=f"u{n % 50}") for n in range(500)],
         asks=[Allocation(f"k-{n}", f"app-{n % 500}", resource_per_alloc=ONE) for n in range(asks)],
     )
 
@@ -104,9 +109,7 @@ def many_apps(nodes: int, asks: int) -> Workload:
     return Workload(
         config=configuration("      - name: a\n        properties: {application.sort.policy: fair}\n"),
         nodes=cluster(nodes, [_room(ONE, nodes, asks)]),
-        applications=[_application(f"app-{n}", "root.a", user=f"u{n % 20}") for n in range(1000)],
-        before=[],
-        running=0,
+        applications=[application(f"app-{n}", "root.a", user=f"u{n % 20}") for n in range(1000)],
         asks=[Allocation(f"k-{n}", f"app-{n % 1000}", resource_per_alloc=ONE) for n in range(asks)],
     )
 
@@ -122,9 +125,7 @@ def mixed(nodes: int, asks: int) -> Workload:
     return Workload(
         config=configuration(queues, sorting="binpacking"),
         nodes=cluster(nodes, sizes),
-        applications=[_application(f"app-{n}", f"root.q{n % 20}", user=f"u{n % 30}") for n in range(200)],
-        before=[],
-        running=0,
+        applications=[application(f"app-{n}", f"root.q{n % 20}", user=f"u{n % 30}") for n in range(200)],
         asks=[
             Allocation(f"k-{n}", f"app-{n % 200}", resource_per_alloc=needs[n * 7 % 12], priority=n % 5)
             for n in range(asks)
@@ -137,9 +138,8 @@ def backlog(nodes: int, asks: int) -> Workload:
     return Workload(
         config=configuration("      - name: a\n      - name: b\n"),
         nodes=cluster(nodes, [_room(ONE, nodes, asks)]),
-        applications=[*(_application(f"huge-{n}", "root.a") for n in range(50)), _application("app", "root.b")],
+        applications=[*(application(f"huge-{n}", "root.a") for n in range(50)), application("app", "root.b")],
         before=[Allocation(f"h-{n}", f"huge-{n % 50}", resource_per_alloc=HUGE) for n in range(asks)],
-        running=0,
         asks=[Allocation(f"k-{n}", "app", resource_per_alloc=ONE) for n in range(asks)],
     )
 
@@ -150,25 +150,22 @@ def churn(nodes: int, asks: int) -> Workload:
     return Workload(
         config=configuration("      - name: a\n      - name: b\n"),
         nodes=cluster(nodes, [_times(ONE, 5)]),
-        applications=[_application(f"app-{leaf}-{n}", f"root.{leaf}") for leaf in "ab" for n in range(20)],
+        applications=[application(f"app-{leaf}-{n}", f"root.{leaf}") for leaf in "ab" for n in range(20)],
         before=[
             Allocation(f"k-{n}", f"app-{'ab'[n % 2]}-{n // 2 % 20}", resource_per_alloc=ONE)
             for n in range(slots + asks)
         ],
         running=slots,
-        asks=[],
         released=asks,
     )
 
 
 def latency(nodes: int, asks: int) -> Workload:
-    """An application that asks for one at a time, in a cluster where nothing else happens."""
+    """An application that asks for one at a time, and another one with the load beside it."""
     return Workload(
-        config=configuration("      - name: a\n"),
+        config=configuration("      - name: a\n      - name: b\n"),
         nodes=cluster(nodes, [_room(ONE, nodes, asks)]),
-        applications=[_application("app", "root.a")],
-        before=[],
-        running=0,
+        applications=[application("app", "root.a"), application(LOAD, "root.b", user="bob")],
         asks=[Allocation(f"k-{n}", "app", resource_per_alloc=ONE) for n in range(asks)],
     )
 
@@ -197,7 +194,7 @@ def nearly_full(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
     return Workload(
         config=base.config,
         nodes=cluster(nodes, [_times(ONE, whole) for whole in sizes]),
-        applications=[*base.applications, _application("filler", "root.a")],
+        applications=[*base.applications, application("filler", "root.a")],
         before=fillers,
         running=nodes,
         asks=base.asks,
@@ -251,8 +248,14 @@ def _leaf(name: str, guaranteed: Resources, *, depth: int = 0) -> str:
     return f"{' ' * (6 + 4 * depth)}- name: {name}\n{' ' * (8 + 4 * depth)}resources: {{guaranteed: {{{amounts}}}}}\n"
 
 
-def _application(application_id: str, queue: str, *, user: str = "ann") -> AddApplicationRequest:
+def application(application_id: str, queue: str, *, user: str = "ann") -> AddApplicationRequest:
+    """An application of a user, who is the only member of a group."""
     return AddApplicationRequest(application_id, queue, ugi=UserGroupInformation(user=user, groups=[user]))
+
+
+def release(application_id: str, key: str) -> AllocationRelease:
+    """The end of an allocation, as the resource manager reports it."""
+    return AllocationRelease(application_id=application_id, allocation_key=key, termination_type=STOPPED_BY_RM)
 
 
 def _room(need: Resources, nodes: int, asks: int, *, spare: int = 1) -> Resources:

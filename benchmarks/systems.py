@@ -3,6 +3,8 @@
 The reference serves one resource manager only, on fixed ports; a comparison needs a network of its own.
 """
 
+import asyncio
+import multiprocessing
 import os
 import shlex
 import shutil
@@ -11,14 +13,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fcntl import ioctl
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import process_time
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from benchmarks.resource_managers import GrpcRm, NativeRm, Rm
 from common.names import WORKER
@@ -62,8 +65,6 @@ class Up:
     """Register a resource manager with this configuration."""
     processes: Callable[[], Mapping[int, str]]
     """Ids and roles of its processes."""
-    at: Mapping[str, str]
-    """Where it can be reached."""
 
     def cpu_s(self) -> dict[str, float]:
         """Processor time so far by role; `client` is this process."""
@@ -81,16 +82,14 @@ System = Callable[[], AbstractContextManager[Up]]
 def native(*options: str) -> Iterator[Up]:
     """This system, by way of the native protocol."""
     with system(*options) as (supervisor, at):
-        address = at["native"]
-        yield Up(lambda config: NativeRm(address, config), lambda: roles_of(supervisor), at)
+        yield Up(partial(NativeRm, at["native"]), partial(roles_of, supervisor))
 
 
 @contextmanager
 def grpc(*options: str) -> Iterator[Up]:
     """This system, by way of the scheduler interface."""
     with system(*options) as (supervisor, at):
-        address = at["grpc"]
-        yield Up(lambda config: GrpcRm(address, config), lambda: roles_of(supervisor), at)
+        yield Up(partial(GrpcRm, at["grpc"]), partial(roles_of, supervisor))
 
 
 def reference(command: str) -> System:
@@ -101,8 +100,7 @@ def reference(command: str) -> System:
         words = shlex.split(command)
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - asked for
             try:
-                connect = lambda config: GrpcRm(REFERENCE_GRPC, config)  # noqa: E731 - as above
-                yield Up(connect, lambda: {process.pid: "reference"}, {"grpc": REFERENCE_GRPC})
+                yield Up(partial(GrpcRm, REFERENCE_GRPC), lambda: {process.pid: "reference"})
             finally:
                 process.kill()
 
@@ -117,6 +115,37 @@ INTERPRETED: Final[Mapping[str, System]] = {
     "grpc": partial(grpc, "--interpreted"),
 }
 """The same with the engine as Python, which is what can be compared between machines with a C compiler and others."""
+
+
+# Resource managers in other processes ---------------------------------------------------------------------------------
+
+SPAWN: Final = multiprocessing.get_context("spawn")
+READY_MAX_S: Final = 300.0
+Line: TypeAlias = "Connection[None, None]"
+Size = TypeVar("Size")
+Manage: TypeAlias = Callable[[str, Size, Line], Coroutine[None, None, None]]
+"""Runs resource managers: takes the address of the system, their size, and the line."""
+
+
+@contextmanager
+def in_background(manage: Manage[Size], address: str, size: Size) -> Iterator[None]:
+    """Resource managers in a process of their own. On the line, they send None once they are ready; to end them, this
+    sends None.
+    """
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=_manage, args=(manage, address, size, theirs))
+    process.start()
+    try:
+        assert ours.poll(READY_MAX_S), "the resource managers are not ready"
+        ours.recv()
+        yield
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def _manage(manage: Manage[Size], address: str, size: Size, line: Line) -> None:
+    asyncio.run(manage(address, size, line))
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
@@ -144,8 +173,28 @@ def cpu_s_of(process: int) -> float:
         threads = list(Path(f"/proc/{process}/task").iterdir())
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
     except FileNotFoundError:
-        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
+        return ticks_s_of(process)
+
+
+def ticks_s_of(process: int) -> float:
+    """Processor time so far, also that of threads which have ended, to a hundredth of a second."""
+    stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
+
+
+class Memory(NamedTuple):
+    """Memory of a process, as the kernel counts it."""
+
+    resident_bytes: int
+    proportional_bytes: int
+    """Pages that several processes share count in part."""
+
+
+def memory_of(process: int) -> Memory:
+    """The present memory of a process."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+    return Memory(sizes["Rss"], sizes["Pss"])
 
 
 # The reference --------------------------------------------------------------------------------------------------------

@@ -9,26 +9,20 @@ from statistics import median
 from time import process_time
 from typing import Final, NamedTuple
 
-from benchmarks.calibration import as_in_a_worker, unit_s
+from benchmarks.calibration import as_in_a_worker, calibrated
+from benchmarks.engine import NOW_S, Engine, decide
 from benchmarks.results import Figure, Plan
-from benchmarks.shapes import ONE, cluster, configuration
-from common.config.validation import load
+from benchmarks.shapes import ONE, Workload, application, cluster, configuration, release
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
-    STOPPED_BY_RM,
-    AddApplicationRequest,
     Allocation,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
-    ApplicationRequest,
-    NodeRequest,
     PreemptionPolicy,
-    UserGroupInformation,
 )
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import Effect
-from partition_worker.worker import BUDGET_DECISIONS
 
 NODES: Final = 500
 PER_NODE: Final = 4
@@ -43,7 +37,6 @@ DECISIONS: Final = 10
 WAITED_S: Final = 60.0
 """After so long an ask may look for victims."""
 
-NOW_S: Final = 1_700_000_000.0
 _VICTIM: Final = PreemptionPolicy(allow_preempt_self=True)
 _TAKER: Final = PreemptionPolicy(allow_preempt_other=True)
 
@@ -51,7 +44,6 @@ _TAKER: Final = PreemptionPolicy(allow_preempt_other=True)
 class Decided(NamedTuple):
     """Measurements of one decision."""
 
-    candidates: int
     ms: float
     """The median."""
     steps: float
@@ -68,40 +60,42 @@ def figures(plan: Plan) -> Iterator[Figure]:
 def measured(nodes: int) -> Decided:
     """Decisions, one after the other, each with its victims gone before the next."""
     partition = crowded(nodes)
-    now, spent = NOW_S, []
     with as_in_a_worker():
-        before = unit_s()
-        for number in range(min(DECISIONS, nodes)):
-            ask = Allocation(f"need-{number}", "needy", resource_per_alloc=NEED, preemption_policy=_TAKER)
-            partition.apply(AllocationRequest(allocations=[ask]), now)
-            _decide(partition, now)
-            now += WAITED_S
-            partition.step(now, 0)
-            began = process_time()
-            effects = partition.step(now, 1)
-            spent.append(process_time() - began)
-            _let_go(partition, effects, now)
-        unit = (before + unit_s()) / 2
+        spent, unit = calibrated(lambda: [_decision_s(partition, n) for n in range(min(DECISIONS, nodes))])
     middle = median(spent)
-    return Decided(nodes * PER_NODE, middle * 1000, middle / unit)
+    return Decided(middle * 1000, middle / unit)
+
+
+def _decision_s(partition: Partition, number: int) -> float:
+    """Processor time of the decision for one ask, whose victims end afterwards."""
+    now = NOW_S + number * WAITED_S
+    ask = Allocation(f"need-{number}", "needy", resource_per_alloc=NEED, preemption_policy=_TAKER)
+    partition.apply(AllocationRequest(allocations=[ask]), now)
+    decide(partition, now)
+    now += WAITED_S
+    partition.step(now, 0)
+    began = process_time()
+    effects = partition.step(now, 1)
+    spent = process_time() - began
+    _let_go(partition, effects, now)
+    return spent
 
 
 def crowded(nodes: int) -> Partition:
     """A partition full of preemptable allocations."""
-    partition = Partition(load(_configuration(nodes)).partitions[0], name="bench_default", now=NOW_S)
-    room = {kind: amount * PER_NODE for kind, amount in ONE.items()}
-    partition.apply(NodeRequest(nodes=cluster(nodes, [room])), NOW_S)
-    user = UserGroupInformation(user="ann", groups=["dev"])
-    new = [AddApplicationRequest(f"crowd{n}", f"root.p{n % PARENTS}.crowd{n}", ugi=user) for n in range(LEAVES)]
-    partition.apply(ApplicationRequest(new=[*new, AddApplicationRequest("needy", "root.needy", ugi=user)]), NOW_S)
+    crowds = [application(f"crowd{n}", f"root.p{n % PARENTS}.crowd{n}") for n in range(LEAVES)]
     asks = [
         Allocation(f"k-{n}", f"crowd{n % LEAVES}", resource_per_alloc=ONE, preemption_policy=_VICTIM)
         for n in range(nodes * PER_NODE)
     ]
-    partition.apply(AllocationRequest(allocations=asks), NOW_S)
-    _decide(partition, NOW_S)
-    assert partition.running_allocations == len(asks)
-    return partition
+    workload = Workload(
+        config=_configuration(nodes),
+        nodes=cluster(nodes, [{kind: amount * PER_NODE for kind, amount in ONE.items()}]),
+        applications=[*crowds, application("needy", "root.needy")],
+        before=asks,
+        running=len(asks),
+    )
+    return Engine(workload).partition
 
 
 def _configuration(nodes: int) -> str:
@@ -115,23 +109,13 @@ def _configuration(nodes: int) -> str:
     return configuration(f"{text}      - {{name: needy, resources: {{guaranteed: {{memory: {wanted}}}}}}}\n")
 
 
-def _decide(partition: Partition, now: float) -> None:
-    while not partition.idle:
-        partition.step(now, BUDGET_DECISIONS)
-
-
 def _let_go(partition: Partition, effects: list[Effect], now: float) -> None:
     """Release the victims as an RM does; then the ask runs."""
     chosen = [one.part for one in effects if isinstance(one.part, AllocationRelease)]
     assert chosen, "there are no victims"
     assert {one.termination_type for one in chosen} == {PREEMPTED_BY_SCHEDULER}
     before = partition.running_allocations
-    ends = [
-        AllocationRelease(
-            application_id=one.application_id, allocation_key=one.allocation_key, termination_type=STOPPED_BY_RM
-        )
-        for one in chosen
-    ]
+    ends = [release(one.application_id, one.allocation_key) for one in chosen]
     partition.apply(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=ends)), now)
-    _decide(partition, now)
+    decide(partition, now)
     assert partition.running_allocations == before - len(chosen) + 1, "the ask does not run"

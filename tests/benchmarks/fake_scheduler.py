@@ -58,4 +58,4 @@ class FakeRm:
 @contextmanager
 def fake() -> Iterator[Up]:
     """A system that consists of the fake scheduler."""
-    yield Up(FakeRm, dict, {})
+    yield Up(FakeRm, dict)

@@ -17,9 +17,10 @@ from benchmarks.document import TABLES, render_files, rewritten
 from benchmarks.end_to_end import latency_figures, measured, prepare, timed
 from benchmarks.engine import EVERY, Engine
 from benchmarks.growth import Point, figures, points
+from benchmarks.local_worker import NAME
 from benchmarks.must import GROWTH, RATIOS, growth, verdicts
 from benchmarks.processor_time import budget_figures, reckoned, spread
-from benchmarks.recovery import NAME, Shape, write_journal
+from benchmarks.recovery import Shape, write_journal
 from benchmarks.resource_managers import Heard, TooSlow
 from benchmarks.results import (
     COMMITTED,
@@ -293,9 +294,13 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     assert steps >= 40
     assert worker.partition is not None
     assert worker.partition.running_allocations == 150
-    assert 0 < auditor.measure(2000).share < 1
-    assert all(row.seconds >= 0 for row in configuration.measured(100, 1))
+    share, *_ = auditor.figures(Plan(share=0.04, rounds=1))
+    assert 0 < share.value < 100
+    assert len(list(configuration.figures(TINY))) == 7
     monkeypatch.setattr(tenants, "SETTLING_S", 0.1)
-    assert len(tenants.measured(others=1, seconds=2.0)) == 5
-    waits = rest.measured(rest.Size(nodes=20, queues=10, applications=30), count=2, seconds=3.0).waits
-    assert set(waits) == set(rest.PATHS)
+    systems = {one.name.rpartition("/")[0] for one in tenants.figures(TINY)}
+    busy = {f"tenants/busy, beside {idle} idle and {busy} busy" for idle, busy in ((0, 0), (1, 0), (0, 1))}
+    assert systems == busy | {"tenants/1 idle", "tenants/2 idle"}
+    answers = rest.measured(rest.Size(nodes=20, queues=10, applications=30), count=2, seconds=3.0)
+    names = {one.name for one in answers if one.value > 0}
+    assert names >= {f"rest/{name}/{what}" for name in rest.PATHS for what in ("median", "99 of 100", "answers")}
