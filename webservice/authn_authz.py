@@ -50,39 +50,32 @@ _BEARER: Final = "bearer "
 
 # Keys of tokens -------------------------------------------------------------------------------------------------------
 
-CHECK_EVERY_S: Final = 1.0
-"""The file is checked for changes at most this often, however many tokens arrive."""
-
 
 class KeyFile:
-    """A file of keys. While its latest content is invalid, the previous keys stay in force.
+    """A file of keys, checked for changes with each token. While its latest content is invalid, the previous keys stay
+    in force.
 
     Raises:
         TokenKeyError: its content at the start is invalid.
     """
 
-    def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._clock = clock
         self._signature = self._stat()
         self._keys = read_token_keys(file)
-        self._checked_at = clock()
 
     def keys(self) -> TokenKeys:
         """The keys in force."""
-        now = self._clock()
-        if now - self._checked_at >= CHECK_EVERY_S:
-            self._checked_at = now
-            signature = self._stat()
-            if signature != self._signature:
-                self._signature = signature
-                try:
-                    self._keys = read_token_keys(self._file)
-                except TokenKeyError as error:
-                    text = "the token keys are not usable, so the previous ones stay in force: %s: %s"
-                    _log.warning(text, self._file, error)
-                else:
-                    _log.info("%s has changed; token keys in it: %d", self._file, len(self._keys.keys))
+        signature = self._stat()
+        if signature != self._signature:
+            self._signature = signature
+            try:
+                self._keys = read_token_keys(self._file)
+            except TokenKeyError as error:
+                text = "the token keys are not usable, so the previous ones stay in force: %s: %s"
+                _log.warning(text, self._file, error)
+            else:
+                _log.info("%s has changed; token keys in it: %d", self._file, len(self._keys.keys))
         return self._keys
 
     def _stat(self) -> tuple[int, ...] | None:

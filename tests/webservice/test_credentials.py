@@ -31,7 +31,7 @@ from tests.webservice.identities import (
     token,
 )
 from tests.webservice.socket_tables import HEAD, line
-from webservice.authn_authz import CHECK_EVERY_S, KeyFile
+from webservice.authn_authz import KeyFile
 from webservice.credentials import (
     LEEWAY_S,
     TOKEN_BYTES_MAX,
@@ -474,28 +474,18 @@ def test_a_key_of_one_kind_does_not_vouch_for_another() -> None:
 _TOKENS = {algorithm: token(algorithm) for algorithm in SIGNERS}
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def ids(file: KeyFile) -> list[str]:
     return [key.id for key in file.keys().keys]
 
 
-def test_another_content_counts_after_the_next_look(tmp_path: Path) -> None:
-    path, clock = tmp_path / "keys", Clock()
+def test_another_content_counts_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
     path.write_bytes(jwks(rsa_jwk()))
-    file = KeyFile(path, clock)
-    path.write_bytes(jwks(rsa_jwk(kid="new"), rsa_jwk()))
+    file = KeyFile(path)
     assert ids(file) == ["rsa"]
-    clock.now += CHECK_EVERY_S
+    path.write_bytes(jwks(rsa_jwk(kid="new"), rsa_jwk()))
     assert ids(file) == ["new", "rsa"]
     path.write_bytes(jwks(rsa_jwk(kid="newest")))
-    assert ids(file) == ["new", "rsa"]
-    clock.now += CHECK_EVERY_S
     assert ids(file) == ["newest"]
 
 
@@ -504,18 +494,16 @@ def test_the_previous_keys_stay_in_force_while_the_file_is_invalid(
     tmp_path: Path, broken: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "core.rest")
-    path, clock = tmp_path / "keys", Clock()
+    path = tmp_path / "keys"
     path.write_bytes(jwks(rsa_jwk()))
     path.chmod(0o644)
-    file = KeyFile(path, clock)
+    file = KeyFile(path)
     path.write_bytes(broken) if broken is not None else path.unlink()
     for _ in range(3):
-        clock.now += CHECK_EVERY_S
         assert ids(file) == ["rsa"]
     [line] = caplog.messages
     assert line.startswith(f"the token keys are not usable, so the previous ones stay in force: {path}: ")
     path.write_bytes(jwks(rsa_jwk(kid="mended")))
-    clock.now += CHECK_EVERY_S
     assert ids(file) == ["mended"]
 
 
