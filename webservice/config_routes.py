@@ -240,7 +240,7 @@ async def replace(call: Call) -> Reply:
     if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
         raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
-    return await _change(call, await _find_rm_to_change(call), structs.replace(wanted, config=text))
+    return await _change(call, await _find_rm(call, changes=True), structs.replace(wanted, config=text))
 
 
 @_change_route("POST", "config/rollback", _NUMBER)
@@ -248,7 +248,7 @@ async def roll_back(call: Call) -> Reply:
     """Put an earlier configuration in force again, as a new version."""
     wanted = _prepare_change(call)
     number = _parse_version_number(call.query.get("version", ""))
-    rm = await _find_rm_to_change(call)
+    rm = await _find_rm(call, changes=True)
     earlier = await read_version(call, rm, ReadConfig(what="version", version=number))
     return await _change(call, rm, structs.replace(wanted, config=earlier.config, origin=f"rollback to {number}"))
 
@@ -280,24 +280,21 @@ def _make_invalid(problems: list[Problem]) -> RequestError:
 # Both ---------------------------------------------------------------------------------------------------------------
 
 
-async def _find_rm_to_change(call: Call) -> str:
-    """The RM to change. If there are several, the request or the setting `default-rm` must name it."""
-    if not call.query.get("rm"):
-        rms = list((await call.services.broker.partitions()).build_information)
-        if len(rms) > 1 and call.services.settings.default_rm not in rms:
-            known = ", ".join(rms)
-            raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
-    return await _find_rm(call)
-
-
-async def _find_rm(call: Call) -> str:
-    """The named RM, or the default RM. The broker checks whether a named RM exists."""
-    rm = call.query.get("rm", "")
+async def _find_rm(call: Call, *, changes: bool = False) -> str:
+    """The named RM, or the default RM. The broker checks whether a named RM exists. If there are several to change, the
+    request or the setting `default-rm` must name one.
+    """
+    rm, preferred = call.query.get("rm", ""), call.services.settings.default_rm
     if rm:
         if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
             raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
         return rm
-    rm = default_rm(await call.services.broker.partitions(), call.services.settings.default_rm)
+    known = await call.services.broker.partitions()
+    rms = known.build_information
+    if changes and len(rms) > 1 and preferred not in rms:
+        text = f"There are several resource managers, say which with ?rm=, one of: {', '.join(rms)}"
+        raise RequestError(409, text)
+    rm = default_rm(known, preferred)
     if not rm:
         raise RequestError(404, "No resource manager is registered")
     return rm
