@@ -17,8 +17,7 @@ import msgspec
 
 from common import query_messages
 from common.messages import Header, Message
-from common.names import BROKER, SUPERVISED, WEBSERVICE, peer_name
-from common.process import HEARTBEAT_S
+from common.names import BROKER
 from common.query_messages import Answer, Change, ChangeConfig, ListPartitions, PartitionList, Query, ReadConfig
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection, Transport
@@ -46,17 +45,7 @@ class _OpenRequest(NamedTuple):
 class BrokerClient:
     """The connection to the broker. Queries are answered while `run` runs."""
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        name: str = peer_name(WEBSERVICE, SUPERVISED),
-        answer_max_s: float = ANSWER_MAX_S,
-        change_max_s: float = CHANGE_MAX_S,
-        heartbeat_s: float = HEARTBEAT_S,
-    ) -> None:
-        self._answer_max_s = answer_max_s
-        self._change_max_s = change_max_s
+    def __init__(self, address: str, *, name: str, heartbeat_s: float) -> None:
         self._heartbeat_s = heartbeat_s
         self._incarnation = ""
         """The broker's incarnation; empty before its first heartbeat."""
@@ -147,7 +136,7 @@ class BrokerClient:
         """
         peer = f"Partition {partition}" if partition else "The broker"
         is_change = isinstance(message, Change)
-        max_s = self._change_max_s if is_change else self._answer_max_s
+        max_s = CHANGE_MAX_S if is_change else ANSWER_MAX_S
         ref = f"{self._instance}-{next(self._numbers)}"
         header = Header(kind=type(message).__name__, rm=rm, partition=partition, ref=ref)
         request = Outgoing(BROKER, header, encode_body(message))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,7 @@ from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, 
 from common.rm_messages import Refused
 from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
+from webservice import broker_client
 from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
 from webservice.views import RequestError
 
@@ -31,9 +33,7 @@ def talk(
 
     async def run() -> None:
         async with broker(behaviour) as fake:
-            link = BrokerClient(
-                fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s, heartbeat_s=heartbeat_s
-            )
+            link = BrokerClient(fake.address, name="webservice/1", heartbeat_s=heartbeat_s)
             running = asyncio.create_task(link.run())
             try:
                 await talking(link, fake)
@@ -42,7 +42,8 @@ def talk(
                 with contextlib.suppress(asyncio.CancelledError):
                     await running
 
-    asyncio.run(run())
+    with patch.multiple(broker_client, ANSWER_MAX_S=answer_max_s, CHANGE_MAX_S=change_max_s):
+        asyncio.run(run())
 
 
 def test_it_asks_under_its_name() -> None:
