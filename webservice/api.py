@@ -24,10 +24,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from common.settings import Settings
+from common.settings import PROXY, Settings
 from webservice.api_document import routes
 from webservice.audit import FAILED_A_MINUTE_MAX, Entry
-from webservice.authn_authz import PROXY, AccessControl, find_viewer
+from webservice.authn_authz import AccessControl, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML

@@ -28,6 +28,7 @@ from common.acl import NOBODY, Acl
 from common.group_ids import group_ids
 from common.process_limits import LogLimit
 from common.query_messages import Actor
+from common.settings import CERTIFICATE, PROXY, TOKEN
 from common.token_keys import TokenKeyError, TokenKeys, read_token_keys
 from webservice import credentials
 from webservice.audit import AuditLog
@@ -39,11 +40,8 @@ from webservice.views import RequestError
 
 _log = logging.getLogger("core.rest")
 
-TOKEN: Final = "token"  # noqa: S105 - the name of the method, no secret
-CERTIFICATE: Final = "certificate"
-PROXY: Final = "proxy"
 LOOPBACK: Final = "loopback"
-"""The methods, as the setting `auth` and the audit log name them. Loopback is the method without that setting."""
+"""The method without the setting `auth`, as the audit log names it."""
 
 _BEARER: Final = "bearer "
 

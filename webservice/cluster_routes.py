@@ -95,7 +95,7 @@ async def healthcheck(call: Call) -> Reply:
     answers, storage = await asyncio.gather(_ask_all(call, known, "health"), find_storage_problems(call.services))
     silent = [one.entry.full_name for one, answer in answers.items() if isinstance(answer, str)]
     problems = replace(storage, known=known, silent=silent)
-    found = [(one.entry.full_name, it.answer.body) for one, it in answers.items() if isinstance(it, CachedAnswer)]
+    found = [(one.entry.full_name, it.answer) for one, it in answers.items() if isinstance(it, CachedAnswer)]
     return Reply(encode(health_view(found, problems, whole=call.viewer is None)), headers=_make_age_header(answers))
 
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import DecodeError, Struct
-from msgspec.json import Decoder
+from msgspec import Struct
 
-from common.query_messages import ManagerEntry, PartitionList, WorkerHealth
+from common.query_messages import Answer, ManagerEntry, PartitionList, WorkerHealth
+from webservice.broker_client import decode_answer
 from webservice.calls import Services
-from webservice.views import RequestError
 
 SPACE_BYTES_MIN: Final = 64 << 20
 """Free bytes below which the health check `Disk space` fails: two new partitions need about as much for their journals.
@@ -92,7 +91,6 @@ class HealthView(Struct, frozen=True, kw_only=True):
 HIDDEN: Final = "(hidden)"
 """Replaces names and paths for callers who may not see everything."""
 
-_decoder: Final = Decoder(WorkerHealth)
 _CHECKS: Final = (
     ("Scheduling errors", "Check for scheduling error entries in metrics"),
     ("Failed nodes", "Check for failed nodes entries in metrics"),
@@ -121,20 +119,15 @@ _CHECKS: Final = (
 
 
 def health_view(
-    bodies: Sequence[tuple[str, bytes]], problems: SystemProblems | None = None, *, whole: bool = True
+    answers: Sequence[tuple[str, Answer]], problems: SystemProblems | None = None, *, whole: bool = True
 ) -> HealthView:
-    """The health of the system: `bodies` are the workers' answers by full name of the partition. Names and paths are
-    hidden unless `whole` is set.
+    """The health of the system: `answers` are the workers' by full name of the partition. Names and paths are hidden
+    unless `whole` is set.
 
     Raises:
         RequestError: an answer of a worker is malformed.
     """
-    found: list[tuple[str, WorkerHealth]] = []
-    for name, body in bodies:
-        try:
-            found.append((name, _decoder.decode(body)))
-        except DecodeError as error:
-            raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
+    found = [(name, decode_answer(answer, WorkerHealth, f"Partition {name}")) for name, answer in answers]
 
     def show(text: str) -> str:
         """A name or path: it may belong to any user's queues and applications."""

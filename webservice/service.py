@@ -18,11 +18,11 @@ from common.names import WEBSERVICE, peer_name, process_label
 from common.process import Arguments, Life
 from common.process_limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
 from common.process_metrics import ProcessMetrics
-from common.settings import Settings, TlsPaths, host_and_port
+from common.settings import CERTIFICATE, PROXY, TOKEN, Settings, TlsPaths, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.api import Api
 from webservice.audit import AuditLog
-from webservice.authn_authz import CERTIFICATE, PROXY, TOKEN, AccessControl, KeyFile, LoopbackUsers
+from webservice.authn_authz import AccessControl, KeyFile, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder

@@ -14,14 +14,12 @@ import pytest
 
 from common.acl import parse_acl
 from common.query_messages import Actor
+from common.settings import CERTIFICATE, PROXY, TOKEN
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, FakeLink, loopback_users, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
 from webservice.authn_authz import (
-    CERTIFICATE,
     LOGGED_A_MINUTE_MAX,
-    PROXY,
-    TOKEN,
     AccessControl,
     KeyFile,
     LoopbackUsers,

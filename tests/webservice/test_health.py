@@ -34,16 +34,16 @@ SOUND: Final[dict[str, object]] = {
 }
 
 
-def found(**more: object) -> bytes:
-    return json.dumps({**SOUND, **more}).encode()
+def answer(**more: object) -> Answer:
+    return Answer(status=200, body=json.dumps({**SOUND, **more}).encode())
 
 
-def diagnoses(*bodies: tuple[str, bytes]) -> list[str]:
-    return [check.DiagnosisMessage for check in health_view(bodies).HealthChecks]
+def diagnoses(*answers: tuple[str, Answer]) -> list[str]:
+    return [check.DiagnosisMessage for check in health_view(answers).HealthChecks]
 
 
 def failed(**more: object) -> list[str]:
-    shown = health_view([("rm-1_default", found(**more))])
+    shown = health_view([("rm-1_default", answer(**more))])
     wrong = [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded]
     assert shown.Healthy == (not wrong)
     return wrong
@@ -61,7 +61,7 @@ def test_names_are_hidden_from_limited_viewers() -> None:
         "drift": ["root.secret: 1 instead of 2"],
         "journal_problem": "/var/lib/secret: no space left",
     }
-    shown = health_view([("rm-1_default", found(**wrong))], whole=False)
+    shown = health_view([("rm-1_default", answer(**wrong))], whole=False)
     assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
         "Orphan allocations: [(hidden)]",
         "OrphanAllocations: [(hidden) (hidden)]",
@@ -78,7 +78,7 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
         audit="/var/audit.log: full",
         history="/var/history: full",
     )
-    shown = health_view([("rm-1_default", found())], problems, whole=False)
+    shown = health_view([("rm-1_default", answer())], problems, whole=False)
     assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
         'Workers that cannot start: ["rm-1_default: (hidden)"]',
         'File systems without room: ["(hidden)"]',
@@ -117,7 +117,7 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
     ],
 )
 def test_what_all_processes_need_is_checked_too(problems: SystemProblems, name: str, diagnosis: str) -> None:
-    shown = health_view([("rm-1_default", found())], problems)
+    shown = health_view([("rm-1_default", answer())], problems)
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name, wrong.DiagnosisMessage) == (False, name, diagnosis)
 
@@ -141,7 +141,7 @@ def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_
 
 
 def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None:
-    shown = health_view([("rm-1_default", found())])
+    shown = health_view([("rm-1_default", answer())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
         ("Scheduling errors", "There were 0 scheduling errors logged in the metrics"),
@@ -187,20 +187,20 @@ def test_each_check_can_fail_with_its_diagnosis(more: dict[str, object], diagnos
 
 def test_partitions_are_counted_together() -> None:
     told = diagnoses(
-        ("rm-1_a", found(scheduling_errors=1)), ("rm-1_b", found(scheduling_errors=2, nodes=0, reservations=0))
+        ("rm-1_a", answer(scheduling_errors=1)), ("rm-1_b", answer(scheduling_errors=2, nodes=0, reservations=0))
     )
     assert told[0] == "There were 3 scheduling errors logged in the metrics"
     assert told[6] == "Reservation/node nr ratio: [0.750000 NaN]"
 
 
 def test_nodes_of_the_same_name_are_shown_with_their_partition() -> None:
-    told = diagnoses(("rm-1_a", found(negative_nodes=["n1"])), ("rm-2_a", found(negative_nodes=["n1"])))
+    told = diagnoses(("rm-1_a", answer(negative_nodes=["n1"])), ("rm-2_a", answer(negative_nodes=["n1"])))
     assert told[3] == 'Nodes with negative resources: ["rm-1_a: n1" "rm-2_a: n1"]'
 
 
 def test_disconnected_and_resuming_managers_are_no_failure() -> None:
     shown = health_view(
-        [("rm-1_default", found(syncing=True))], reported(managers=[ManagerEntry("rm-2", "s", away_since_ns=1)])
+        [("rm-1_default", answer(syncing=True))], reported(managers=[ManagerEntry("rm-2", "s", away_since_ns=1)])
     )
     assert shown.Healthy
     assert shown.HealthChecks[12].DiagnosisMessage == ('Away: ["rm-2"], partitions that resume: ["rm-1_default"]')
@@ -208,7 +208,7 @@ def test_disconnected_and_resuming_managers_are_no_failure() -> None:
 
 def test_a_silent_partition_is_a_failure_and_hides_no_other() -> None:
     def worker(query: Query) -> Answer:
-        return Answer(status=200, body=found()) if query.name == "a" else Answer(status=503, body=b"starting")
+        return answer() if query.name == "a" else Answer(status=503, body=b"starting")
 
     two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"), worker=worker)
     shown = request(two, "/ws/v1/scheduler/healthcheck").json()
@@ -224,7 +224,7 @@ def test_without_partitions_the_system_is_healthy() -> None:
 
 
 def test_every_partition_is_asked_and_the_status_is_200_for_the_unhealthy_too() -> None:
-    link = FakeLink(partition(), partition("rm-2"), worker=lambda _: Answer(status=200, body=found(inconsistent=True)))
+    link = FakeLink(partition(), partition("rm-2"), worker=lambda _: answer(inconsistent=True))
     response = request(link, "/ws/v1/scheduler/healthcheck")
     assert (response.status_code, response.json()["Healthy"]) == (200, False)
     assert [(to, query.what) for to, query in link.asked] == [("rm-1_default", "health"), ("rm-2_default", "health")]
@@ -240,18 +240,18 @@ def test_a_partition_that_does_not_answer_makes_no_health() -> None:
 
 def test_an_unreadable_answer_is_an_error() -> None:
     with pytest.raises(RequestError, match="rm-1_default answered what cannot be read"):
-        health_view([("rm-1_default", b"[]")])
+        health_view([("rm-1_default", Answer(status=200, body=b"[]"))])
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = health_view([("rm-1_default", found())], reported(managers=[ManagerEntry("rm-1", "s", nodes_astray=1)]))
+    shown = health_view([("rm-1_default", answer())], reported(managers=[ManagerEntry("rm-1", "s", nodes_astray=1)]))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"
 
 
 def test_what_one_rm_did_wrong_does_not_make_the_core_unhealthy_for_others() -> None:
-    link = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: Answer(status=200, body=found()))
+    link = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: answer())
     managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", nodes_astray=3)]
     link.known = replace(link.known, managers=managers)
     shown = {rm: request(link, f"/ws/v1/scheduler/healthcheck{rm}").json() for rm in ("", "?rm=rm-1", "?rm=rm-2")}
