@@ -9,7 +9,7 @@ Not here: what a queue may still use (`engine/queues/queue.py`).
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Final
 
 from common.messages import INT64_MAX, INT64_MIN, Resources
@@ -92,6 +92,11 @@ def tighten(left: Limit | None, right: Limit | None) -> Limit | None:
     for kind, most in right.items():
         both[kind] = min(most, both.get(kind, most))
     return both
+
+
+def tightest(limits: Iterable[Limit | None]) -> Limit | None:
+    """Combine limits: the smallest one for each type. None is no limit."""
+    return reduce(tighten, limits, None)
 
 
 def drop_zeros(amount: Resources) -> Resources:

@@ -21,7 +21,6 @@ from partition_worker import views
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement import find_nearest
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
@@ -64,7 +63,7 @@ class Visibility:
         """The viewer's right at a path, where a queue may be missing."""
         if self.everything:
             return Right.ADMINISTER
-        queue = find_nearest(f"{path}.", self._state.tree)
+        queue = self._state.tree.find_nearest(path)
         return Right.NOTHING if queue is None else self.find_right(queue)
 
     def shows_queue(self, queue: Queue) -> bool:

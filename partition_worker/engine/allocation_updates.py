@@ -10,7 +10,7 @@ from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
-from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
+from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
@@ -208,7 +208,7 @@ def _release_one(state: PartitionState, application: Application, known: Allocat
     if termination_type == rm_messages.SCHEDULING_FAILED_ON_RM:
         _roll_back(state, application, known)
     elif termination_type == rm_messages.PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
-        state.emit(confirm_swap(state, application, known).make_announcement())
+        state.emit(ledger.end_swap(state, application, known).make_announcement())
         _start_quota_timers(state, application)
     elif known.key in application.allocations:
         if termination_type == rm_messages.PLACEHOLDER_REPLACED:

@@ -238,20 +238,16 @@ class Application:
         """Its usage of queues and limits: all its allocations, including placeholders."""
         return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
 
-    def add_ask(self, ask: Allocation) -> None:
+    def add_ask(self, ask: Allocation, *, is_restored: bool = False) -> None:
+        """Add an ask; a restored one has its rank already."""
         assert ask.key not in self.requests, ask.key
         self.requests[ask.key] = ask
-        self.asks.add(ask)
+        if is_restored:
+            self.asks.restore(ask)
+        else:
+            self.asks.add(ask)
         add_to(self.pending, ask.resources)
         self.submitted_ns = min(self.submitted_ns, ask.created_ns)
-        if ask.held:
-            self.task_groups[ask.task_group].waiting += 1
-
-    def restore_ask(self, ask: Allocation) -> None:
-        """Add an ask that has its rank and its standing already."""
-        self.requests[ask.key] = ask
-        self.asks.restore(ask)
-        add_to(self.pending, ask.resources)
         if ask.held:
             self.task_groups[ask.task_group].waiting += 1
 

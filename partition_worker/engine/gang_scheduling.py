@@ -23,7 +23,7 @@ from typing import Final
 
 from common import event_codes, rm_messages
 from common.messages import Resources
-from common.resources import Limit, fits, is_positive, is_zero, permits, text, tighten
+from common.resources import fits, is_positive, is_zero, permits, text, tightest
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ACTIVE, LINGER_S, PLACEHOLDER_TIMEOUT_S, AppEvent, Application, AppState
@@ -114,14 +114,6 @@ def commit_swap(state: PartitionState, decision: Replace | Release) -> None:
             release_placeholders(state, application, list(small), "cancel placeholder: resource incompatible")
 
 
-def confirm_swap(state: PartitionState, application: Application, placeholder: Allocation) -> Allocation:
-    """The RM released the placeholder: the replacing ask runs; the caller announces it."""
-    ask = placeholder.partner
-    assert ask is not None, placeholder.key
-    ledger.end_swap(state, application, ask)
-    return ask
-
-
 def unwind_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Cancel a swap; the ask waits again."""
     ledger.undo_swap(state, application, ask)
@@ -142,10 +134,7 @@ def gang_objection(leaf: Queue, application_id: str, gang: Resources) -> str:
         return (
             f"queue {leaf.path} cannot run application {application_id} with task group request: unsupported sort type"
         )
-    maximum: Limit | None = None
-    for level in leaf.ancestry():
-        if level.parent is not None:
-            maximum = tighten(maximum, level.maximum)
+    maximum = tightest([level.maximum for level in leaf.ancestry() if level.parent is not None])
     if maximum is None or permits(maximum, gang):
         return ""
     return (

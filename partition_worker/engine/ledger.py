@@ -136,12 +136,13 @@ def begin_swap(
         state.record_node_event(node.node_id, event_codes.ADD, ask)
 
 
-def end_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
-    """Complete a swap: the placeholder is released and the ask runs. Unused room of the placeholder becomes free; a
-    larger ask is charged without a check.
+def end_swap(state: PartitionState, application: Application, placeholder: Allocation) -> Allocation:
+    """Complete a swap: the placeholder is released and the ask, which is returned, runs. Unused room of the placeholder
+    becomes free; a larger ask is charged without a check.
     """
-    placeholder, node = ask.partner, state.nodes.get(ask.node_id)
-    assert placeholder is not None, ask.key
+    ask = placeholder.partner
+    assert ask is not None, placeholder.key
+    node = state.nodes.get(ask.node_id)
     assert node is not None, (ask.key, ask.node_id)
     begun = not is_zero(application.allocated)
     del state.allocations[placeholder.key]
@@ -166,6 +167,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     state.record_application_event(event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _offer_freed(state, application)
+    return ask
 
 
 def undo_swap(state: PartitionState, application: Application, ask: Allocation) -> None:

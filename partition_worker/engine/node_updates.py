@@ -6,10 +6,10 @@ from common import event_codes, rm_messages
 from common.messages import Resources
 from common.names import NODE_PARTITION
 from common.resources import equal
-from partition_worker.engine import events, reservations
+from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.allocation_updates import end_allocation
-from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
+from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.state import PartitionState, find_text_objection
 
@@ -118,7 +118,7 @@ def _decommission(state: PartitionState, node: Node) -> None:
             continue
         released.append(allocation)
         if allocation.partner is not None and allocation.partner.node_id != node.node_id:
-            replaced.append(confirm_swap(state, application, allocation))  # one on another node runs
+            replaced.append(ledger.end_swap(state, application, allocation))  # one on another node runs
         else:
             end_allocation(state, application, allocation, termination_type=None)
     for one in released:

@@ -269,16 +269,6 @@ def replace_dots(name: str) -> str:
     return check_queue_name(name.replace(".", DOT))
 
 
-def find_nearest(path: str, tree: Tree) -> Queue | None:
-    """Return the lowest existing queue above the path. Searches from the root, because a path may have many parts."""
-    lowest: Queue | None = None
-    end = path.find(".")
-    while end >= 0 and (queue := tree.find(path[:end])) is not None:
-        lowest = queue
-        end = path.find(".", end + 1)
-    return lowest
-
-
 # The rules ----------------------------------------------------------------------------------------------------------
 
 
@@ -354,7 +344,7 @@ class SecondaryGroup(Rule):
         if above is None:
             return None
         submission.work.spend(GROUP_WORK * len(groups))
-        existing = find_nearest(f"{above}.", tree) if self.create else None
+        existing = tree.find_nearest(above) if self.create else None
         may_create = existing is not None and may_submit(existing, submission)  # alike for all groups without a queue
         for group in groups:
             try:
@@ -480,6 +470,6 @@ def _accepts(path: str, submission: Submission, tree: Tree) -> bool:
     """
     queue = tree.find(path)
     if queue is None:
-        above = find_nearest(path, tree)
+        above = tree.find_nearest(path)
         return above is not None and may_submit(above, submission)
     return queue.leaf and not queue.draining and may_submit(queue, submission)

@@ -38,7 +38,7 @@ applications have their turn. Each ask goes to the next node with room, within t
 queues. Asks with a reservation, a placeholder or a required node are placed one at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain, islice
 from typing import Final
@@ -49,12 +49,11 @@ from common.messages import Resources
 from common.resources import add_to, take_from
 from common.wire import NEVER
 from partition_worker.engine import events, gang_scheduling, ledger, reservations
-from partition_worker.engine.allocation import Allocation, AskGroup, Place, Standing, place_of
+from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.fair_share import path_key
-from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
+from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue, path_key
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
 from partition_worker.engine.unschedulable_asks import Wait
@@ -277,14 +276,14 @@ class Attempt:
         """Return the decision for the first ask that can be placed."""
         enough = self.leaf.policies.back_off_after
         for group in self.application.asks.groups:
-            if enough and is_back_off_due(self.failed, enough, group.head):
+            if enough and is_back_off_due(self.failed, enough, (group.head,)):
                 self._back_off()
                 return None
             if group.kind.standing is not Standing.HELD:
                 decision = self._decide_for(group)
                 if decision is not None:
                     return decision
-        if enough and is_back_off_due_after_all(self.application, self.failed, enough):
+        if enough and is_back_off_due(self.failed, enough, _ever_pending(self.application)):
             self._back_off()
         return None
 
@@ -386,23 +385,11 @@ class Attempt:
         return may_reserve
 
 
-def is_back_off_due(failed: list[AskGroup], enough: int, ask: Allocation) -> bool:
-    """Whether at least `enough` asks that fit no node come before this one."""
-    return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
-
-
-def _before(place: Place, failed: list[AskGroup]) -> Iterator[Allocation]:
-    for group in failed:
-        for one in group.asks:
-            if place_of(one) < place:
-                yield one
-
-
-def is_back_off_due_after_all(application: Application, failed: list[AskGroup], enough: int) -> bool:
-    """Whether any ask comes after `enough` asks that fit no node, now that all have been tried."""
-    places = merge(*([place_of(ask) for ask in group.asks] for group in failed))
+def is_back_off_due(failed: list[AskGroup], enough: int, asks: Iterable[Allocation]) -> bool:
+    """Whether at least `enough` asks that fit no node come before any of these."""
+    places = merge(*[map(place_of, group.asks) for group in failed])
     last = next(islice(places, enough - 1, None), None)
-    return last is not None and any(place_of(one) > last for one in _ever_pending(application))
+    return last is not None and any(place_of(one) > last for one in asks)
 
 
 def _ever_pending(application: Application) -> Iterator[Allocation]:

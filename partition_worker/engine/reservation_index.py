@@ -91,11 +91,8 @@ class ReservationIndex:
     def _link(self, reservation: Reservation) -> None:
         self.add_candidates((reservation,))
         if not reservation.for_required_node:
-            self._link_shape(reservation)
-
-    def _link_shape(self, reservation: Reservation) -> None:
-        groups = self.by_shape.setdefault(reservation.shape, {})
-        groups.setdefault(_group_key(reservation), Order()).put(reservation, ())
+            groups = self.by_shape.setdefault(reservation.shape, {})
+            groups.setdefault(_group_key(reservation), Order()).put(reservation, ())
 
     def _unlink(self, reservation: Reservation) -> None:
         self.remove_candidate(reservation)

@@ -22,8 +22,7 @@ from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Victim, Win
-from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import Queue, Template, parse_policies
+from partition_worker.engine.queues.queue import Queue, Template, parse_policies, refresh_fair_maximum
 from partition_worker.engine.state import Changes, Rejection, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 
@@ -270,7 +269,7 @@ class _Restoration:
     def _restore_ask(self, application: Application, ask: Allocation) -> None:
         record = self.image.find(durable_records.ReservationRecord, ask.key)
         ask.held, ask.reserved = application.must_hold(ask), record is not None
-        application.restore_ask(ask)
+        application.add_ask(ask, is_restored=True)
 
     def _restore_reservations(self) -> None:
         index = self.partition.reservation_index

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from common.resources import less, permits
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.queues.queue import Queue
@@ -60,7 +61,8 @@ class ParkedQueues:
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
         self.checked_rounds[child.rank] = retry_round
-        if any(child.is_within_maximum(shape.amounts) for shape, _ in self.waits.get(child.rank, ())):
+        room = less(child.maximum or {}, child.allocated)
+        if any(permits(room, dict(shape.amounts)) for shape, _ in self.waits.get(child.rank, ())):
             ready.hand_over(child, self.children[child.parent.rank])
         else:
             ready.drop(child)

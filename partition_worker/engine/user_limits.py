@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 from common import event_codes
 from common.config.model import PartitionConfig, QueueConfig, parse_amounts
 from common.messages import Resources
-from common.resources import NOTHING, Limit, is_zero, less, take_from, tighten
+from common.resources import NOTHING, Limit, is_zero, less, take_from, tightest
 from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.queues.queue import Queue
@@ -199,11 +199,7 @@ class UsageAccount:
 
     def headroom(self) -> Limit | None:
         """Return what user and group may still use, per type; None is no limit."""
-        room: Limit | None = None
-        for level in self.limits:
-            if level.allowance is not None:
-                room = tighten(room, less(level.allowance.resources, level.used))
-        return room
+        return tightest([less(one.allowance.resources, one.used) for one in self.limits if one.allowance is not None])
 
     def may_start(self) -> bool:
         """Whether user and group may run this application; one that counts already may."""

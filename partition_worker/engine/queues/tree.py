@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,8 +21,14 @@ from common.config.model import ChildTemplateConfig, PartitionConfig, QueueConfi
 from common.messages import Amount, Resources
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from common.resources import Limit, is_positive
-from partition_worker.engine.queues.fair_share import refresh_fair_maximum
-from partition_worker.engine.queues.queue import Policies, Queue, Template, inherit_properties, parse_policies
+from partition_worker.engine.queues.queue import (
+    Policies,
+    Queue,
+    Template,
+    inherit_properties,
+    parse_policies,
+    refresh_fair_maximum,
+)
 from partition_worker.engine.user_resolution import User, tag_value
 
 ACLS_MAX: Final = 4096
@@ -256,6 +263,15 @@ class Tree:
         """The queue of this path, in any case."""
         return self._by_path.get(path.lower())
 
+    def find_nearest(self, path: str) -> Queue | None:
+        """The lowest existing queue on this path. Searches from the root, because a path may have many parts."""
+        lowest: Queue | None = None
+        for above in accumulate(path.split("."), "{}.{}".format):
+            if (queue := self.find(above)) is None:
+                break
+            lowest = queue
+        return lowest
+
     def __iter__(self) -> Iterator[Queue]:
         """Every queue, parents before their children."""
         return iter(tuple(self._by_path.values()))
@@ -273,9 +289,12 @@ class Tree:
             raise QueueError(f"queue path has {levels} levels, at most {LEVELS_MAX} are allowed: {path[:256]}")
         if path == RECOVERY_QUEUE:
             return self.find(path) or self._add(self.root, path.rpartition(".")[2], leaf=True)
-        lowest, missing = self._nearest(path)
-        if not missing:
+        lowest = self.find_nearest(path)
+        if lowest is None:
+            raise QueueError(f"queue {path.partition('.')[0]} is not below root")
+        if lowest.path == path:
             return lowest
+        missing = path.removeprefix(lowest.path + ".").split(".")
         if len(self._by_path) + len(missing) > QUEUES_MAX:
             raise QueueError(f"there are {len(self._by_path)} queues, placement creates none beyond {QUEUES_MAX}")
         if not lowest.admits_submission(user):
@@ -320,15 +339,6 @@ class Tree:
     def has_temporary(self) -> bool:
         """Whether there are dynamic or draining queues."""
         return any(not queue.managed or queue.draining for queue in self._by_path.values())
-
-    def _nearest(self, path: str) -> tuple[Queue, list[str]]:
-        missing: list[str] = []
-        while (queue := self._by_path.get(path)) is None:
-            path, dot, name = path.rpartition(".")
-            if not dot:
-                raise QueueError(f"queue {name} is not below root")
-            missing.insert(0, name)
-        return queue, missing
 
     def _add(self, parent: Queue, name: str, *, leaf: bool) -> Queue:
         queue = self._link(create_from_template(parent, name, rank=self.next_rank, leaf=leaf))

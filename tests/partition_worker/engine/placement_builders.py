@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from common.config.model import FilterConfig, PlacementRuleConfig
 from common.rm_messages import AddApplicationRequest
 from partition_worker.engine.placement import Submission
+from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import FORCED_TAG, User
 
 BOB = User("bob", ("dev",))
@@ -31,6 +32,8 @@ class FakeTree:
 
     def find(self, path: str) -> FakeQueue | None:
         return self._queues.get(path.lower())
+
+    find_nearest = Tree.find_nearest
 
 
 def leaf(path: str, *, is_open: bool = True, draining: bool = False) -> FakeQueue:
