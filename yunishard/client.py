@@ -19,7 +19,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -47,9 +46,6 @@ def split_by_size(
     make: Callable[[list[_A], list[_B]], Command],
     first: Sequence[_A],
     second: Sequence[_B] = (),
-    *,
-    bytes_max: int = BODY_BYTES_MAX,
-    items_max: int = ITEMS_MAX,
 ) -> list[tuple[Command, bytes]]:
     """Return the command with these items and its encoded body, or several: all of `first` before all of `second`.
 
@@ -59,15 +55,15 @@ def split_by_size(
     """
     command, count = make(list(first), list(second)), len(first) + len(second)
     body = check_command(function, command)
-    if len(body) <= bytes_max and count <= items_max:
+    if len(body) <= BODY_BYTES_MAX and count <= ITEMS_MAX:
         return [(command, body)]
     if count <= 1:
-        text = f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message"
+        text = f"an item takes {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed in a message"
         raise exceptions.UpdateTooLarge(text)
     half = count // 2
     cut = max(0, half - len(first))
-    split = partial(split_by_size, function, make, bytes_max=bytes_max, items_max=items_max)
-    return split(first[:half], second[:cut]) + split(first[half:], second[cut:])
+    begin = split_by_size(function, make, first[:half], second[:cut])
+    return begin + split_by_size(function, make, first[half:], second[cut:])
 
 
 LEAVE_MAX_S: Final = 10.0

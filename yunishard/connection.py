@@ -276,7 +276,7 @@ class SessionDriver:
 
     def _start_session(self) -> None:
         """Start or continue the session on a new connection, unless the core requested a pause."""
-        if not self._liveness.is_paused:
+        if self._liveness.state != "paused":
             self.session.start()
             self.flush()
             self._wake()
@@ -306,23 +306,21 @@ class SessionDriver:
 
     def _follow_session(self, now: float) -> None:
         """Adapt the timers to the state of the session."""
-        session, liveness, state = self.session, self._liveness, self.session.protocol.state
+        session, protocol, liveness = self.session, self.session.protocol, self._liveness
         if session.end_reason is not None:
             liveness.suspend()
         elif session.pause_s is not None:
-            _log.warning("%s: %s is not ready: %s", session.protocol.rm_id, self.address, session.pause_reason)
+            _log.warning("%s: %s is not ready: %s", protocol.rm_id, self.address, session.pause_reason)
             liveness.pause(session.pause_s, now)
             session.pause_s = None
-        elif state == "registering" and not liveness.is_paused:
+        elif protocol.state == "registering" and liveness.state != "paused":
             liveness.suspend()
-        elif session.protocol.resuming and not (liveness.is_paused or liveness.is_attempting):
-            liveness.start_attempt(now)
-        elif state in ("resuming", "leaving") and not (liveness.is_paused or liveness.is_attempting):
-            if state == "resuming":
-                _log.warning("%s: resuming the session with %s", session.protocol.rm_id, self.address)
-            liveness.start_attempt(now)
-        elif session.registered is not None and state == "open" and not (session.protocol.resuming or liveness.is_open):
-            registered = session.registered
+        elif protocol.resuming or protocol.state in ("resuming", "leaving"):
+            if liveness.state not in ("paused", "attempting"):
+                if protocol.state == "resuming":
+                    _log.warning("%s: resuming the session with %s", protocol.rm_id, self.address)
+                liveness.start_attempt(now)
+        elif protocol.state == "open" and liveness.state != "open" and (registered := session.registered):
             liveness.open(registered.heartbeat_milli_seconds, registered.silence_milli_seconds, now)
         self._schedule_timer()
 

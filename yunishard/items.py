@@ -464,14 +464,10 @@ class Callbacks:
 
     def dispatch(self, result: Result) -> Iterator[Answer]:
         """Call the callback for each item of a result, one item a step; yields what the callback returned."""
-        if isinstance(result.news, rm_messages.PartitionRestarted):
-            items: Iterable[tuple[str, object]] = [("partition_restarted", result.partition)]
-        else:
-            items = _iterate_items(result.news)
-        for name, item in items:
+        for name, item in _iterate_items(result.news):
             callback: Callback[object] | None = getattr(self, name)
             if callback is not None:
-                yield callback(item)
+                yield callback(result.partition if name == "partition_restarted" else item)
 
 
 _CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
@@ -489,6 +485,7 @@ _CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
     rm_messages.EventResponse: {"event": "events"},
     rm_messages.SchedulingStateResponse: {"scheduling_state_updated": "updated"},
     rm_messages.ReleasesIgnored: {"release_ignored": "ignored"},
+    rm_messages.PartitionRestarted: {"partition_restarted": ""},
     rm_messages.ConfigurationUpdated: {"configuration_changed": ""},
     rm_messages.Goodbye: {"goodbye": ""},
     rm_messages.Refused: {"refused": ""},
@@ -498,7 +495,7 @@ _CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
 
 def _iterate_items(news: Update) -> Iterator[tuple[str, Struct]]:
     """Yield each item of the news with the name of its callback."""
-    for name, field in _CALLBACKS.get(type(news), {}).items():
+    for name, field in _CALLBACKS[type(news)].items():
         items: list[Struct] = getattr(news, field) if field else [news]
         for item in items:
             yield name, item

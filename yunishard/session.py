@@ -433,19 +433,13 @@ class Liveness:
         """Since the last answer."""
         self._next_at = NEVER
         """Time of the next attempt; NEVER while open, and while an answer may take any time."""
-        self.is_open = False
-        self.is_paused = False
-        """Whether nothing may be sent before `deadline`."""
-
-    @property
-    def is_attempting(self) -> bool:
-        """Whether an attempt is in progress that will time out."""
-        return self._next_at < NEVER and not self.is_paused
+        self.state: Literal["open", "attempting", "paused", "suspended"] = "suspended"
+        """In `paused`, nothing may be sent before `deadline`."""
 
     @property
     def deadline(self) -> float:
         """When to call `next_action`."""
-        if not self.is_open:
+        if self.state != "open":
             return self._next_at
         heartbeat_at = max(min(self.sent_at, self.received_at), self._heartbeat_at) + self._heartbeat_s
         return min(heartbeat_at, self.received_at + self._silence_s)
@@ -455,19 +449,19 @@ class Liveness:
         self._heartbeat_s = heartbeat_ms / 1000 or NEVER
         self._silence_s = silence_ms / 1000 or NEVER
         self.sent_at = self.received_at = self._heartbeat_at = now
-        self._attempts, self._next_at, self.is_paused, self.is_open = 0, NEVER, False, True
+        self._attempts, self._next_at, self.state = 0, NEVER, "open"
 
     def suspend(self) -> None:
         """Turn all timers off: the answer to the present call may take any time."""
-        self._next_at, self.is_paused, self.is_open = NEVER, False, False
+        self._next_at, self.state = NEVER, "suspended"
 
     def start_attempt(self, now: float) -> None:
         """An attempt was made; the next one follows without an answer in time."""
-        self._next_at, self.is_paused, self.is_open = now + self._backoff_s(), False, False
+        self._next_at, self.state = now + self._backoff_s(), "attempting"
 
     def pause(self, seconds: float, now: float) -> None:
         """The core requested a pause of at least so long."""
-        self._next_at, self.is_paused, self.is_open = now + max(self._backoff_s(), seconds), True, False
+        self._next_at, self.state = now + max(self._backoff_s(), seconds), "paused"
 
     def next_action(self, now: float, *, reading: bool = True) -> Action:
         """Return what to do now. `reading` is whether messages were read at all.
@@ -476,8 +470,8 @@ class Liveness:
         """
         if now < self.deadline:
             return "nothing"
-        if not self.is_open:
-            return "retry" if self.is_paused else "reconnect"
+        if self.state != "open":
+            return "retry" if self.state == "paused" else "reconnect"
         self.received_at = now if not reading else min(now, self.received_at + now - self.deadline)
         if now >= self.received_at + self._silence_s:
             return "reconnect"

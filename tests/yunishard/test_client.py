@@ -32,6 +32,7 @@ from common.rm_messages import (
 from common.session import ACK_EVERY_MESSAGES, FAULTS_MAX, WINDOW_MESSAGES
 from common.wire import encode_body, encode_frames
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
+from yunishard import client
 from yunishard.client import ResourceManager, _build_allocation_request, split_by_size
 from yunishard.exceptions import Closed, RegistrationRefused, SessionLost, UpdateTooLarge
 from yunishard.items import Callbacks, Result, application, ask, node, release
@@ -397,8 +398,9 @@ def test_what_fits_stays_one_message() -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [100, 150, 200, 400])
-def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
-    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES, bytes_max=bytes_max)
+def test_what_does_not_fit_is_cut_in_order(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "BODY_BYTES_MAX", bytes_max)
+    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES)
     assert len(cut) > 1
     assert all(body == encode_body(command) and len(body) <= bytes_max for command, body in cut)
     assert [key for command, _ in cut for key in items(command)] == [
@@ -407,8 +409,9 @@ def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
     ]
 
 
-def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
-    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES, items_max=4)
+def test_no_piece_has_more_items_than_a_partition_should_take_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ITEMS_MAX", 4)
+    cut = split_by_size("f()", _build_allocation_request, ASKS, RELEASES)
     assert [len(items(command)) for command, _ in cut] == [3, 4, 4, 4]
     assert [key for command, _ in cut for key in items(command)] == [
         *(f"k{number}" for number in range(10)),
@@ -416,10 +419,11 @@ def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
     ]
 
 
-def test_a_single_item_over_the_limit_is_refused_with_its_size() -> None:
+def test_a_single_item_over_the_limit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "BODY_BYTES_MAX", 200)
     huge = ask("k", "app", {"vcore": 1}, tags={"blob": "x" * 1000})
     with pytest.raises(UpdateTooLarge, match=r"1\d\d\d bytes, at most 200"):
-        split_by_size("f()", _build_allocation_request, [*ASKS, huge], bytes_max=200)
+        split_by_size("f()", _build_allocation_request, [*ASKS, huge])
 
 
 def test_after_a_break_the_session_is_resumed_and_nothing_is_lost_or_doubled() -> None:

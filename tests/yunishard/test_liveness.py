@@ -98,11 +98,11 @@ def test_an_answer_lets_the_next_attempts_begin_close_together_again() -> None:
 def test_a_pause_that_the_core_asked_for_is_kept_and_then_the_same_connection_is_tried() -> None:
     liveness = opened()
     liveness.pause(20.0, 100.0)
-    assert liveness.is_paused
+    assert liveness.state == "paused"
     assert liveness.next_action(119.0) == "nothing"
     assert liveness.next_action(120.0) == "retry"
     liveness.start_attempt(120.0)
-    assert not liveness.is_paused
+    assert liveness.state == "attempting"
 
 
 def test_a_call_that_may_take_as_long_as_it_likes_is_not_repeated() -> None:
