@@ -39,8 +39,6 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Final, NoReturn
 
-from common.text_formats import describe_file_error
-
 PROGRAM: Final = "yunishard"
 NOT_DONE: Final = 1
 UNUSABLE: Final = 2
@@ -167,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _CANNOT_WRITE or error.filename is not None:
             raise
         _discard_output()
-        sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {describe_file_error(error)}\n")
+        sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {(error.strerror or str(error)).lower()}\n")
         return NOT_DONE
 
 
@@ -203,7 +201,7 @@ def _run(words: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise  # of standard output, see `main`
-        text, status = f"{error.filename}: {describe_file_error(error)}", UNUSABLE
+        text, status = f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE
     sys.stderr.write(f"{' '.join([PROGRAM, args.command, *vars(args).get('action', '').split()])}: {text}\n")
     return status
 
