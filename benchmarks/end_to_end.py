@@ -8,7 +8,7 @@ part of its time and never behind.
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from statistics import median
 from time import perf_counter, sleep
 from typing import Final, NamedTuple
@@ -48,13 +48,9 @@ def measured(system: System, workload: Workload, settling_s: float) -> Timed:
 @contextmanager
 def prepared(system: System, workload: Workload, settling_s: float = 0.0) -> Iterator[tuple[Up, Rm]]:
     """A system in which everything is there, and its resource manager; both end afterwards."""
-    with system() as up:
-        rm = up.connect(workload.config)
-        try:
-            prepare(rm, workload, settling_s)
-            yield up, rm
-        finally:
-            rm.close()
+    with system() as up, closing(up.connect(workload.config)) as rm:
+        prepare(rm, workload, settling_s)
+        yield up, rm
 
 
 def prepare(rm: Rm, workload: Workload, settling_s: float = 0.0) -> None:

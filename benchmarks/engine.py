@@ -33,29 +33,15 @@ NOW_S: Final = 1_700_000_000.0
 EVERY: Final = {**SHAPES, "nearly-full": nearly_full}
 
 
-class Round(NamedTuple):
-    """Cost of one round."""
+class Cost(NamedTuple):
+    """Cost of an allocation, from several rounds."""
 
-    us_per_allocation: float
-    """Of processor time."""
+    per_second: float
+    """Allocations in a second of processor time, in the best round: other work of the machine makes a round worse,
+    never better.
+    """
     units_per_allocation: float
-    """The same in steps of the calibration loop."""
-
-
-class Rounds(NamedTuple):
-    """Several of them."""
-
-    rounds: list[Round]
-
-    @property
-    def per_second(self) -> float:
-        """The best round: other work of the machine makes a round worse, never better."""
-        return 1e6 / min(one.us_per_allocation for one in self.rounds)
-
-    @property
-    def units_per_allocation(self) -> float:
-        """The median: a disturbed calibration loop makes a round look better."""
-        return median(one.units_per_allocation for one in self.rounds)
+    """Steps of the calibration loop for each, the median: a disturbed calibration loop makes a round look better."""
 
 
 class Engine:
@@ -129,17 +115,17 @@ def decide(partition: Partition, now: float = NOW_S) -> list[Effect]:
     return effects
 
 
-def measured(workload: Workload, rounds: int) -> Rounds:
+def measured(workload: Workload, rounds: int) -> Cost:
     """So many rounds, each with a fresh partition."""
-    found = []
+    seconds, units = [], []
     for _ in range(rounds):
         engine = Engine(workload)
         with as_in_a_worker():
             spent, unit = calibrated(engine.run)
-        each = spent / workload.timed
-        found.append(Round(each * 1e6, each / unit))
+        seconds.append(spent / workload.timed)
+        units.append(seconds[-1] / unit)
         del engine
-    return Rounds(found)
+    return Cost(1 / min(seconds), median(units))
 
 
 def figures(plan: Plan) -> Iterator[Figure]:

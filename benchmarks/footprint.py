@@ -8,6 +8,7 @@ worker, so that texts are not shared with the caller.
 import gc
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from time import sleep
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from benchmarks.end_to_end import prepare
 from benchmarks.resource_managers import Rm
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
-from benchmarks.systems import Memory, Up, memory_of, native
+from benchmarks.systems import Memory, Up, memory_of, own
 from common.rm_messages import Allocation, AllocationRequest
 from common.wire import decode_body, encode_body
 
@@ -78,23 +79,15 @@ def _traced() -> int:
 
 def in_worker(workload: Workload) -> Taken:
     """Of a real worker: what waits there before the clock would start, or else what is placed."""
-    with native() as up:
-        rm = up.connect(workload.config)
-        try:
-            _rest(up)
-            empty = _memory(up)
-            waiting = list(workload.before)
-            prepare(rm, replace(workload, before=[], running=0))
-            _rest(up)
-            before = _memory(up)
-            _send(rm, waiting or workload.asks, placed=not waiting)
-            _rest(up)
-            after = _memory(up)
-            worker = max(after, key=lambda process: after[process].resident_bytes - before[process].resident_bytes)
-            grown = after[worker].resident_bytes - before[worker].resident_bytes
-            return Taken(empty[worker], grown / len(waiting or workload.asks))
-        finally:
-            rm.close()
+    with own("native") as up, closing(up.connect(workload.config)) as rm:
+        empty = _memory_at_rest(up)
+        prepare(rm, replace(workload, before=[], running=0))
+        before = _memory_at_rest(up)
+        _send(rm, workload.before or workload.asks, placed=not workload.before)
+        after = _memory_at_rest(up)
+    grown = {process: after[process].resident_bytes - before[process].resident_bytes for process in after}
+    worker = max(grown, key=lambda process: grown[process])
+    return Taken(empty[worker], grown[worker] / len(workload.before or workload.asks))
 
 
 def _send(rm: Rm, asks: Sequence[Allocation], *, placed: bool) -> None:
@@ -118,6 +111,7 @@ def _rest(up: Up) -> None:
         before = after
 
 
-def _memory(up: Up) -> dict[int, Memory]:
-    """Return the memory of each worker."""
+def _memory_at_rest(up: Up) -> dict[int, Memory]:
+    """Return the memory of each worker once nothing happens any more."""
+    _rest(up)
     return {process: memory_of(process) for process, role in up.processes().items() if role == WORKER}

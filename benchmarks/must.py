@@ -12,7 +12,7 @@ from benchmarks.end_to_end import rate
 from benchmarks.growth import Point, points
 from benchmarks.results import Plan, Waits
 from benchmarks.shapes import SHAPES
-from benchmarks.systems import System, grpc
+from benchmarks.systems import WAYS, System
 
 RATIOS: Final = {"two-queues": 10, "many-queues": 10, "many-apps": 100, "mixed": 4, "backlog": 150, "churn": 3}
 """Times the rate of the reference, at least."""
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
         return f"  {'pass' if self.holds else 'FAIL'}  {self.what:<40} {self.wanted:<14} {self.reached}"
 
 
-def verdicts(plan: Plan, ours: System = grpc) -> Iterator[Verdict]:
+def verdicts(plan: Plan, ours: System = WAYS["grpc"]) -> Iterator[Verdict]:
     """Each as soon as it is known; without the reference, those that need none."""
     if plan.reference is not None:
         yield from _rates(plan, ours, plan.reference)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -19,7 +20,7 @@ import zmq
 
 from benchmarks.local_worker import NAME, NOW_S, RM, SESSION, LocalWorker
 from benchmarks.results import Figure, Plan
-from benchmarks.shapes import application, cluster, release
+from benchmarks.shapes import application, batches, cluster, release
 from common.control_messages import Grant, Hello
 from common.journal_messages import Append, Kept
 from common.messages import Header, Message
@@ -67,7 +68,6 @@ class JournalledWorker(LocalWorker):
         self._steps: list[bytes] = []
         """Steps that are not written yet."""
         self._fresh = False
-        self.snapshot_bytes = 0
         super().__init__(CONFIG, journalled=True)
 
     def snapshot(self) -> None:
@@ -75,9 +75,7 @@ class JournalledWorker(LocalWorker):
         recorder = self.worker.barrier
         assert recorder is not None
         self._write(recorder.flush())
-        content = list(self.worker.snapshot())
-        self.snapshot_bytes = sum(map(len, content))
-        self._journal.write_snapshot(recorder.last, content)
+        self._journal.write_snapshot(recorder.last, self.worker.snapshot())
         assert self._journal.record_snapshot(recorder.last)
         while self._journal.has_garbage:
             self._journal.trim()
@@ -109,15 +107,14 @@ class JournalledWorker(LocalWorker):
         self._steps, self._fresh = [], False
 
 
-def write_journal(files: Files, shape: Shape) -> tuple[int, int]:
-    """A journal of this shape; bytes of the snapshot, and steps after it."""
+def write_journal(files: Files, shape: Shape) -> int:
+    """A journal of this shape; the number of steps after its snapshot."""
     worker = JournalledWorker(files)
     capacity = {"memory": 1 << 40, "vcore": 1_000 * (shape.allocations // shape.nodes + 2)}
     worker.order(NodeRequest(nodes=cluster(shape.nodes, [capacity])))
     new = [application(_application(n, shape), f"root.{'abc'[n % 3]}") for n in range(shape.applications)]
     worker.order(ApplicationRequest(new=new))
-    for start in range(0, shape.allocations, BATCH):
-        numbers = range(start, min(start + BATCH, shape.allocations))
+    for numbers in batches(range(shape.allocations), BATCH):
         worker.order(AllocationRequest(allocations=[_ask(number, shape) for number in numbers]))
     worker.snapshot()
     recorder = worker.worker.barrier
@@ -132,7 +129,7 @@ def write_journal(files: Files, shape: Shape) -> tuple[int, int]:
     partition = worker.worker.partition
     assert partition is not None
     assert partition.running_allocations == shape.allocations
-    return worker.snapshot_bytes, worker.close() - base
+    return worker.close() - base
 
 
 def _application(number: int, shape: Shape) -> str:
@@ -196,11 +193,8 @@ def measured_s(shape: Shape, rounds: int) -> float:
         files = Files(Path(folder) / "journals", NAME)
         files.folder.mkdir()
         write_journal(files, shape)
-        broker = Broker(Path(folder))
-        try:
+        with closing(Broker(Path(folder))) as broker:
             return median(broker.replaced(files, rounds, shape.allocations))
-        finally:
-            broker.close()
 
 
 def figures(plan: Plan) -> Iterator[Figure]:

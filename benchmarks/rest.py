@@ -17,6 +17,7 @@ from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
 from benchmarks.results import Figure, Plan, Waits
+from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN, Line, in_background, system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
@@ -61,36 +62,35 @@ class Size(NamedTuple):
 # The resource manager -------------------------------------------------------------------------------------------------
 
 
+def tree(queues: int) -> dict[str, list[str]]:
+    """The leaves of each parent, in a hierarchy of so many queues."""
+    parents = max(1, queues // QUEUES_OF_A_PARENT)
+    leaves = max(queues - 1 - parents, parents)
+    return {f"p{parent}": [f"q{leaf}" for leaf in range(parent, leaves, parents)] for parent in range(parents)}
+
+
 def configuration(queues: int) -> str:
     """So many queues, the root and the parents among them."""
-    parents = max(1, queues // QUEUES_OF_A_PARENT)
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", '    submitacl: "*"', "    queues:"]
-    for parent in range(parents):
-        lines += [f"    - name: p{parent}", "      queues:"]
-        lines += [f"      - name: q{leaf}" for leaf in _leaves_of(parent, queues - 1 - parents, parents)]
+    for parent, names in tree(queues).items():
+        lines += [f"    - name: {parent}", "      queues:", *(f"      - name: {name}" for name in names)]
     return "\n".join(lines) + "\n"
-
-
-def _leaves_of(parent: int, leaves: int, parents: int) -> range:
-    return range(parent, max(leaves, parents), parents)
 
 
 def leaves(queues: int) -> list[str]:
     """The paths of the queues that applications may go to."""
-    parents = max(1, queues // QUEUES_OF_A_PARENT)
-    return [f"root.p{p}.q{leaf}" for p in range(parents) for leaf in _leaves_of(p, queues - 1 - parents, parents)]
+    return [f"root.{parent}.{name}" for parent, names in tree(queues).items() for name in names]
 
 
 async def manage(address: str, size: Size, line: Line) -> None:
     """Build the cluster, say so, and let pods come and go until told to stop."""
     config = configuration(size.queues)
     async with await ResourceManager.connect(address, rm_id="large", config=config, timeout_s=60) as rm:
-        for first in range(0, size.nodes, BATCH):
-            names = [f"node-{number:05}" for number in range(first, min(first + BATCH, size.nodes))]
+        for numbers in batches(range(size.nodes), BATCH):
+            names = [f"node-{number:05}" for number in numbers]
             await rm.update_nodes([node(name, NODE, attributes={"si/hostname": name}) for name in names])
         places = leaves(size.queues)
-        for first in range(0, size.applications, BATCH):
-            numbers = range(first, min(first + BATCH, size.applications))
+        for numbers in batches(range(size.applications), BATCH):
             await rm.update_applications(
                 new=[
                     application(f"app-{n:05}", places[n % len(places)], user=f"user-{n // APPLICATIONS_OF_A_USER}")

@@ -78,18 +78,14 @@ System = Callable[[], AbstractContextManager[Up]]
 """Starts one, and ends it."""
 
 
-@contextmanager
-def native(*options: str) -> Iterator[Up]:
-    """This system, by way of the native protocol."""
-    with system(*options) as (supervisor, at):
-        yield Up(partial(NativeRm, at["native"]), partial(roles_of, supervisor))
+MANAGERS: Final[Mapping[str, Callable[[str, str], Rm]]] = {"native": NativeRm, "grpc": GrpcRm}
 
 
 @contextmanager
-def grpc(*options: str) -> Iterator[Up]:
-    """This system, by way of the scheduler interface."""
+def own(way: str, *options: str) -> Iterator[Up]:
+    """This system, by way of the native protocol or of the scheduler interface."""
     with system(*options) as (supervisor, at):
-        yield Up(partial(GrpcRm, at["grpc"]), partial(roles_of, supervisor))
+        yield Up(partial(MANAGERS[way], at[way]), partial(roles_of, supervisor))
 
 
 def reference(command: str) -> System:
@@ -107,13 +103,10 @@ def reference(command: str) -> System:
     return started
 
 
-WAYS: Final[Mapping[str, System]] = {"native": native, "grpc": grpc}
+WAYS: Final[Mapping[str, System]] = {way: partial(own, way) for way in MANAGERS}
 """The ways to this system, by name."""
 
-INTERPRETED: Final[Mapping[str, System]] = {
-    "native": partial(native, "--interpreted"),
-    "grpc": partial(grpc, "--interpreted"),
-}
+INTERPRETED: Final[Mapping[str, System]] = {way: partial(own, way, "--interpreted") for way in MANAGERS}
 """The same with the engine as Python, which is what can be compared between machines with a C compiler and others."""
 
 

@@ -8,6 +8,7 @@ ask waits during the change.
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from statistics import median
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
@@ -83,8 +84,7 @@ def reload_figures(plan: Plan) -> Iterator[Figure]:
     queues = max(200, plan.scaled(QUEUES))
     changes = {"one maximum": text_of(queues, changed=1), "every maximum": text_of(queues, maximum=200)}
     for name, text in changes.items():
-        stalls = [stalled(queues, text) for _ in range(plan.rounds)]
-        best = min(stalls, key=lambda one: one.steps)
+        best = min((stalled(queues, text) for _ in range(plan.rounds)), key=lambda one: one.steps)
         yield Figure(f"reload/{name}/longest", best.longest_ms, "ms", best.steps)
         yield Figure(f"reload/{name}/whole", best.whole_ms, "ms")
     usual_ms, longest_ms = waited(queues, changes["every maximum"])
@@ -106,22 +106,18 @@ def stalled(queues: int, text: str) -> Stall:
 
 def waited(queues: int, text: str) -> tuple[float, float]:
     """Milliseconds for an ask, the shortest before and the longest during the change."""
-    with system() as (_, at):
-        rm = NativeRm(at["native"], text_of(queues))
-        try:
-            rm.nodes(cluster(NODES, [ROOM]))
-            rm.applications([application("app", "root.p0.leaf1")])
-            rm.heard.until(lambda: rm.heard.applications == 1)
-            usual = [_ask_ms(rm, n) for n in range(WARMING_UP)]
-            change = threading.Thread(target=rm.configuration, args=(text,))
-            change.start()
-            during: list[float] = []
-            while change.is_alive():
-                during.append(_ask_ms(rm, WARMING_UP + len(during)))
-            change.join()
-            return min(usual), max(during)
-        finally:
-            rm.close()
+    with system() as (_, at), closing(NativeRm(at["native"], text_of(queues))) as rm:
+        rm.nodes(cluster(NODES, [ROOM]))
+        rm.applications([application("app", "root.p0.leaf1")])
+        rm.heard.until(lambda: rm.heard.applications == 1)
+        usual = [_ask_ms(rm, n) for n in range(WARMING_UP)]
+        change = threading.Thread(target=rm.configuration, args=(text,))
+        change.start()
+        during: list[float] = []
+        while change.is_alive():
+            during.append(_ask_ms(rm, WARMING_UP + len(during)))
+        change.join()
+        return min(usual), max(during)
 
 
 def _ask_ms(rm: NativeRm, number: int) -> float:

@@ -38,7 +38,7 @@ from benchmarks.results import (
     write,
 )
 from benchmarks.shapes import SHAPES, Workload, nearly_full
-from benchmarks.systems import grpc, native
+from benchmarks.systems import WAYS
 from common.config.validation import find_build_problems, load
 from common.gc_tuning import YOUNG_OBJECTS
 from partition_worker.journal.database import JournalReader
@@ -268,7 +268,7 @@ def test_more_cores_help_until_a_process_is_busy_all_the_time() -> None:
 @pytest.mark.processes
 @pytest.mark.timeout(400)
 def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for way in (native, grpc):
+    for way in WAYS.values():
         with way() as up:
             for shape in (*SHAPES.values(), nearly_full):
                 workload = shape(10, 200)
@@ -286,7 +286,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
         if benchmark.name in ("memory", "footprint", "reload", "queue-tree", "scaling"):
             assert all(one.value >= 0 for one in benchmark.measured(Plan(share=0.02, rounds=1))), benchmark.name
     files = Files(tmp_path, NAME)
-    _, steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
+    steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
     worker = Worker(PartitionHost(partition=NAME, epoch=2), journalled=True)
     with closing(JournalReader(files)) as reader:
         meta, snapshot = reader.open_snapshot()
