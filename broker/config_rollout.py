@@ -119,13 +119,9 @@ class ConfigChanges:
 
     def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
-        registry = self._state.registry
-        self._in_progress[change.target.rm] = change
-        present = [
-            partition
-            for partition in change.target.configs
-            if registry.assign_slot(change.target.rm, partition).is_present
-        ]
+        registry, rm = self._state.registry, change.target.rm
+        self._in_progress[rm] = change
+        present = [name for name in change.target.configs if registry.assign_slot(rm, name).is_present]
         return [change.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
     def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:

@@ -199,8 +199,6 @@ class Registry:
         """Proxy or other peer without a slot to when it last sent a heartbeat."""
         self.changed_rms: dict[str, None] = {}
         """Ids of RMs with changes that have not been handed to persistence yet."""
-        self.workers_changed = False
-        """Whether other workers are wanted than the supervisor was last told."""
         self.removals: list[Outgoing] = []
         """Messages to workers whose partitions have ended."""
         self.dismissed: dict[str, str] = {}
@@ -269,7 +267,6 @@ class Registry:
         """The partition's slot, created without a worker if there is none."""
         if partition not in self.slots:
             self.slots[partition] = WorkerSlot(rm, self._next_epoch())
-            self.workers_changed = True
         return self.slots[partition]
 
     def renew_lease(self, partition: str) -> None:
@@ -288,7 +285,6 @@ class Registry:
         """Have the supervisor stop a worker that has no lease for this partition any more."""
         if worker:
             self.dismissed[worker] = partition
-            self.workers_changed = True
 
     def find_partition(self, worker: str) -> str:
         """The partition whose lease the worker has; empty if it has none."""
@@ -302,7 +298,6 @@ class Registry:
             header = Header(kind=PartitionRemoved.__name__, partition=partition)
             self.removals.append(make_outgoing(slot.worker, PartitionRemoved(), header))
         self.leaving.pop(partition, None)
-        self.workers_changed = True
 
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""

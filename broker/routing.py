@@ -167,13 +167,10 @@ class BrokerMachine:
         """Send the supervisor the workers that it has to run, if they have changed, and fail queries to partitions
         that have ended.
         """
-        registry = self.registry
-        if not registry.workers_changed and self._reported_partitions is not None:
-            return []
-        registry.workers_changed = False
-        failed, partitions = self._queries.fail_others(registry.slots), list(registry.slots)
+        registry, partitions = self.registry, list(self.registry.slots)
         if partitions == self._reported_partitions and not registry.dismissed:
-            return failed
+            return []
+        failed = self._queries.fail_others(partitions)
         wanted = control_messages.WorkersWanted(partitions=partitions, dismissed=registry.dismissed)
         self._reported_partitions, registry.dismissed = partitions, {}
         removals, registry.removals = registry.removals, []

@@ -254,11 +254,9 @@ class GrpcRm:
     @property
     def _congested(self) -> bool:
         """Whether the queued responses exceed a limit."""
-        count = size = 0
-        for queue in self._queues.values():
-            count += len(queue)
-            size += queue.size
-        return count >= RESPONSES_QUEUED_MAX or size >= RESPONSES_QUEUED_BYTES_MAX
+        queues = self._queues.values()
+        is_long = sum(map(len, queues)) >= RESPONSES_QUEUED_MAX
+        return is_long or sum(queue.size for queue in queues) >= RESPONSES_QUEUED_BYTES_MAX
 
     def _schedule_acknowledgement(self) -> None:
         """Schedule one acknowledgement for all messages until then; a command to the partition carries it, too."""

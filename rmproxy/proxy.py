@@ -167,9 +167,7 @@ class Proxy:
             return self._forward_call(incoming)
         if header.kind in (wire.MALFORMED, wire.FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
-            code = "malformed"
-            if header.kind == wire.FORBIDDEN:
-                code = "forbidden"
+            code = "forbidden" if header.kind == wire.FORBIDDEN else "malformed"
             return self._refuse(incoming, code, reason, now)
         session = self._session_of(incoming)
         if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
@@ -366,9 +364,7 @@ def _reply_to(kind: str, call: Header) -> Header:
 
 def _answer_to(header: Header, kind: str, *, ack: int = 0) -> Header:
     """Return the header of the proxy's answer to a command for a partition that does not exist."""
-    return Header(
-        kind=kind, rm=header.rm, partition=header.partition, session=header.session, ack=ack, life=header.life
-    )
+    return replace(header, kind=kind, seq=0, ack=ack, epoch=0, ref="")
 
 
 def _readdress(header: Header, partition: str, ref: str = "") -> Header:
