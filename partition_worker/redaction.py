@@ -19,9 +19,9 @@ from common.resources import Limit, less, saturate, tighten
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
 from partition_worker import views
 from partition_worker.engine.application import Application
+from partition_worker.engine.durable_records import PreemptionRecord
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import QueueUsage, Tracker
@@ -219,7 +219,7 @@ def _redact_level(level: QueueUsage, visible: Visibility, *, paths: set[str], na
 # Preemptions --------------------------------------------------------------------------------------------------------
 
 
-def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemption]:
+def redact_preemptions(partition: Partition, visible: Visibility) -> list[PreemptionRecord]:
     """Preemptions of visible applications, newest first, without the names of others.
 
     An application is identified by its ID, which may be used again after the application has ended: if not all
@@ -241,10 +241,10 @@ def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemp
     return [cut for entry in partition.preemptions.entries if (cut := _redact_preemption(entry, shows)) is not None]
 
 
-def _redact_preemption(entry: Preemption, shows: Callable[[str, str], bool]) -> Preemption | None:
+def _redact_preemption(entry: PreemptionRecord, shows: Callable[[str, str], bool]) -> PreemptionRecord | None:
     victims = tuple(one for one in entry.victims if shows(one.application_id, one.queue))
     if shows(entry.application_id, entry.queue):
-        return entry._replace(victims=victims)
+        return replace(entry, victims=victims)
     if not victims:
         return None
-    return entry._replace(victims=victims, queue="", application_id="", ask_key="", node_id="")
+    return replace(entry, victims=victims, queue="", application_id="", ask_key="", node_id="")

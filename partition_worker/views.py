@@ -9,14 +9,14 @@ from typing import Final
 
 from common import rest_views
 from common.messages import Resources
-from common.resources import Limit, drop_zeros, saturate
+from common.resources import Limit, decode_sum, drop_zeros, saturate
 from partition_worker.engine.allocation import FOREIGN, Allocation
 from partition_worker.engine.application import Application, AppState, History, Use
+from partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord, Template, VictimRecord
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption
-from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.state import Rejection
+from partition_worker.engine.preemption_log import ENTRIES_MAX
+from partition_worker.engine.queues.queue import Queue
 
 
 def drop_zeros_saturated(amounts: Resources) -> Resources:
@@ -166,7 +166,7 @@ def used_resources(history: History, use: Use) -> dict[str, Resources]:
     return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
-def build_rejection_view(rejection: Rejection, partition: str) -> rest_views.ApplicationView:
+def build_rejection_view(rejection: RejectionRecord, partition: str) -> rest_views.ApplicationView:
     """An application that was rejected."""
     return rest_views.ApplicationView(
         application_id=rejection.application_id,
@@ -264,12 +264,12 @@ def build_node_view(node: Node) -> rest_views.NodeView:
 # Preemptions ----------------------------------------------------------------------------------------------------------
 
 
-def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
+def index_preemptions(entries: Iterable[PreemptionRecord]) -> dict[str, PreemptionRecord]:
     """Index the entries by keys that sort the newest first. Entries of the same time are numbered from the oldest, so
     that newer ones change no key.
     """
     numbers = Counter[int]()
-    keyed: list[tuple[str, Preemption]] = []
+    keyed: list[tuple[str, PreemptionRecord]] = []
     for entry in reversed(tuple(entries)):
         at_ns = int(entry.at * 1e9)
         keyed.append((f"{2**63 - 1 - at_ns:019d}-{ENTRIES_MAX - numbers[at_ns]:04d}", entry))
@@ -277,7 +277,7 @@ def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
     return dict(reversed(keyed))
 
 
-def build_preemption_view(entry: Preemption) -> rest_views.PreemptionView:
+def build_preemption_view(entry: PreemptionRecord) -> rest_views.PreemptionView:
     """An entry with its victims."""
     return rest_views.PreemptionView(
         time=int(entry.at * 1e9),
@@ -287,10 +287,15 @@ def build_preemption_view(entry: Preemption) -> rest_views.PreemptionView:
         allocation_key=entry.ask_key,
         node_id=entry.node_id,
         victim_count=entry.victim_count,
-        victims=[rest_views.VictimView(*one._replace(resources=saturate(one.resources))) for one in entry.victims],
-        resource=saturate(entry.resources),
-        lost=saturate(entry.lost),
+        victims=[_victim(one) for one in entry.victims],
+        resource=saturate(decode_sum(entry.resources)),
+        lost=saturate(decode_sum(entry.lost)),
     )
+
+
+def _victim(one: VictimRecord) -> rest_views.VictimView:
+    resources = saturate(one.resources)
+    return rest_views.VictimView(one.key, one.application_id, one.queue, one.node_id, resources, one.ran_s)
 
 
 # Node utilisation -----------------------------------------------------------------------------------------------------

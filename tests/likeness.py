@@ -12,9 +12,10 @@ from common.acl import Acl
 from common.resources import drop_zeros
 from partition_worker.engine.allocation import SortedAsks
 from partition_worker.engine.application import ENDED, Application
+from partition_worker.engine.durable_records import Template
 from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Policies, Template
+from partition_worker.engine.queues.queue import Policies
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.state import Timers
 from partition_worker.engine.user_limits import Trackers, Usage

@@ -17,8 +17,7 @@ import pytest
 
 import partition_worker.engine
 from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import Record, kind_of
-from partition_worker.engine.preemption_log import Preemption
+from partition_worker.engine.durable_records import PreemptionRecord, Record, kind_of
 from partition_worker.engine.state import Changes, Effect
 from tests import recorded
 
@@ -77,7 +76,7 @@ def find_marks() -> dict[Mark, str]:
             continue
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
-                if isinstance(node, ast.Attribute) and node.attr in Changes.__slots__ and _is_changes(node.value):
+                if isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES.values() and _is_changes(node.value):
                     found[Mark(str(path.relative_to(ENGINE)), node.lineno, node.col_offset)] = function.name
     return found
 
@@ -117,13 +116,13 @@ class _Marked(dict[Hashable, object]):
             super().__setitem__(key, value)
 
 
-class _Preemptions(list[Preemption]):
+class _Preemptions(list[PreemptionRecord]):
     """New entries of the preemption log."""
 
     def __init__(self) -> None:
         self.makers: _Makers = defaultdict(set)
 
-    def append(self, entry: Preemption) -> None:
+    def append(self, entry: PreemptionRecord) -> None:
         _add_caller(self.makers, "")
         super().append(entry)
 
@@ -134,7 +133,7 @@ class TracedChanges(Changes):
     def __init__(self) -> None:
         self.flags: dict[str, _Makers] = {"partition": defaultdict(set), "report": defaultdict(set)}
         super().__init__()
-        for name in Changes.__slots__:
+        for name in ATTRIBUTES.values():
             if name not in self.flags:
                 setattr(self, name, _Preemptions() if name == "preemptions" else _Marked())
 

@@ -11,11 +11,12 @@ from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
+from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
 from partition_worker.engine.queues.queue import Queue, refresh_fair_maximum
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
-from partition_worker.engine.state import PartitionState, Rejection, find_text_objection
+from partition_worker.engine.state import PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
     OPERATING_SYSTEM,
@@ -226,7 +227,7 @@ def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user:
         lifecycle.count_entry(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
     state.keep_rejection(
-        Rejection(
+        RejectionRecord(
             application_id=new.application_id,
             queue_name=queue_name,
             user=name,

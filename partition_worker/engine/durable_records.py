@@ -15,7 +15,7 @@ same rule.
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final, Literal, TypeVar, get_args
+from typing import ClassVar, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -29,10 +29,14 @@ from common.rm_messages import AddApplicationRequest, Allocation, AllocationRele
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="record"):
     """Base of all records."""
 
+    identified_by: ClassVar[str] = ""
+    """The field that identifies the object among those of its kind; empty if there is only one."""
+
     @property
     def identity(self) -> str | int:
         """Identifies the object among those of its kind."""
-        return ""
+        identity: str | int = getattr(self, self.identified_by) if self.identified_by else ""
+        return identity
 
 
 class PartitionRecord(Record, frozen=True, tag="Partition"):
@@ -52,6 +56,7 @@ class ReportRecord(Record, frozen=True, tag="FullReport"):
 class QueueRecord(Record, frozen=True, tag="Queue"):
     """A queue. The settings of a queue that is configured follow from the configuration, and are left out."""
 
+    identified_by = "path"
     path: str
     rank: int
     state: Literal["Active", "Draining"] = "Active"
@@ -59,10 +64,6 @@ class QueueRecord(Record, frozen=True, tag="Queue"):
     quota_preemption_at: float = 0.0
     lacking: EncodedSum = {}
     settings: "QueueSettings | None" = None
-
-    @property
-    def identity(self) -> str:
-        return self.path
 
 
 class QueueSettings(Struct, frozen=True, omit_defaults=True):
@@ -74,7 +75,7 @@ class QueueSettings(Struct, frozen=True, omit_defaults=True):
     maximum: EncodedSum | None = None
     guaranteed: EncodedSum | None = None
     properties: dict[str, str] = {}
-    template: "TemplateSettings | None" = None
+    template: "Template | None" = None
     submit_acl: "AclRecord | None" = None
     admin_acl: "AclRecord | None" = None
     admin_text: str = ""
@@ -88,8 +89,8 @@ class AclRecord(Struct, frozen=True, omit_defaults=True):
     groups: list[str] = []
 
 
-class TemplateSettings(Struct, frozen=True, omit_defaults=True):
-    """The template that a dynamic parent passes on."""
+class Template(Struct, frozen=True, omit_defaults=True):
+    """The settings of a new dynamic leaf."""
 
     max_applications: int = 0
     properties: dict[str, str] = {}
@@ -100,20 +101,18 @@ class TemplateSettings(Struct, frozen=True, omit_defaults=True):
 class NodeRecord(Record, frozen=True, tag="Node"):
     """A node."""
 
+    identified_by = "node_id"
     node_id: str
     rank: int
     capacity: Resources
     attributes: dict[str, str] = {}
     schedulable: bool = True
 
-    @property
-    def identity(self) -> str:
-        return self.node_id
-
 
 class ApplicationRecord(Record, frozen=True, tag="Application"):
     """An application, running or ended, as it was submitted."""
 
+    identified_by = "rank"
     application_id: str
     rank: int
     user: str
@@ -123,14 +122,11 @@ class ApplicationRecord(Record, frozen=True, tag="Application"):
     gang_style: str = "Soft"
     placeholder_timeout_s: float = 0.0
 
-    @property
-    def identity(self) -> int:
-        return self.rank
-
 
 class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     """The fields of an application that change."""
 
+    identified_by = "rank"
     rank: int
     """Of the application."""
     queue: str
@@ -152,21 +148,14 @@ class StatusRecord(Record, frozen=True, tag="ApplicationStatus"):
     is_allocating: bool = False
     """Whether it counts as running for the application limits of its queues before it runs."""
 
-    @property
-    def identity(self) -> int:
-        return self.rank
-
 
 class StateLogRecord(Record, frozen=True, tag="ApplicationStates"):
     """The states that an application entered, with the times."""
 
+    identified_by = "rank"
     rank: int
     """Of the application."""
     entered: list[tuple[int, str]] = []
-
-    @property
-    def identity(self) -> int:
-        return self.rank
 
 
 class UsageRecord(Struct, frozen=True):
@@ -190,6 +179,7 @@ class TaskGroupRecord(Struct, frozen=True, omit_defaults=True):
 class AllocationRecord(Record, frozen=True, tag="Allocation"):
     """An ask or allocation of an application."""
 
+    identified_by = "key"
     key: str
     application_id: str
     resources: Resources
@@ -215,14 +205,11 @@ class AllocationRecord(Record, frozen=True, tag="Allocation"):
     preemption_triggered: bool = False
     scale_up_told: bool = False
 
-    @property
-    def identity(self) -> str:
-        return self.key
-
 
 class ForeignRecord(Record, frozen=True, tag="Foreign"):
     """A foreign allocation."""
 
+    identified_by = "key"
     key: str
     node_id: str
     resources: Resources
@@ -230,14 +217,11 @@ class ForeignRecord(Record, frozen=True, tag="Foreign"):
     priority: int = 0
     tags: dict[str, str] = {}
 
-    @property
-    def identity(self) -> str:
-        return self.key
-
 
 class ReservationRecord(Record, frozen=True, tag="Reservation"):
     """A node that is reserved for an ask."""
 
+    identified_by = "ask_key"
     ask_key: str
     node_id: str
     created: float
@@ -245,24 +229,19 @@ class ReservationRecord(Record, frozen=True, tag="Reservation"):
     keeps_room: bool = False
     """Whether the queues of the ask keep room for it, as victims were preempted for it."""
 
-    @property
-    def identity(self) -> str:
-        return self.ask_key
-
 
 class RejectionRecord(Record, frozen=True, tag="Rejection"):
-    """A refused application."""
+    """A refused application, kept for queries."""
 
+    identified_by = "application_id"
     application_id: str
     queue_name: str
+    """The queue that was asked for; empty if placement chose none."""
     user: str
     groups: tuple[str, ...]
     at_ns: int
     reason: str
-
-    @property
-    def identity(self) -> str:
-        return self.application_id
+    """The reason that the RM received."""
 
 
 class SubmissionRecord(Record, frozen=True, tag="Submission"):
@@ -278,30 +257,36 @@ class SubmissionRecord(Record, frozen=True, tag="Submission"):
 class HeldUpdateRecord(Record, frozen=True, tag="HeldUpdate"):
     """An ask or release of an application that waits for a group lookup."""
 
+    identified_by = "number"
     application_id: str
     number: int
     """In order of arrival, in the whole partition."""
     ask: Allocation | None = None
     release: AllocationRelease | None = None
 
-    @property
-    def identity(self) -> int:
-        return self.number
-
 
 class PreemptionRecord(Record, frozen=True, tag="Preemption"):
-    """An entry of the preemption log."""
+    """An entry of the preemption log: the victims that were preempted together, and the reason."""
 
     at: float
+    """Unix seconds."""
     reason: str
     queue: str
+    """Path of the queue of the ask, or of the queue whose quota was enforced."""
     application_id: str
+    """The application of the ask; empty for a quota."""
     ask_key: str
+    """Empty for a quota."""
     node_id: str
-    victims: "list[VictimRecord]"
+    """The node that is reserved for the ask; empty for a quota."""
+    victims: "tuple[VictimRecord, ...]"
+    """The first victims."""
     victim_count: int
+    """Number of all victims."""
     resources: EncodedSum
+    """The usage of all victims."""
     lost: EncodedSum
+    """Amount times seconds, over all victims."""
 
     @property
     def identity(self) -> str:
@@ -309,7 +294,7 @@ class PreemptionRecord(Record, frozen=True, tag="Preemption"):
 
 
 class VictimRecord(Struct, frozen=True):
-    """A victim in it."""
+    """A preempted allocation."""
 
     key: str
     application_id: str
@@ -317,6 +302,7 @@ class VictimRecord(Struct, frozen=True):
     node_id: str
     resources: Resources
     ran_s: int
+    """Whole seconds since it got its node."""
 
 
 class CooldownRecord(Record, frozen=True, tag="PreemptionCooldown"):

@@ -42,9 +42,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
-from common.resources import add_to, drop_zeros, total_of
+from common.resources import add_to, drop_zeros, encode_sum, total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
+from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.queues.queue import Queue
 
@@ -58,42 +59,6 @@ TURNED_AWAY_MAX: Final = 16
 """Applications that look for victims at once when a pause ends early; others do when it would have ended."""
 
 Kind = Literal["guaranteed", "required-node", "quota"]
-
-
-class Victim(NamedTuple):
-    """A preempted allocation."""
-
-    key: str
-    application_id: str
-    queue: str
-    node_id: str
-    resources: Resources
-    ran_s: int
-    """Whole seconds since it got its node."""
-
-
-class Preemption(NamedTuple):
-    """The victims that were preempted together, and the reason."""
-
-    at: float
-    """Unix seconds."""
-    reason: Kind
-    queue: str
-    """Path of the queue of the ask, or of the queue whose quota was enforced."""
-    application_id: str
-    """The application of the ask; empty for a quota."""
-    ask_key: str
-    """Empty for a quota."""
-    node_id: str
-    """The node that is reserved for the ask; empty for a quota."""
-    victims: tuple[Victim, ...]
-    """The first victims."""
-    victim_count: int
-    """Number of all victims."""
-    resources: Resources
-    """The usage of all victims."""
-    lost: Resources
-    """Amount times seconds, over all victims."""
 
 
 class Preemptions:
@@ -115,10 +80,10 @@ class Preemptions:
         """Number of victims since the process started."""
         self.held_back = 0
         """Number of failed attempts while a cooldown protected a queue."""
-        self.entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
+        self.entries: deque[PreemptionRecord] = deque(maxlen=ENTRIES_MAX)
         """The newest first."""
 
-    def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> Preemption:
+    def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> PreemptionRecord:
         """Record the victims of an ask, and return the entry. Call it before they are marked."""
         application = self._applications[ask.application_id]
         leaf = application.queue
@@ -132,7 +97,7 @@ class Preemptions:
             add_deficits(losses)
         return entry
 
-    def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> Preemption:
+    def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> PreemptionRecord:
         """Record the victims of a queue whose quota is enforced. Call it before they are marked."""
         return self._append(now, "quota", queue, victims, ("", "", ""))
 
@@ -154,24 +119,26 @@ class Preemptions:
 
     def _append(
         self, now: float, kind: Kind, queue: Queue, victims: Sequence[Allocation], ask: tuple[str, str, str]
-    ) -> Preemption:
+    ) -> PreemptionRecord:
         """`ask` is the id of its application, its key, and its node."""
         self.made[kind] += 1
         self.victims += len(victims)
         listed = [
-            Victim(
-                one.key,
-                one.application_id,
-                self._queue(one).path,
-                one.node_id,
-                dict(one.resources),
-                max(0, int(now - one.bound_ns / 1e9)),
+            VictimRecord(
+                key=one.key,
+                application_id=one.application_id,
+                queue=self._queue(one).path,
+                node_id=one.node_id,
+                resources=dict(one.resources),
+                ran_s=max(0, int(now - one.bound_ns / 1e9)),
             )
             for one in victims
         ]
-        resources = total_of(one.resources for one in listed)
-        lost = total_of({kind: value * one.ran_s for kind, value in one.resources.items()} for one in listed)
-        entry = Preemption(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
+        resources = encode_sum(total_of(one.resources for one in listed))
+        lost = encode_sum(
+            total_of({kind: value * one.ran_s for kind, value in one.resources.items()} for one in listed)
+        )
+        entry = PreemptionRecord(now, kind, queue.path, *ask, tuple(listed[:VICTIMS_MAX]), len(listed), resources, lost)
         self.entries.appendleft(entry)
         return entry
 

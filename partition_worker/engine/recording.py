@@ -7,16 +7,17 @@ missing mark would lose the change in a crash: the tests compare the image of al
 
 from collections.abc import Iterable, Iterator
 
+from msgspec import convert
+
 from common.acl import Acl
 from common.resources import encode_sum
 from common.rm_messages import AllocationRelease
 from partition_worker.engine import durable_records
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.durable_records import Record, Removed, kind_of
+from partition_worker.engine.durable_records import ForeignRecord, NodeRecord, Record, Removed, kind_of
 from partition_worker.engine.nodes.node_index import Reservation
-from partition_worker.engine.preemption_log import Preemption
-from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import Changes, PartitionState
 from partition_worker.engine.user_resolution import HeldUpdate
 
@@ -66,34 +67,23 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
         yield _remove(durable_records.QueueRecord, path) if queue is None else _queue(queue)
     for node_id in changes.nodes:
         node = state.nodes.get(node_id)
-        yield (
-            _remove(durable_records.NodeRecord, node_id)
-            if node is None
-            else durable_records.NodeRecord(
-                node_id=node_id,
-                rank=node.rank,
-                capacity=node.capacity,
-                attributes=node.attributes,
-                schedulable=node.schedulable,
-            )
-        )
+        yield _remove(NodeRecord, node_id) if node is None else convert(node, NodeRecord, from_attributes=True)
     for key in changes.foreign:
         node = state.foreign.get(key)
-        yield _remove(durable_records.ForeignRecord, key) if node is None else _foreign(node.foreign[key])
+        yield (
+            _remove(ForeignRecord, key)
+            if node is None
+            else convert(node.foreign[key], ForeignRecord, from_attributes=True)
+        )
     for key in changes.reservations:
         yield _reservation(state, key)
     for application_id in changes.rejections:
-        rejection = state.rejections.get(application_id)
-        yield (
-            _remove(durable_records.RejectionRecord, application_id)
-            if rejection is None
-            else durable_records.RejectionRecord(**rejection._asdict())
-        )
+        yield state.rejections.get(application_id) or _remove(durable_records.RejectionRecord, application_id)
     for application_id in changes.submissions:
         yield _submission(state, application_id)
     for number in changes.held_updates:
         yield _held_update(state.pending_submissions.updates.get(number), number)
-    yield from map(_preemption, changes.preemptions)
+    yield from changes.preemptions
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
         yield (
@@ -142,17 +132,6 @@ def _allocation(one: Allocation) -> Record:
         placeholder_created_ns=one.placeholder_created_ns,
         preemption_triggered=one.preemption_triggered,
         scale_up_told=one.scale_up_told,
-    )
-
-
-def _foreign(one: Allocation) -> Record:
-    return durable_records.ForeignRecord(
-        key=one.key,
-        node_id=one.node_id,
-        resources=one.resources,
-        created_ns=one.created_ns,
-        priority=one.priority,
-        tags=one.tags,
     )
 
 
@@ -247,12 +226,6 @@ def _held_update(one: HeldUpdate | None, number: int) -> Record:
     return durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
 
 
-def _preemption(one: Preemption) -> Record:
-    victims = [durable_records.VictimRecord(**victim._asdict()) for victim in one.victims]
-    sums = {"resources": encode_sum(one.resources), "lost": encode_sum(one.lost)}
-    return durable_records.PreemptionRecord(**one._asdict() | sums | {"victims": victims})
-
-
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
@@ -277,19 +250,10 @@ def _queue_settings(queue: Queue) -> durable_records.QueueSettings:
         maximum=None if queue.maximum is None else encode_sum(queue.maximum),
         guaranteed=None if queue.guaranteed is None else encode_sum(queue.guaranteed),
         properties=queue.properties,
-        template=None if queue.template is None else _template(queue.template),
+        template=queue.template,
         submit_acl=_acl(queue.submit_acl),
         admin_acl=_acl(queue.admin_acl),
         admin_text=queue.admin_text,
-    )
-
-
-def _template(template: Template) -> durable_records.TemplateSettings:
-    return durable_records.TemplateSettings(
-        max_applications=template.max_applications,
-        properties=template.properties,
-        maximum=template.maximum,
-        guaranteed=template.guaranteed,
     )
 
 

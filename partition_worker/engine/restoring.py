@@ -7,7 +7,7 @@ count as not tried yet. The next decisions are valid, but not necessarily those 
 from collections import deque
 from collections.abc import Sequence
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common import gc_tuning
 from common.acl import Acl
@@ -21,9 +21,9 @@ from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Preemption, Victim, Win
-from partition_worker.engine.queues.queue import Queue, Template, parse_policies, refresh_fair_maximum
-from partition_worker.engine.state import Changes, Rejection, Report, Tuning
+from partition_worker.engine.preemption_log import Win
+from partition_worker.engine.queues.queue import Queue, parse_policies, refresh_fair_maximum
+from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 
 
@@ -289,7 +289,7 @@ class _Restoration:
     def _restore_others(self) -> None:
         partition, image = self.partition, self.image
         for rejection in sorted(image.of(durable_records.RejectionRecord), key=lambda one: one.at_ns):
-            partition.keep_rejection(Rejection(**asdict(rejection)))
+            partition.keep_rejection(rejection)
         for submission in image.of(durable_records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
         for held in sorted(image.of(durable_records.HeldUpdateRecord), key=lambda held: held.number):
@@ -299,13 +299,7 @@ class _Restoration:
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
         partition.preemptions.cooldowns.drain_changed()
-        partition.preemptions.entries.extendleft(map(_build_preemption, image.of(durable_records.PreemptionRecord)))
-
-
-def _build_preemption(one: durable_records.PreemptionRecord) -> Preemption:
-    victims = tuple(Victim(**asdict(victim)) for victim in one.victims)
-    sums = {"resources": decode_sum(one.resources), "lost": decode_sum(one.lost)}
-    return Preemption(**asdict(one) | sums | {"victims": victims})
+        partition.preemptions.entries.extendleft(image.of(durable_records.PreemptionRecord))
 
 
 def _apply_settings(queue: Queue, found: durable_records.QueueSettings) -> None:
@@ -315,12 +309,7 @@ def _apply_settings(queue: Queue, found: durable_records.QueueSettings) -> None:
         guaranteed=None if found.guaranteed is None else decode_sum(found.guaranteed),
     )
     queue.properties, queue.policies = found.properties, parse_policies(found.properties, leaf=found.leaf)
-    template = found.template
-    queue.template = (
-        None
-        if template is None
-        else Template(template.max_applications, template.properties, template.maximum, template.guaranteed)
-    )
+    queue.template = found.template
     queue.submit_acl, queue.admin_acl = _acl(found.submit_acl), _acl(found.admin_acl)
     queue.admin_text = found.admin_text
 

@@ -28,12 +28,13 @@ from common.resources import NOTHING
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import RETENTION_S, Alarm, Application, AppState, Timer
+from partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement import PlacementChain
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Preemption, Preemptions
+from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.ready_queues import Readiness, SwapCandidates
 from partition_worker.engine.reservation_index import ReservationIndex
@@ -204,18 +205,6 @@ class Report:
     """Whether the worker restarted meanwhile: then this report cannot be completed."""
 
 
-class Rejection(NamedTuple):
-    """A refused application, kept for queries, with the reason that the RM received."""
-
-    application_id: str
-    queue_name: str
-    """The queue that was asked for; empty if placement chose none."""
-    user: str
-    groups: tuple[str, ...]
-    at_ns: int
-    reason: str
-
-
 class Timers:
     """The timers of the applications of a partition."""
 
@@ -309,24 +298,6 @@ class Changes:
     such a field marks its object here.
     """
 
-    __slots__ = (
-        "allocations",
-        "applications",
-        "cooldowns",
-        "entered",
-        "foreign",
-        "held_updates",
-        "nodes",
-        "partition",
-        "preemptions",
-        "queues",
-        "rejections",
-        "report",
-        "reservations",
-        "submissions",
-        "submitted",
-    )
-
     def __init__(self) -> None:
         self.partition = False
         """Whether the configuration changed, or the partition retired."""
@@ -351,7 +322,7 @@ class Changes:
         """By id of the application."""
         self.held_updates: dict[int, None] = {}
         """By number."""
-        self.preemptions: list[Preemption] = []
+        self.preemptions: list[PreemptionRecord] = []
         self.cooldowns: dict[tuple[str, str], None] = {}
         """By paths of winner and loser."""
 
@@ -413,7 +384,7 @@ class PartitionState:
         that were dropped before it."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)
         """Applications that the RM removed, by end time. No decision depends on them, so snapshots leave them out."""
-        self.rejections: OrderedDict[str, Rejection] = OrderedDict()
+        self.rejections: OrderedDict[str, RejectionRecord] = OrderedDict()
         self.allocations: dict[str, Allocation] = {}
         """Every native ask and allocation, by key; keys are unique in a partition."""
         self.foreign: dict[str, Node] = {}
@@ -524,7 +495,7 @@ class PartitionState:
         self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
         self.changes.applications[application.rank] = application
 
-    def keep_rejection(self, rejection: Rejection) -> None:
+    def keep_rejection(self, rejection: RejectionRecord) -> None:
         """Keep a rejection for queries; it replaces an earlier one of this id."""
         self.rejections.pop(rejection.application_id, None)
         self.rejections[rejection.application_id] = rejection

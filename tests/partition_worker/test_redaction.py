@@ -7,7 +7,7 @@ import pytest
 from common.acl import Acl
 from common.query_messages import Actor, Query
 from partition_worker import queries
-from partition_worker.engine.preemption_log import Preemption, Victim
+from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from partition_worker.engine.user_resolution import User
 from partition_worker.redaction import Right, Visibility
 from tests.builders import apps, asks, foreign, nodes
@@ -177,8 +177,13 @@ def test_others_are_told_where_the_rights_of_a_viewer_begin(
 def test_a_preemption_is_shown_to_those_whom_it_touches_without_the_others() -> None:
     one = Trial("root.a; root.b; root.c").does(nodes("n1 memory=50"))
     one.does(apps("app-1 root.a user=bob", "app-2 root.b user=eve", "app-3 root.c user=joe"))
-    lost = (Victim("a1", "app-1", "root.a", "n1", {"memory": 1}, 5), Victim("a3", "app-3", "root.c", "n1", {}, 5))
-    entry = Preemption(one.now, "guaranteed", "root.b", "app-2", "a2", "n1", lost, 2, {"memory": 1}, {"memory": 5})
+    lost = (
+        VictimRecord("a1", "app-1", "root.a", "n1", {"memory": 1}, 5),
+        VictimRecord("a3", "app-3", "root.c", "n1", {}, 5),
+    )
+    entry = PreemptionRecord(
+        one.now, "guaranteed", "root.b", "app-2", "a2", "n1", lost, 2, {"memory": 1}, {"memory": 5}
+    )
     one.partition.preemptions.entries.append(entry)
     one.partition.tree.root.submit_acl = acl()
     find = one.partition.tree.find

@@ -14,7 +14,7 @@ from hypothesis.strategies import DataObject, SearchStrategy
 from common.acl import EVERYBODY, Acl
 from common.query_messages import Actor, Query
 from partition_worker import queries
-from partition_worker.engine.preemption_log import Preemption, Victim
+from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
@@ -76,13 +76,13 @@ def scene(data: DataObject) -> Scene:
     return one
 
 
-def preemption(one: Scene, data: DataObject) -> Preemption:
+def preemption(one: Scene, data: DataObject) -> PreemptionRecord:
     asker, *victims = data.draw(st.lists(st.sampled_from(list(one.owners)), min_size=2, max_size=4, unique=True))
-    lost = tuple(Victim(f"{name}k9z", name, one.places[name], "n1", {"memory": 1}, 5) for name in victims)
+    lost = tuple(VictimRecord(f"{name}k9z", name, one.places[name], "n1", {"memory": 1}, 5) for name in victims)
     quota = data.draw(st.booleans())
     who = ("", "", "") if quota else (asker, f"{asker}k8z", "n2")
     kind = "quota" if quota else "guaranteed"
-    return Preemption(one.trial.now, kind, one.places[asker], *who, lost, len(lost), {"memory": 1}, {"memory": 5})  # type: ignore[arg-type]
+    return PreemptionRecord(one.trial.now, kind, one.places[asker], *who, lost, len(lost), {"memory": 1}, {"memory": 5})  # type: ignore[arg-type]
 
 
 # The plain rule -----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
 from common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
 from partition_worker.engine.allocation import Amounts, AskShape
+from partition_worker.engine.durable_records import Template
 from partition_worker.engine.sorted_items import Key, Order
 from partition_worker.engine.user_resolution import User
 
@@ -128,16 +129,6 @@ Total = Literal["allocated", "pending", "preempting"]
 
 NOTHING_PENDING: Final = -(2**31)
 """The priority of a queue or application without pending asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """The settings of a new dynamic leaf."""
-
-    max_applications: int
-    properties: dict[str, str]
-    maximum: Limit | None
-    guaranteed: Resources | None
 
 
 ONCE_MAX: Final = 100

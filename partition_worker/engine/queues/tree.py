@@ -21,10 +21,10 @@ from common.config.model import ChildTemplateConfig, PartitionConfig, QueueConfi
 from common.messages import Amount, Resources
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from common.resources import Limit, is_positive
+from partition_worker.engine.durable_records import Template
 from partition_worker.engine.queues.queue import (
     Policies,
     Queue,
-    Template,
     inherit_properties,
     parse_policies,
     refresh_fair_maximum,

@@ -6,10 +6,11 @@ from common import resources
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import state, user_resolution
 from partition_worker.engine.application import RETENTION_S
+from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates import evaluation
 from partition_worker.engine.queues import queue
-from partition_worker.engine.state import Changes, Rejection
+from partition_worker.engine.state import Changes
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.growth import find_growing, measure
 from tests.trial import Trial
@@ -71,7 +72,7 @@ def test_sums_keep_no_types_that_were_only_named() -> None:
 def test_the_first_expiry_is_found_at_once_however_many_have_expired() -> None:
     partition = Trial().partition
     for number in range(40_000):
-        partition.keep_rejection(Rejection(f"app-{number}", "", "", (), number, ""))
+        partition.keep_rejection(RejectionRecord(f"app-{number}", "", "", (), number, ""))
     fresh_s = min(timeit.repeat(lambda: partition.next_expiry, number=20))
     for number in range(39_000):
         partition._drop_rejection(f"app-{number}")

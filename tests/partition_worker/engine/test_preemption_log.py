@@ -5,6 +5,7 @@ import random
 import pytest
 
 from partition_worker.engine import preemption_log
+from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from partition_worker.engine.preemption_log import (
     COOL_DOWN_MAX_S,
     COOL_DOWN_S,
@@ -12,10 +13,8 @@ from partition_worker.engine.preemption_log import (
     PAIRS_MAX,
     QUIET_S,
     VICTIMS_MAX,
-    Preemption,
     PreemptionCooldowns,
     Preemptions,
-    Victim,
 )
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
@@ -38,7 +37,7 @@ def taken(trial: Trial, words: str = "memory=2") -> Preemptions:
 def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
     trial = cluster(QUEUES, *PARTS)
     (entry,) = taken(trial).entries
-    assert entry == Preemption(
+    assert entry == PreemptionRecord(
         at=trial.now + 10.5,
         reason="guaranteed",
         queue="root.b",
@@ -46,8 +45,8 @@ def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
         ask_key="ask",
         node_id="n1",
         victims=(
-            Victim("r1", "root.a", "root.a", "n1", {"memory": 1}, 10),
-            Victim("r2", "root.a", "root.a", "n1", {"memory": 2, "gpu": 1}, 10),
+            VictimRecord("r1", "root.a", "root.a", "n1", {"memory": 1}, 10),
+            VictimRecord("r2", "root.a", "root.a", "n1", {"memory": 2, "gpu": 1}, 10),
         ),
         victim_count=2,
         resources={"memory": 3, "gpu": 1},

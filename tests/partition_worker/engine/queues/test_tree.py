@@ -4,7 +4,8 @@ import pytest
 
 from common.messages import Resources
 from common.resources import Limit
-from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.durable_records import Template
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import (
     GUARANTEED_TAG,
     MAX_APPLICATIONS_TAG,
