@@ -395,9 +395,7 @@ class PendingAsks:
         assert before is not None, ask.key
         attempted = before.attempted and (known is None or known.attempted)
         self._take(ask)
-        self._put(ask)
-        after = ask.group
-        assert after is not None, ask.key
+        after = self._put(ask)
         after.attempted = attempted
         if after is not known:
             after.failures = dict(before.failures)
@@ -423,7 +421,8 @@ class PendingAsks:
         if _shared(created_ns):
             self._created[created_ns] = self._created.get(created_ns, 0) + 1
 
-    def _put(self, ask: Allocation) -> None:
+    def _put(self, ask: Allocation) -> AskGroup:
+        """Add an ask to its group, and return the group."""
         kind = _kind(ask)
         group = self.groups_by_kind.get(kind)
         if group is None:
@@ -440,6 +439,7 @@ class PendingAsks:
         group.attempted = False
         if line.head is ask:
             self._head_changed(group)
+        return group
 
     def _take(self, ask: Allocation) -> None:
         if self._last is ask:

@@ -311,6 +311,7 @@ class CooldownRecord(Record, frozen=True, tag="PreemptionCooldown"):
     winner: str
     loser: str
     at: float
+    """Unix seconds."""
     cool_down_s: float
 
     @property

@@ -39,13 +39,13 @@ nothing.
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from common.messages import Resources
 from common.resources import add_to, drop_zeros, encode_sum, total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
+from partition_worker.engine.durable_records import CooldownRecord, PreemptionRecord, VictimRecord
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.queues.queue import Queue
 
@@ -163,27 +163,21 @@ their cooldown, one might be preempted from too early, which is better than keep
 """
 
 
-class Win(NamedTuple):
-    """The last time that one queue preempted from another."""
+def _is_fresh(win: CooldownRecord, now: float, at_most_s: float) -> bool:
+    return now < win.at + min(win.cool_down_s, at_most_s)
 
-    at: float
-    """Unix seconds."""
-    cool_down_s: float
 
-    def is_fresh(self, now: float, at_most_s: float) -> bool:
-        return now < self.at + min(self.cool_down_s, at_most_s)
-
-    def is_kept(self, now: float) -> bool:
-        return now < self.at + self.cool_down_s + max(self.cool_down_s, QUIET_S)
+def _is_kept(win: CooldownRecord, now: float) -> bool:
+    return now < win.at + win.cool_down_s + max(win.cool_down_s, QUIET_S)
 
 
 class PreemptionCooldowns:
     """Which queue preempted from which, and how long that protects the winner."""
 
     def __init__(self) -> None:
-        self.wins: OrderedDict[tuple[str, str], Win] = OrderedDict()
+        self.wins: OrderedDict[tuple[str, str], CooldownRecord] = OrderedDict()
         """By the paths of winner and loser, the latest last."""
-        self._by_loser: defaultdict[str, dict[str, Win]] = defaultdict(dict)
+        self._by_loser: defaultdict[str, dict[str, CooldownRecord]] = defaultdict(dict)
         """The same wins, by loser and winner."""
         self._changed: dict[tuple[str, str], None] = {}
         """Pairs that were recorded or dropped since `drain_changed`."""
@@ -193,13 +187,13 @@ class PreemptionCooldowns:
         changed, self._changed = self._changed, {}
         return changed
 
-    def store_win(self, winner: str, loser: str, win: Win) -> None:
+    def store_win(self, win: CooldownRecord) -> None:
         """Add the latest win, as it is."""
-        self.wins[winner, loser] = self._by_loser[loser][winner] = win
+        self.wins[win.winner, win.loser] = self._by_loser[win.loser][win.winner] = win
 
     def count_fresh(self, now: float) -> int:
         """Return the number of pairs whose loser preempts nothing from the winner now."""
-        return sum(win.is_fresh(now, COOL_DOWN_MAX_S) for win in self.wins.values())
+        return sum(_is_fresh(win, now, COOL_DOWN_MAX_S) for win in self.wins.values())
 
     def record_win(self, winner: str, loser: str, now: float, *, is_quarrel: bool = True) -> None:
         """Record that a queue (by path) preempted from another. It is a quarrel if preemption had pushed the winner
@@ -207,14 +201,15 @@ class PreemptionCooldowns:
         """
         if winner == loser:
             return
-        while self.wins and not next(iter(self.wins.values())).is_kept(now):
+        while self.wins and not _is_kept(next(iter(self.wins.values())), now):
             self._drop_oldest()
         known = self.wins.pop((winner, loser), None)
-        cool_down_s = known.cool_down_s if known is not None and known.is_kept(now) else COOL_DOWN_S
+        cool_down_s = known.cool_down_s if known is not None and _is_kept(known, now) else COOL_DOWN_S
         if is_quarrel:
-            back = self._chains(winner, lambda win: win.cool_down_s if win.is_kept(now) else 0.0)
+            back = self._chains(winner, lambda win: win.cool_down_s if _is_kept(win, now) else 0.0)
             cool_down_s = max(cool_down_s, 2 * back.get(loser, 0.0))
-        self.store_win(winner, loser, Win(now, min(cool_down_s, COOL_DOWN_MAX_S)))
+        cool_down_s = min(cool_down_s, COOL_DOWN_MAX_S)
+        self.store_win(CooldownRecord(winner=winner, loser=loser, at=now, cool_down_s=cool_down_s))
         self._changed[winner, loser] = None
         if len(self.wins) > PAIRS_MAX:
             self._drop_oldest()
@@ -222,9 +217,9 @@ class PreemptionCooldowns:
     def winners_over(self, loser: str, now: float, *, is_quarrel: bool = True) -> frozenset[str]:
         """Return the queues from which this one preempts nothing now; `is_quarrel` as in `record_win`."""
         at_most_s = COOL_DOWN_MAX_S if is_quarrel else COOL_DOWN_S
-        return frozenset(self._chains(loser, lambda win: float(win.is_fresh(now, at_most_s))))
+        return frozenset(self._chains(loser, lambda win: float(_is_fresh(win, now, at_most_s))))
 
-    def _chains(self, start: str, weigh: Callable[[Win], float]) -> dict[str, float]:
+    def _chains(self, start: str, weigh: Callable[[CooldownRecord], float]) -> dict[str, float]:
         """Return the queues that won over `start`, directly or through others, with the smallest weight on a chain; of
         several chains that whose smallest weight is largest. A win of weight 0 does not count.
         """

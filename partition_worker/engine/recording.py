@@ -5,7 +5,7 @@ Whatever changes a durable field marks its object (`state.changes.allocations[ke
 missing mark would lose the change in a crash: the tests compare the image of all steps with a snapshot after each step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import convert
 
@@ -46,7 +46,9 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
 
 
 def _build_records(state: PartitionState, changes: Changes) -> Iterator[Record]:
-    yield from _allocations(state, changes.allocations)
+    for key in changes.allocations:
+        one = state.allocations.get(key)
+        yield _remove(durable_records.AllocationRecord, key) if one is None else _allocation(one)
     yield from _applications(state, changes)
     if changes.has_others:
         yield from _others(state, changes)
@@ -86,11 +88,7 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
     yield from changes.preemptions
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
-        yield (
-            _remove(durable_records.CooldownRecord, f"{winner} {loser}")
-            if win is None
-            else durable_records.CooldownRecord(winner=winner, loser=loser, at=win.at, cool_down_s=win.cool_down_s)
-        )
+        yield win or _remove(durable_records.CooldownRecord, f"{winner} {loser}")
 
 
 def _remove(kind: type[Record], key: str | int) -> Removed:
@@ -98,13 +96,6 @@ def _remove(kind: type[Record], key: str | int) -> Removed:
 
 
 # Asks and allocations -------------------------------------------------------------------------------------------------
-
-
-def _allocations(state: PartitionState, keys: Iterable[str]) -> Iterator[Record]:
-    known = state.allocations
-    for key in keys:
-        one = known.get(key)
-        yield _remove(durable_records.AllocationRecord, key) if one is None else _allocation(one)
 
 
 def _allocation(one: Allocation) -> Record:

@@ -21,7 +21,6 @@ from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemption_log import Win
 from partition_worker.engine.queues.queue import Queue, parse_policies, refresh_fair_maximum
 from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
@@ -70,8 +69,6 @@ class _Restoration:
     def __init__(self, partition: Partition, image: Image) -> None:
         self.partition = partition
         self.image = image
-        self.applications: dict[str, Application] = {}
-        """Those that have not ended, by id."""
         self.ended: list[Application] = []
 
     def run(self) -> None:
@@ -86,13 +83,13 @@ class _Restoration:
             partition.keep_ended(application)
         self._restore_allocations()
         self._restore_reservations()
-        for application in self.applications.values():
+        for application in partition.applications.values():
             self._restore_usage(application)
         self._restore_others()
         partition.readiness.update_cluster_size()
         for node in partition.nodes:
             partition.nodes.reopen(node)
-        for application in self.applications.values():
+        for application in partition.applications.values():
             partition.readiness.touch_application(application)
             if may_swap(application):
                 partition.swap_candidates.offer(application)
@@ -173,7 +170,7 @@ class _Restoration:
         if state in ENDED:
             self.ended.append(application)
         else:
-            self.applications[record.application_id] = partition.applications[record.application_id] = application
+            partition.applications[record.application_id] = application
             application.queue.applications[record.application_id] = None
 
     def _status_of(self, rank: int) -> durable_records.StatusRecord:
@@ -214,7 +211,7 @@ class _Restoration:
     def _restore_allocations(self) -> None:
         swaps: list[tuple[Allocation, str]] = []
         for record in self.image.of(durable_records.AllocationRecord):
-            one, application = self._build(record), self.applications[record.application_id]
+            one, application = self._build(record), self.partition.applications[record.application_id]
             self.partition.allocations[one.key] = one
             self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns)
             if record.replaces:
@@ -230,7 +227,7 @@ class _Restoration:
             else:
                 self._restore_ask(application, one)
         for ask, key in swaps:
-            application = self.applications[ask.application_id]
+            application = self.partition.applications[ask.application_id]
             placeholder = application.allocations[key]
             application.begin_swap(ask, placeholder)
             if ask.node_id != placeholder.node_id:
@@ -275,7 +272,7 @@ class _Restoration:
         index = self.partition.reservation_index
         for record in sorted(self.image.of(durable_records.ReservationRecord), key=lambda one: one.rank):
             ask, node = self.partition.allocations[record.ask_key], self._node(record.node_id)
-            application = self.applications[ask.application_id]
+            application = self.partition.applications[ask.application_id]
             reservation = Reservation(ask, node, application.queue, created=record.created, rank=record.rank)
             application.reservations[ask.key] = node.reservations[ask.key] = reservation
             if record.keeps_room:
@@ -297,7 +294,7 @@ class _Restoration:
             assert update is not None, held.number
             partition.pending_submissions.hold_update(held.application_id, update, held.number)
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
-            partition.preemptions.cooldowns.store_win(one.winner, one.loser, Win(one.at, one.cool_down_s))
+            partition.preemptions.cooldowns.store_win(one)
         partition.preemptions.cooldowns.drain_changed()
         partition.preemptions.entries.extendleft(image.of(durable_records.PreemptionRecord))
 
