@@ -45,6 +45,13 @@ WISHES: Final = (
     Wish("10,000 queues reloaded: decisions stall at the worker for", "reload/every maximum/longest", 100, " ms"),
     Wish("the same from end to end: an ask waits for", "reload/end to end/longest wait", 100, " ms"),
     Wish("a tree of 2,000 queues, at the worker", "queue-tree/after changes", 30, " ms"),
+    Wish(
+        "10,000 queues: validation, and the slowest change in the engine",
+        "configuration/validate and the slowest change",
+        2,
+        " s",
+    ),
+    Wish("the auditor's share of a processor", "auditor/share", 2, " %"),
 )
 
 
