@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from msgspec.structs import asdict, replace
 
 from broker.registry import Registry, build_answer
 from broker.state import BrokerState
@@ -17,16 +16,13 @@ from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion
 from common.messages import Header
 from common.names import RECORD
-from common.query_messages import Answer, ManagerEntry, PartitionList, ReadConfig
+from common.query_messages import Answer, ConfigText, ManagerEntry, PartitionList, ReadConfig
 from common.rest_records import VersionView
 from common.wire import Incoming, Outgoing
 
 PENDING_MAX: Final = 1_024
 """Pending queries recorded for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits
 for its own timeout."""
-
-_UNKNOWN_VERSION: Final = ConfigVersion(number=0, checksum="", at_ns=0, author="", origin="", base="", config="")
-"""The version of an RM whose history was dropped because there are too many RMs."""
 
 
 # Forwarding ---------------------------------------------------------------------------------------------------------
@@ -99,7 +95,6 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str) ->
             ManagerEntry(
                 rm_id=one.rm,
                 session=one.session,
-                registered_ns=one.registered_ns,
                 away_since_ns=int(registry.away.get(one.rm, 0) * 1e9),
                 nodes_astray=failed_nodes[one.rm],
             )
@@ -112,54 +107,22 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str) ->
 # Configurations -----------------------------------------------------------------------------------------------------
 
 
-class VersionText(msgspec.Struct, frozen=True, kw_only=True):
-    """One version with its text, as it was written; `at` in Unix nanoseconds."""
-
-    rm: str
-    number: int = msgspec.field(name="version")
-    checksum: str
-    at_ns: int = msgspec.field(name="at")
-    author: str
-    origin: str
-    config: str
-
-
-class CurrentConfig(VersionText, frozen=True, kw_only=True):
-    """The configuration in force with the RM's settings."""
-
-    extra: dict[str, str]
-
-
-class DefaultConfigView(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of RMs that send none; `config` as it was written."""
-
-    checksum: str
-    config: str
-    file: str
-    """The watched file that it is from; empty for the built-in one."""
-
-
 def build_version_answer(rm: str, wanted: int, version: ConfigVersion | None) -> Answer:
     """The answer to a query for a version."""
     if version is None:
         text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
         return Answer(status=404, body=text.encode())
-    fields = asdict(version)
-    del fields["base"]
-    return Answer(status=200, body=msgspec.json.encode(VersionText(rm=rm, **fields)))
+    return Answer(status=200, body=msgspec.json.encode(ConfigText(checksum=version.checksum, config=version.config)))
 
 
 def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Outgoing:
     """Answer a query about configurations, or forward it to the record."""
     source, rm, ref = incoming.source, incoming.header.rm, incoming.header.ref
     session, history = state.registry.sessions.get(rm), state.versions.history(rm)
-    view: msgspec.Struct | list[VersionView]
+    view: ConfigText | list[VersionView]
     match query.what:
         case "current" if session is not None:
-            latest = replace(history.latest or _UNKNOWN_VERSION, checksum=session.checksum, config=session.text)
-            fields = asdict(latest)
-            del fields["base"]
-            view = CurrentConfig(rm=rm, extra=session.extra, **fields)
+            view = ConfigText(checksum=session.checksum, config=session.text, extra=session.extra)
         case "history" if history.entries:  # also of an RM that is not registered now
             current = history.entries[-1].number if session is not None else 0
             view = [
@@ -176,8 +139,7 @@ def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Ou
         case "current" | "history":
             return build_answer(source, ref, HTTPStatus.NOT_FOUND, f"RM {rm} is not registered".encode())
         case "default":
-            text = state.default_text
-            view = DefaultConfigView(checksum=compute_checksum(text), config=text, file=state.watched)
+            view = ConfigText(checksum=compute_checksum(state.default_text), config=state.default_text)
         case "version":
             return Outgoing(RECORD, Header(kind="ReadConfig", rm=rm, ref=f"{source} {ref}"), incoming.body)
         case unknown:

@@ -233,8 +233,6 @@ class Echo(Control, frozen=True):
 class Figures(Control, frozen=True):
     """A process without queries to the broker, periodically: its metrics."""
 
-    process: str
-    """Its role."""
     families: bytes
     """Encoded by `common/metrics.py`."""
 

@@ -152,6 +152,15 @@ class ReadConfig(Control, frozen=True):
     version: int = 0
 
 
+class ConfigText(Struct, frozen=True, kw_only=True):
+    """The document with the answer to `ReadConfig`, except for `history`: a configuration as it was written."""
+
+    checksum: str
+    config: str
+    extra: dict[str, str] = {}
+    """The RM's settings; only for `current`."""
+
+
 Change = ChangeConfig | KillApplication | MoveApplication | Schedule
 """Requests that change something. Without an answer, the change may have been made all the same."""
 
@@ -189,8 +198,6 @@ class ManagerEntry(Part, frozen=True):
 
     rm_id: str
     session: str
-    registered_ns: int = 0
-    """When this session began."""
     away_since_ns: int = 0
     """Time of its disconnection; 0 while it is connected."""
     nodes_astray: int = 0

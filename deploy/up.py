@@ -70,7 +70,7 @@ class BrokerLink:
 
     def send_metrics(self) -> None:
         """Send the supervisor's metrics, if connected."""
-        figures = Figures(process=SUPERVISOR, families=encode_families(self._metrics()))
+        figures = Figures(families=encode_families(self._metrics()))
         self.send(make_outgoing(BROKER, figures))
 
     def send(self, message: Outgoing) -> None:

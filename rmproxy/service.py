@@ -82,7 +82,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
 
         def report() -> None:
             families = encode_families([*process.collect(), *machine.metrics.families()])
-            transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
+            transport.send(make_outgoing(BROKER, Figures(families=families)))
 
         process = ProcessMetrics(label, wire=transport, send=report)
         stack.callback(process.close)

@@ -21,7 +21,7 @@ from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.extra_config import effective
 from common.names import QUEUE, RM_ID
-from common.query_messages import ChangeConfig, ReadConfig
+from common.query_messages import ChangeConfig, ConfigText, ReadConfig
 from common.rest_records import ChangedView, VersionView
 from webservice import parameters
 from webservice.broker_client import decode_answer, read_document
@@ -80,14 +80,6 @@ def _change_route(method: str, path: str, *more: Parameter, body: tuple[Content,
         " several RMs and neither `rm` nor the setting `default-rm` names one."
     }
     return Route(CONFIGURATION, method, path, Access.ADMINS, answers, parameters=shared, body=body, statuses=statuses)
-
-
-class ConfigVersion(Struct, frozen=True):
-    """A version in an answer of the broker; some fields are empty in some answers."""
-
-    checksum: str
-    config: str
-    extra: dict[str, str] = {}
 
 
 class _Invalid(Struct, frozen=True):
@@ -171,16 +163,16 @@ def _view_rm_settings(rm: str, sent: Mapping[str, str]) -> Iterator[SettingView]
             yield SettingView(f"rm/{key}", one.value, f"default (RM {rm} sent {text!r}, which is not valid)")
 
 
-async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigVersion:
+async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigText:
     """A version of the configuration of a resource manager.
 
     Raises:
         RequestError: there is none.
     """
-    return decode_answer(await call.services.broker.read(rm, question), ConfigVersion, "The broker")
+    return decode_answer(await call.services.broker.read(rm, question), ConfigText, "The broker")
 
 
-def _send_text(found: ConfigVersion) -> Reply:
+def _send_text(found: ConfigText) -> Reply:
     return Reply(found.config.encode(), 200, YAML, {"ETag": entity_tag(found.checksum), "Vary": "Accept"})
 
 

@@ -28,7 +28,7 @@ def samples(bench: BrokerBench, name: str) -> dict[tuple[str, ...], float]:
 
 def tells(bench: BrokerBench, peer: str, *told: Family) -> None:
     body = encode_families([report_process_up(peer), *told])
-    assert bench.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
+    assert bench.hear(peer, Figures(families=body), rm="", session="") == []
 
 
 def test_what_a_process_has_told_is_told_on() -> None:
@@ -49,16 +49,14 @@ def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
 def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
     bench = BrokerBench()
     tells(bench, RMPROXY)
-    bench.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
+    bench.hear(RMPROXY, Figures(families=b"{}"), rm="", session="")
     assert samples(bench, UP)[RMPROXY, ""] == 1
     assert bench.broker.state.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
 
 
 def test_nobody_else_tells_figures() -> None:
     bench = BrokerBench()
-    bench.hear(
-        "stranger", Figures(process=RMPROXY, families=encode_families([report_process_up(RMPROXY)])), rm="", session=""
-    )
+    bench.hear("stranger", Figures(families=encode_families([report_process_up(RMPROXY)])), rm="", session="")
     assert samples(bench, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
 

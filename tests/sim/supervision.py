@@ -45,7 +45,7 @@ ANEW_S: Final = 1.0
 
 SETTINGS: Final = Settings(native="tcp://n:1", grpc="g:1", rest="r:1", silence_s=2.0)
 
-_FIGURES: Final = Figures(process=SUPERVISOR, families=encode_families([report_process_up(SUPERVISOR)]))
+_FIGURES: Final = Figures(families=encode_families([report_process_up(SUPERVISOR)]))
 
 
 class Keeper:

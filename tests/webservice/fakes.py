@@ -64,14 +64,14 @@ def loopback_users(
 
 def read(rm: str, question: ReadConfig) -> Answer:
     """A broker's answer about a resource manager that has had one configuration."""
-    document = {"rm": rm, "version": 3, "checksum": CHECKSUM, "author": "alice", "origin": "api", "at": 7}
+    document = {"checksum": CHECKSUM, "config": QUEUES}
     match question.what:
         case "current":
-            return answer({**document, "config": QUEUES, "extra": {"log.level": "INFO"}})
+            return answer({**document, "extra": {"log.level": "INFO"}})
         case "version" if question.version == 3:
-            return answer({**document, "config": QUEUES})
+            return answer(document)
         case "default":
-            return answer({"checksum": CHECKSUM, "config": QUEUES, "file": "queues.yaml"})
+            return answer(document)
         case "history":
             return answer([{"version": 3, "checksum": CHECKSUM}])
     return Answer(status=404, body=f"RM {rm} has no version {question.version}".encode())
