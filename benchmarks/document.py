@@ -72,11 +72,8 @@ def _machine(_: Mapping[str, Figure], results: Results) -> str:
 def _shapes(figures: Mapping[str, Figure], _: Results) -> str:
     rows = []
     for name in SHAPES:
-        grpc = figures.get(f"grpc/{name}")
-        ratio = grpc.ratio if grpc else None
-        theirs = number(grpc.reference) if grpc and grpc.reference else UNKNOWN
         rates = [_value(figures, f"{path}/{name}") for path in ("engine", "native", "grpc")]
-        rows.append([name, *rates, theirs, number(ratio) if ratio else UNKNOWN, str(must.RATIOS[name])])
+        rows.append([name, *rates, *_reference(figures, f"grpc/{name}"), str(must.RATIOS[name])])
     return _table(["shape", "engine alone", "native", "gRPC", "reference, gRPC", "ratio", "at least"], rows)
 
 
@@ -84,13 +81,9 @@ def _latency(figures: Mapping[str, Figure], _: Results) -> str:
     rows = []
     for when in ("idle", "loaded"):
         for what in ("median", "99 of 100"):
-            grpc = figures.get(f"latency/grpc/{when}/{what}")
-            theirs = number(grpc.reference) if grpc and grpc.reference else UNKNOWN
-            ratio = number(grpc.ratio) if grpc and grpc.ratio else UNKNOWN
             ours = [_value(figures, f"latency/{way}/{when}/{what}") for way in ("native", "grpc")]
-            rows.append(
-                [f"{when}, {what}", *ours, theirs, ratio, number(must.LATENCY_MAX[what]) if when == "idle" else ""]
-            )
+            theirs = _reference(figures, f"latency/grpc/{when}/{what}")
+            rows.append([f"{when}, {what}", *ours, *theirs, number(must.LATENCY_MAX[what]) if when == "idle" else ""])
     return _table(["ms", "native", "gRPC", "reference, gRPC", "ratio", "at most"], rows)
 
 
@@ -148,6 +141,12 @@ TABLES: Final[Mapping[str, Callable[[Mapping[str, Figure], Results], str]]] = {
 
 def _value(figures: Mapping[str, Figure], name: str) -> str:
     return number(figures[name].value) if name in figures else UNKNOWN
+
+
+def _reference(figures: Mapping[str, Figure], name: str) -> list[str]:
+    """The figure of the reference, and the ratio to it."""
+    figure = figures.get(name)
+    return [number(value) if value else UNKNOWN for value in (figure and figure.reference, figure and figure.ratio)]
 
 
 def number(value: float) -> str:

@@ -50,15 +50,18 @@ class Heard:
         self._enough: Callable[[], bool] = bool
         self._reached = threading.Event()
 
-    def take(self, *, nodes: int = 0, applications: int = 0, refused: Sequence[str] = ()) -> None:
+    def take(
+        self,
+        *,
+        nodes: int = 0,
+        applications: int = 0,
+        new: Iterable[tuple[str, str]] = (),
+        released: Iterable[str] = (),
+        refused: Sequence[str] = (),
+    ) -> None:
+        """Count what an answer accepts, starts, ends and refuses."""
         self.nodes += nodes
         self.applications += applications
-        self.refused += refused
-        self._look()
-
-    def take_allocations(
-        self, new: Iterable[tuple[str, str]], released: Iterable[str], refused: Sequence[str] = ()
-    ) -> None:
         self.running.update(new)
         for key in released:
             self.running.pop(key, None)
@@ -162,10 +165,10 @@ class NativeRm:
                     refused = [f"{one.application_id}: {one.reason}" for one in news.rejected]
                     heard.take(applications=len(news.accepted), refused=refused)
                 case AllocationResponse():
-                    heard.take_allocations(
-                        ((one.allocation_key, one.application_id) for one in news.new),
-                        (one.allocation_key for one in news.released),
-                        [f"{one.allocation_key}: {one.reason}" for one in news.rejected_allocations],
+                    heard.take(
+                        new=((one.allocation_key, one.application_id) for one in news.new),
+                        released=(one.allocation_key for one in news.released),
+                        refused=[f"{one.allocation_key}: {one.reason}" for one in news.rejected_allocations],
                     )
 
 
@@ -309,10 +312,10 @@ class GrpcRm:
         self.heard.take(applications=len(news.accepted), refused=refused)
 
     def _hear_allocations(self, news: pb.AllocationResponse) -> None:
-        self.heard.take_allocations(
-            ((one.allocationKey, one.applicationID) for one in news.new),
-            (one.allocationKey for one in news.released),
-            [f"{one.allocationKey}: {one.reason}" for one in news.rejectedAllocations],
+        self.heard.take(
+            new=((one.allocationKey, one.applicationID) for one in news.new),
+            released=(one.allocationKey for one in news.released),
+            refused=[f"{one.allocationKey}: {one.reason}" for one in news.rejectedAllocations],
         )
 
 

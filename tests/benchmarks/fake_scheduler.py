@@ -37,7 +37,7 @@ class FakeRm:
 
     def releases(self, releases: Sequence[AllocationRelease]) -> None:
         self._free += sum(self._needs.pop(one.allocation_key) for one in releases)
-        self.heard.take_allocations([], [one.allocation_key for one in releases])
+        self.heard.take(released=[one.allocation_key for one in releases])
         self._place()
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class FakeRm:
                 self._free -= need
                 self._needs[ask.allocation_key] = need
         self._waiting = waiting
-        self.heard.take_allocations([(one.allocation_key, one.application_id) for one in placed], [])
+        self.heard.take(new=[(one.allocation_key, one.application_id) for one in placed])
 
 
 @contextmanager
