@@ -182,12 +182,8 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return UNUSABLE
-    problem = _find_misplaced_options(parser, words)
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
-        problem = f"{PROGRAM} {words[0]}: {missing}"
-    if problem:
-        sys.stderr.write(f"{problem}\n")
-        return UNUSABLE
+        parser.exit(UNUSABLE, f"{PROGRAM} {words[0]}: {missing}\n")
     args, unknown = _parse(parser, words)
     if unknown:
         parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
@@ -204,25 +200,6 @@ def _run(words: Sequence[str]) -> int:
         text, status = f"{error.filename}: {(error.strerror or str(error)).lower()}", UNUSABLE
     sys.stderr.write(f"{' '.join([PROGRAM, args.command, *vars(args).get('action', '').split()])}: {text}\n")
     return status
-
-
-def _find_misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """Return an error for options before the command, or before its action; empty if there are none."""
-    branch = _find_branch(parser)
-    if branch is None or not words:
-        return ""
-    if words[0] in branch.choices:
-        return _find_misplaced_options(branch.choices[words[0]], words[1:])
-    if not words[0].startswith("-") or words[0] in parser._option_string_actions:
-        return ""
-    at = next((number for number, word in enumerate(words) if word in branch.choices), None)
-    own = f"; see {parser.prog} --help" if at is None else f": {parser.prog} {shlex.join([*words[at:], *words[:at]])}"
-    return f"{parser.prog}: {words[0]}: options come after the {str(branch.metavar).lower()}{own}"
-
-
-def _find_branch(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
-    """Return the commands or actions of a parser; None if it has none."""
-    return next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)
 
 
 def _warn_of_variables(command: str) -> None:
@@ -246,13 +223,28 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpa
     argparse supports that only in a parser without subcommands, so this calls the parser of the subcommand.
     """
     args = argparse.Namespace()
-    while branch := _find_branch(parser):
+    while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
         if not words or words[0] not in branch.choices:
+            _refuse_misplaced_option(parser, branch, words)
             return parser.parse_known_args(words, args)  # prints help or an error
         setattr(args, branch.dest, words[0])
         parser, words = branch.choices[words[0]], words[1:]
     parser._negative_number_matcher = _BEGINS_A_NUMBER
     return parser.parse_known_intermixed_args(words, args)
+
+
+def _refuse_misplaced_option(
+    parser: argparse.ArgumentParser,
+    branch: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    words: Sequence[str],
+) -> None:
+    """Exit with an error if the words begin with an option before the command, or before its action."""
+    if not words or not words[0].startswith("-") or words[0] in parser._option_string_actions:
+        return
+    at = next((number for number, word in enumerate(words) if word in branch.choices), None)
+    own = f"; see {parser.prog} --help" if at is None else f": {parser.prog} {shlex.join([*words[at:], *words[:at]])}"
+    text = f"{parser.prog}: {words[0]}: options come after the {str(branch.metavar).lower()}{own}"
+    parser.exit(UNUSABLE, f"{text}\n")
 
 
 # yunishard completion -------------------------------------------------------------------------------------------------

@@ -429,8 +429,8 @@ class Liveness:
         self._heartbeat_s = self._silence_s = NEVER
         self.sent_at = self.received_at = self._heartbeat_at = 0.0
         """When anything was sent, anything was received, a heartbeat was due."""
-        self._attempts = 0
-        """Since the last answer."""
+        self._pause_s = BACKOFF_S
+        """Seconds between the next attempt and the one after it, without the random part."""
         self._next_at = NEVER
         """Time of the next attempt; NEVER while open, and while an answer may take any time."""
         self.state: Literal["open", "attempting", "paused", "suspended"] = "suspended"
@@ -449,7 +449,7 @@ class Liveness:
         self._heartbeat_s = heartbeat_ms / 1000 or NEVER
         self._silence_s = silence_ms / 1000 or NEVER
         self.sent_at = self.received_at = self._heartbeat_at = now
-        self._attempts, self._next_at, self.state = 0, NEVER, "open"
+        self._pause_s, self._next_at, self.state = BACKOFF_S, NEVER, "open"
 
     def suspend(self) -> None:
         """Turn all timers off: the answer to the present call may take any time."""
@@ -479,6 +479,5 @@ class Liveness:
         return "heartbeat"
 
     def _backoff_s(self) -> float:
-        seconds = min(BACKOFF_S * 2.0**self._attempts, BACKOFF_MAX_S)
-        self._attempts = min(self._attempts + 1, 16)
+        seconds, self._pause_s = self._pause_s, min(2 * self._pause_s, BACKOFF_MAX_S)
         return seconds * (1 + JITTER * self._random())

@@ -55,7 +55,9 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
 def test_options_before_the_command_are_told_where_they_belong(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(words) == 2
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
     assert capsys.readouterr().err == f"yunishard: {message}\n"
 
 
@@ -76,7 +78,9 @@ def test_options_before_the_command_are_told_where_they_belong(
 def test_options_before_the_action_are_told_where_they_belong(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(words) == 2
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
     assert capsys.readouterr().err == f"yunishard {message}\n"
 
 

@@ -81,7 +81,9 @@ def test_a_command_of_the_server_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(cli.COMMANDS, "up", cli.Command("deploy.up", "start", ("uvloop_that_is_missing",)))
-    assert cli.main(["up"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up"])
+    assert ended.value.code == 2
     assert capsys.readouterr().err == (
         "yunishard up: not part of a client installation (module uvloop_that_is_missing is missing): "
         "pip install 'yunishard[server]'\n"

@@ -106,8 +106,8 @@ def _create_pair(args: argparse.Namespace) -> None:
 
 
 def _list_keys(args: argparse.Namespace) -> None:
-    entries = _read_list(_list_file(args)).values()
-    rows = [(curve_keys.fingerprint(one.key), one.key, one.rm_ids, one.comment, one.since) for one in entries]
+    _, allowed = _read_list(_list_file(args))
+    rows = [(curve_keys.fingerprint(key), key, one.rm_ids, one.comment, one.since) for key, one in allowed.items()]
     if args.json:
         names = ("fingerprint", "publicKey", "rmIds", "comment", "since")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -125,8 +125,8 @@ def _allow_key(args: argparse.Namespace) -> None:
     file = _list_file(args)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fingerprint = curve_keys.fingerprint(key)
-    with _edit_list(file) as lines:
-        before = _read_list(file).get(key)
+    with _edit_list(file) as (lines, allowed):
+        before = allowed.get(key)
         if before is not None:
             rms = ",".join(before.rm_ids)
             raise CommandFailed(f"key {fingerprint} is allowed for {rms} already: revoke it first, or edit {file}")
@@ -136,8 +136,7 @@ def _allow_key(args: argparse.Namespace) -> None:
 
 def _revoke_key(args: argparse.Namespace) -> None:
     file = _list_file(args)
-    with _edit_list(file) as lines:
-        _read_list(file)
+    with _edit_list(file) as (lines, _):
         key = curve_keys.read_public(_key_file(args)) if _key_file(args).is_file() else args.key
         kept, messages = [], []
         for line in lines:
@@ -185,42 +184,38 @@ def _list_file(args: argparse.Namespace) -> Path:
     return _directory(args) / curve_keys.ALLOWED if args.list is None else Path(args.list)
 
 
-def _read_text(file: Path) -> str:
-    """Read the allow-list; empty if it does not exist."""
+def _read_list(file: Path) -> tuple[list[str], curve_keys.AllowList]:
+    """Return the lines of the allow-list and its entries; none if it does not exist."""
     try:
         with file.open("rb") as opened:
-            return opened.read(curve_keys.LIST_BYTES_MAX).decode()
+            text = opened.read(curve_keys.LIST_BYTES_MAX).decode()
+        return text.splitlines(), curve_keys.parse_allow_list(text)
     except FileNotFoundError:
-        return ""
+        return [], {}
     except UnicodeDecodeError:
         raise curve_keys.AllowListError(f"{file}: not UTF-8 text") from None
-
-
-def _read_list(file: Path) -> curve_keys.AllowList:
-    try:
-        return curve_keys.parse_allow_list(_read_text(file))
     except curve_keys.AllowListError as error:
         raise curve_keys.AllowListError(f"{file}: {error}") from None
 
 
 @contextmanager
-def _edit_list(file: Path) -> Iterator[list[str]]:
-    """Lock the list and give its lines; after the block write them back as a whole, unless it raised."""
-    file = file.resolve()
-    new = file.with_name(f".{file.name}.new")  # the lock of the directory makes it the only one
-    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+def _edit_list(file: Path) -> Iterator[tuple[list[str], curve_keys.AllowList]]:
+    """Lock the list; give its lines and its entries. After the block write the lines back, unless it raised."""
+    target = file.resolve()
+    new = target.with_name(f".{target.name}.new")  # the lock of the directory makes it the only one
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
-        lines = _read_text(file).splitlines()
-        yield lines
-        mode = file.stat().st_mode & 0o777 if file.exists() else LIST_MODE
+        lines, entries = _read_list(file)
+        yield lines, entries
+        mode = target.stat().st_mode & 0o777 if target.exists() else LIST_MODE
         try:
             with new.open("w") as written:
                 os.fchmod(written.fileno(), mode)
                 written.writelines(f"{line}\n" for line in lines)
                 written.flush()
                 os.fsync(written.fileno())
-            new.replace(file)
+            new.replace(target)
         finally:
             new.unlink(missing_ok=True)
         os.fsync(directory)

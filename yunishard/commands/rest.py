@@ -153,9 +153,10 @@ class Rest:
 
     def __init__(self, url: str, ca: str | None = None, token_file: str | None = None) -> None:
         self.url = url.rstrip("/")
+        self._address = urlsplit(self.url)
         self._token = _read_token(token_file)
         self._connect: Callable[[str], http.client.HTTPConnection] = http.client.HTTPConnection
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
+        if self._address.scheme not in ("http", "https") or not self._address.netloc:
             raise CommandUnusable(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}")
         try:
             if self.url.startswith("https:"):
@@ -195,8 +196,7 @@ class Rest:
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
     ) -> Answer:
         """Send a request; any method but GET is a change."""
-        address = urlsplit(self.url)
-        target = f"{address.path}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+        target = f"{self._address.path}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
         if parameters := urlencode({name: value for name, value in (query or {}).items() if value}):
             target = f"{target}?{parameters}"
         headers = {
@@ -205,7 +205,7 @@ class Rest:
             "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
         }
         try:
-            with closing(self._connect(address.netloc)) as connection:
+            with closing(self._connect(self._address.netloc)) as connection:
                 connection.response_class = _Response
                 connection.timeout = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
                 connection.request(method, target, body, {name: value for name, value in headers.items() if value})
@@ -220,7 +220,7 @@ class Rest:
         return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'))
 
     def _unreachable(self, reason: Exception, method: str) -> CommandUnusable:
-        address = urlsplit(self.url).netloc
+        address = self._address.netloc
         if isinstance(reason, ssl.SSLCertVerificationError):
             text = f": its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
         elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:

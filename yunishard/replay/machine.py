@@ -47,9 +47,6 @@ class Batch:
     asks: list[rm_messages.Allocation] = field(default_factory=list)
     releases: list[rm_messages.AllocationRelease] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.reports or self.nodes or self.applications or self.removals or self.asks or self.releases)
-
 
 @dataclass(slots=True)
 class _Task:
@@ -101,7 +98,7 @@ class Replay:
             self._submit_jobs(now)
             self._release_tasks(now)
         batch, self._batch = self._batch, Batch()
-        if self.phase == "replaying" and not self._open and not batch:
+        if self.phase == "replaying" and not self._open and batch == Batch():
             self.phase = "settling"
             for site in self.plan.sites:
                 self._unanswered[site.partition] += 1
@@ -138,8 +135,7 @@ class Replay:
     @property
     def is_complete(self) -> bool:
         """Whether every job ran, everything was released, and every partition has confirmed it."""
-        is_done = all(job.state == "done" for job in self.jobs.values())
-        return self.phase == "over" and is_done and not self._tasks and not self.problems
+        return self.phase == "over" and not any(self.find_missing()) and not self._tasks
 
     def find_missing(self) -> Iterator[str]:
         """Yield everything that prevents completion, by name: problems, jobs, partitions without an answer."""

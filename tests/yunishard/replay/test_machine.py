@@ -19,7 +19,7 @@ from common.rm_messages import (
 )
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Replay
+from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Batch, Replay
 from yunishard.replay.workload import plan
 
 SITE = "replay_site-1"
@@ -61,7 +61,7 @@ def test_nothing_is_submitted_before_every_node_is_there() -> None:
     results = SmallCore().take(first)
     replay.receive(*results[0], 0.0)
     assert (replay.phase, replay.deadline) == ("joining", NEVER)
-    assert not replay.due(50.0)
+    assert replay.due(50.0) == Batch()
     replay.receive(*results[1], 0.0)
     assert (replay.phase, replay.deadline) == ("replaying", 0)
 
