@@ -23,7 +23,7 @@ from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
 from yunishard.items import application, ask, node, release, removal
-from yunishard.replay.workload import Plan, PlannedJob, Site
+from yunishard.replay.workload import Job, Plan, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000
@@ -50,7 +50,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Task:
-    job: PlannedJob
+    job: Job
     processors: int
     state: Literal["waiting", "running", "released"] = "waiting"
     node_id: str = ""
@@ -257,13 +257,13 @@ def _build_node(site: Site, index: int) -> rm_messages.NodeInfo:
     return node(f"node-{index + 1}", capacity, partition=site.partition)
 
 
-def _build_application(job: PlannedJob) -> rm_messages.AddApplicationRequest:
+def _build_application(job: Job) -> rm_messages.AddApplicationRequest:
     return application(
         job.application_id, user=job.user, groups=[job.group], partition=job.partition, tags={"group": job.group}
     )
 
 
-def _build_ask(job: PlannedJob, key: str, processors: int, *, node_id: str = "") -> rm_messages.Allocation:
+def _build_ask(job: Job, key: str, processors: int, *, node_id: str = "") -> rm_messages.Allocation:
     amount = _build_resources(processors, memory=job.memory * processors)
     return ask(key, job.application_id, amount, partition=job.partition, node_id=node_id)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.tables import build_table
 from yunishard.replay.machine import Replay
-from yunishard.replay.workload import JobState, PlannedJob
+from yunishard.replay.workload import Job, JobState
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +78,7 @@ class Report:
 
 def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, malformed: int) -> Report:
     """Summarize a replay that has ended or was interrupted."""
-    queues: defaultdict[str, defaultdict[str, list[PlannedJob]]] = defaultdict(lambda: defaultdict(list))
+    queues: defaultdict[str, defaultdict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
     for job in replay.jobs.values():
         queues[job.partition][job.queue].append(job)
     missing = replay.find_missing()
@@ -140,7 +140,7 @@ def format_text(summary: Report) -> str:
 # Private ------------------------------------------------------------------------------------------------------------
 
 
-def _build_row(name: str, jobs: Iterable[PlannedJob], capacity_s: float | None) -> Row:
+def _build_row(name: str, jobs: Iterable[Job], capacity_s: float | None) -> Row:
     jobs = list(jobs)
     done = [job for job in jobs if job.state == "done"]
     waits = sorted(job.wait_s for job in done)

@@ -2,7 +2,7 @@
 
 SWF: one job a line with 18 numbers, comments after `;`, -1 for an unknown value
 (https://www.cs.huji.ac.il/labs/parallel/workload/swf.html). The log is read as a stream and within bounds, because logs
-come from anywhere. A line that is not a job becomes a `Malformed` with its line number and the reason.
+come from anywhere. A line that is not a job is counted and reported with its number and the reason.
 
 In the plan, sites of the log become partitions, groups and users become queues (by placement rules, so the
 configuration names none), and jobs become applications. The log does not contain the size of a site. Each site gets as
@@ -16,7 +16,7 @@ import re
 import zlib
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedIOBase
 from math import ceil
 from pathlib import Path
@@ -44,23 +44,57 @@ class MalformedLineError(ValueError):
     """A line that is no job; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+JobState = Literal["planned", "waiting", "running", "done", "failed"]
+
+
+@dataclass(slots=True, kw_only=True)
 class Job:
-    """A job line. Numbers are not negative, or `UNKNOWN`; number and submit time are always known."""
+    """A job of the log, as an application with one ask for each of its tasks; and its progress in the replay."""
 
     number: int
     submit_s: int
-    """Since the start of the log."""
+    """Since the start of the log; in a plan since the first job of the replay."""
     run_s: int
+    """`UNKNOWN` if the log does not say."""
     processors: int
-    """Used, or requested if the log does not say."""
-    memory_kb: int
-    """Used or requested for each processor, the larger one."""
+    """Used, or requested if the log does not say; not positive if neither is known."""
+    memory: int
+    """Bytes for each processor, used or requested, the larger one; 0 if the log does not say."""
     is_part: bool
     """Whether the line is one part of a job that was swapped out; the whole job has a line of its own."""
-    user: int
-    group: int
-    partition: int
+    user: str
+    group: str
+    site: int
+    """The number of the partition in the log, or `UNKNOWN`."""
+    partition: str = ""
+    """The partition of the replay, which the plan sets."""
+    state: JobState = "planned"
+    left: int = 0
+    """Submitted tasks that have not ended."""
+    wait_s: float = 0.0
+    """From the logged submit time to the last allocation of a task."""
+    problem: str = ""
+    """Why it failed, or will fail when its last task has ended."""
+
+    @property
+    def application_id(self) -> str:
+        return f"job-{self.number}"
+
+    @property
+    def queue(self) -> str:
+        """The queue that the placement rules of `Plan.build_configuration` choose."""
+        return f"root.{self.group}.{self.user}"
+
+    @property
+    def work_s(self) -> int:
+        """Processor seconds."""
+        return self.run_s * self.processors
+
+    def split_tasks(self) -> dict[str, int]:
+        """Return the processors of each task by its allocation key. They differ by one at most."""
+        count = min(self.processors, TASKS_MAX)
+        each, rest = divmod(self.processors, count)
+        return {f"{self.application_id}.{number + 1}": each + (number < rest) for number in range(count)}
 
 
 @dataclass(slots=True)
@@ -69,7 +103,7 @@ class Log:
 
     jobs: list[Job] = field(default_factory=list)
     sites: dict[int, str] = field(default_factory=dict)
-    """Partition to its name in the header."""
+    """Number of a site to its name in the header."""
     malformed: list[str] = field(default_factory=list)
     """The first `MALFORMED_KEPT_MAX` lines that are no job: line number, reason, and the text, safe to print."""
     malformed_count: int = 0
@@ -153,10 +187,18 @@ def parse_job(line: bytes) -> Job:
     if UNKNOWN in values[:2]:
         raise MalformedLineError("job number and submit time must be known")
     number, submit_s, _, run_s, used, _, memory_kb, requested, _, memory_requested_kb, *others = values
-    status, user, group, _, _, partition, _, _ = others
-    processors = used if used > 0 else requested
-    memory_kb, is_part = max(memory_kb, memory_requested_kb), status in (2, 3, 4)
-    return Job(number, submit_s, run_s, processors, memory_kb, is_part, user, group, partition)
+    status, user, group, _, _, site, _, _ = others
+    return Job(
+        number=number,
+        submit_s=submit_s,
+        run_s=run_s,
+        processors=used if used > 0 else requested,
+        memory=max(memory_kb, memory_requested_kb, 0) * 1024,
+        is_part=status in (2, 3, 4),
+        user=f"u{user}" if user >= 0 else "unknown",
+        group=f"g{group}" if group >= 0 else "unknown",
+        site=site,
+    )
 
 
 def _unpack(file: BufferedIOBase) -> BufferedIOBase:
@@ -201,48 +243,6 @@ _NAME_CHARS_MAX: Final = 56
 """A partition's name has at most 64 characters, and a suffix may be necessary to make it unique."""
 
 
-JobState = Literal["planned", "waiting", "running", "done", "failed"]
-
-
-@dataclass(slots=True, kw_only=True)
-class PlannedJob:
-    """A job as an application with one ask for each of its tasks, and its progress in the replay."""
-
-    application_id: str
-    partition: str
-    group: str
-    user: str
-    submit_s: int
-    """Since the first job of the replay."""
-    run_s: int
-    processors: int
-    memory: int
-    """Bytes for each processor; 0 if the log does not say."""
-    state: JobState = "planned"
-    left: int = 0
-    """Submitted tasks that have not ended."""
-    wait_s: float = 0.0
-    """From the logged submit time to the last allocation of a task."""
-    problem: str = ""
-    """Why it failed, or will fail when its last task has ended."""
-
-    @property
-    def queue(self) -> str:
-        """The queue that the placement rules of `Plan.build_configuration` choose."""
-        return f"root.{self.group}.{self.user}"
-
-    @property
-    def work_s(self) -> int:
-        """Processor seconds."""
-        return self.run_s * self.processors
-
-    def split_tasks(self) -> dict[str, int]:
-        """Return the processors of each task by its allocation key. They differ by one at most."""
-        count = min(self.processors, TASKS_MAX)
-        each, rest = divmod(self.processors, count)
-        return {f"{self.application_id}.{number + 1}": each + (number < rest) for number in range(count)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A partition and its nodes, which are all alike."""
@@ -263,7 +263,7 @@ class Plan:
 
     sites: tuple[Site, ...]
     """Busiest first; `other`, if there is one, last."""
-    jobs: tuple[PlannedJob, ...]
+    jobs: tuple[Job, ...]
     """By submit time."""
     span_s: int
     """From the first submission to the last end, had every job started at once."""
@@ -305,11 +305,11 @@ def plan(
             left_out[reason] += 1
         else:
             kept.append(job)
-    names = _name_partitions(Counter(job.partition for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
+    names = _name_partitions(Counter(job.site for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
     start_s = kept[0].submit_s if kept else 0
-    jobs = tuple(_plan_job(job, names[job.partition], start_s) for job in kept)
+    jobs = tuple(replace(job, partition=names[job.site], submit_s=job.submit_s - start_s) for job in kept)
     span_s = max((job.submit_s + job.run_s for job in jobs), default=0)
-    grouped: dict[str, list[PlannedJob]] = {name: [] for name in names.values()}
+    grouped: dict[str, list[Job]] = {name: [] for name in names.values()}
     for planned in jobs:
         grouped[planned.partition].append(planned)
     sites = tuple(_size_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items())
@@ -327,22 +327,9 @@ def _find_obstacle(job: Job) -> str:
         "run time unknown": job.run_s < 0,
         "number of processors unknown": job.processors <= 0,
         f"more than {PROCESSORS_MAX} processors": job.processors > PROCESSORS_MAX,
-        f"more than {MEMORY_KB_MAX} KiB for each processor": job.memory_kb > MEMORY_KB_MAX,
+        f"more than {MEMORY_KB_MAX} KiB for each processor": job.memory > MEMORY_KB_MAX * 1024,
     }
     return next((reason for reason, holds in obstacles.items() if holds), "")
-
-
-def _plan_job(job: Job, partition: str, start_s: int) -> PlannedJob:
-    return PlannedJob(
-        application_id=f"job-{job.number}",
-        partition=partition,
-        group=f"g{job.group}" if job.group >= 0 else "unknown",
-        user=f"u{job.user}" if job.user >= 0 else "unknown",
-        submit_s=job.submit_s - start_s,
-        run_s=job.run_s,
-        processors=job.processors,
-        memory=max(job.memory_kb, 0) * 1024,
-    )
 
 
 def _name_partitions(jobs: Counter[int], sites: dict[int, str], *, rm_id: str, partitions: int) -> dict[int, str]:
@@ -368,7 +355,7 @@ def _make_unique(wanted: str, taken: set[str], *, rm_id: str) -> str:
     return name
 
 
-def _size_site(name: str, jobs: list[PlannedJob], *, span_s: int, load: float, nodes: int | None) -> Site:
+def _size_site(name: str, jobs: list[Job], *, span_s: int, load: float, nodes: int | None) -> Site:
     biggest_job = max(job.processors for job in jobs)
     biggest_task = ceil(biggest_job / TASKS_MAX)
     if nodes is None:

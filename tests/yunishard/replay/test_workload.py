@@ -27,7 +27,6 @@ from yunishard.replay.workload import (
     Log,
     MalformedLineError,
     Plan,
-    PlannedJob,
     load,
     parse_job,
     parse_log,
@@ -47,11 +46,11 @@ def test_a_job_line_has_its_columns_in_their_places() -> None:
         submit_s=3,
         run_s=3611,
         processors=4,
-        memory_kb=1024,
+        memory=1024 * 1024,
         is_part=False,
-        user=12,
-        group=7,
-        partition=52,
+        user="u12",
+        group="g7",
+        site=52,
     )
 
 
@@ -151,7 +150,7 @@ def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path) -> No
 def test_the_example_is_whole() -> None:
     log = load(Path(__file__).parents[3] / "examples" / "lcg-2005.swf.gz", strict=True)
     assert len(log.jobs) == 20_198
-    assert {log.sites[job.partition] for job in log.jobs} >= {"lxgate13.cern.ch", "rl.ac.uk"}
+    assert {log.sites[job.site] for job in log.jobs} >= {"lxgate13.cern.ch", "rl.ac.uk"}
 
 
 @given(st.binary(max_size=300))
@@ -173,7 +172,7 @@ def test_no_file_crashes_and_every_line_has_its_number(pieces: list[str]) -> Non
 @given(st.lists(st.integers(min_value=0, max_value=10**9), min_size=18, max_size=18))
 def test_eighteen_numbers_are_a_job(values: list[int]) -> None:
     entry = parse_job(" ".join(map(str, values)).encode())
-    assert [entry.number, entry.submit_s, entry.run_s, entry.partition] == [values[0], values[1], values[3], values[15]]
+    assert [entry.number, entry.submit_s, entry.run_s, entry.site] == [values[0], values[1], values[3], values[15]]
 
 
 def planned(*lines: str, partitions: int = 6, load: float = 0.7, nodes: int | None = None) -> Plan:
@@ -208,16 +207,19 @@ def test_names_are_ones_that_the_core_takes_each_once() -> None:
 
 def test_a_job_becomes_an_application_of_its_group_and_user() -> None:
     (job,) = planned(swf_line(5, run=90, processors=3, memory=100, user=34, group=12)).jobs
-    assert job == PlannedJob(
-        application_id="job-5",
+    assert job == Job(
+        number=5,
         partition="site-1",
+        site=1,
         group="g12",
         user="u34",
         submit_s=0,
         run_s=90,
         processors=3,
         memory=102_400,
+        is_part=False,
     )
+    assert job.application_id == "job-5"
     assert job.queue == "root.g12.u34"
     assert job.split_tasks() == {"job-5.1": 1, "job-5.2": 1, "job-5.3": 1}
 
