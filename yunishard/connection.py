@@ -62,14 +62,6 @@ OPTIONS: Final[Mapping[zmq.SocketOption, int]] = {
 HANG_UPS_MAX: Final = 3
 """Times that the first handshake with keys may break off. A server with another key than expected only hangs up."""
 
-_MONITORED: Final = (
-    zmq.Event.HANDSHAKE_SUCCEEDED
-    | zmq.Event.DISCONNECTED
-    | zmq.Event.HANDSHAKE_FAILED_AUTH
-    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-)
-
 _log = logging.getLogger(__name__)
 
 
@@ -199,7 +191,7 @@ class SessionDriver:
             self._socket.set(option, value)
         if self._keys is not None:
             self._keys.apply(self._socket)
-        self._monitor = self._socket.get_monitor_socket(_MONITORED)
+        self._monitor = self._socket.get_monitor_socket()
         self._socket.connect(self.address)
         for socket in (self._socket, self._monitor):
             self._loop.add_reader(socket.fileno(), self._read)
