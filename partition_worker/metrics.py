@@ -363,7 +363,7 @@ def collect_worker_families(
         {
             "decisions_total": partition.decided,
             "deciding_seconds_total": cycles.sum_s,
-            "asks_pending": sum([one.asks.count for one in partition.applications.values()]),
+            "asks_pending": sum([len(one.requests) for one in partition.applications.values()]),
             "poison_messages_total": host.poisons,
             "outbox_messages": len(outbox),
             "outbox_bytes": outbox.size,

@@ -338,8 +338,6 @@ class PendingAsks:
         """Number of asks by creation time in Unix nanoseconds; only times that several may share."""
         self.lowest_rank = self.highest_rank = 0
         """The lowest and highest rank given to an ask among those of its age."""
-        self.count = 0
-        """Number of asks."""
         self.priority: int | None = None
         """The highest priority of an ask, or None."""
         self.told = 0
@@ -364,22 +362,17 @@ class PendingAsks:
         """Groups in the order of their first asks; must not change during iteration."""
         return iter(self._heads)
 
-    def add(self, ask: Allocation) -> None:
-        """Add an ask."""
-        ask.rank = self._rank_among_equals(ask)
-        self._put(ask)
-        self._note_time(ask.created_ns)
-        self.count += 1
-        if self.count == 1 or (self._last is not None and place_of(ask) > place_of(self._last)):
+    def add(self, ask: Allocation, *, is_restored: bool = False) -> None:
+        """Add an ask; a restored one has its rank already."""
+        if is_restored:
+            self.lowest_rank, self.highest_rank = min(self.lowest_rank, ask.rank), max(self.highest_rank, ask.rank)
+        else:
+            ask.rank = self._rank_among_equals(ask)
+        if not self.groups_by_kind or (self._last is not None and place_of(ask) > place_of(self._last)):
             self._last = ask
-
-    def restore(self, ask: Allocation) -> None:
-        """Add an ask that has its rank already."""
         self._put(ask)
-        self._note_time(ask.created_ns)
-        self.count += 1
-        self._last = None
-        self.lowest_rank, self.highest_rank = min(self.lowest_rank, ask.rank), max(self.highest_rank, ask.rank)
+        if _shared(ask.created_ns):
+            self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Resize a pending ask at its place."""
@@ -415,11 +408,6 @@ class PendingAsks:
             self._created[ask.created_ns] -= 1
             if not self._created[ask.created_ns]:
                 del self._created[ask.created_ns]
-        self.count -= 1
-
-    def _note_time(self, created_ns: int) -> None:
-        if _shared(created_ns):
-            self._created[created_ns] = self._created.get(created_ns, 0) + 1
 
     def _put(self, ask: Allocation) -> AskGroup:
         """Add an ask to its group, and return the group."""

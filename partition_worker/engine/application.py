@@ -239,13 +239,10 @@ class Application:
         return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
 
     def add_ask(self, ask: Allocation, *, is_restored: bool = False) -> None:
-        """Add an ask; a restored one has its rank already."""
+        """Add an ask without a node; a restored one has its rank and its standing already."""
         assert ask.key not in self.requests, ask.key
         self.requests[ask.key] = ask
-        if is_restored:
-            self.asks.restore(ask)
-        else:
-            self.asks.add(ask)
+        self.asks.add(ask, is_restored=is_restored)
         add_to(self.pending, ask.resources)
         self.submitted_ns = min(self.submitted_ns, ask.created_ns)
         if ask.held:

@@ -63,7 +63,7 @@ def _with_unreported_asks(state: PartitionState) -> Iterator[Application]:
     for leaf in state.tree:
         if leaf.leaf and is_positive(leaf.pending):
             for application in [state.applications[name] for name in leaf.applications]:
-                if application.asks.told < application.asks.count:
+                if application.asks.told < len(application.requests):
                     yield application
 
 

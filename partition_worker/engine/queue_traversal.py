@@ -476,7 +476,7 @@ class FastPathBatch:
             self._used[application.rank] = application, dict(amount)
         else:
             add_to(used[1], amount)
-        if not asks.count or application.queue.policies.application_sort != "fifo":
+        if not application.requests or application.queue.policies.application_sort != "fifo":
             self._charge(*self._used.pop(application.rank))
         state.record_node_event(node.node_id, event_codes.ADD, ask)
         state.usage.record_increase(application, amount)

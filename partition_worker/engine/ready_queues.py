@@ -128,7 +128,7 @@ class Readiness:
         of its asks is still the same.
         """
         leaf = application.queue
-        if leaf.policies.application_sort != "fifo" or not application.asks.count:
+        if leaf.policies.application_sort != "fifo" or not application.requests:
             self._update_application(application)
         elif self.unschedulable and leaf.rank in self.unschedulable:
             self.unschedulable[leaf.rank].is_trying = False
