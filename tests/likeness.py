@@ -73,7 +73,7 @@ LOST: Final = frozenset(
 
 ORDERED: Final = frozenset(
     {
-        *("Partition.ended", "Partition.rejections", "PendingSubmissions.users", "PendingSubmissions.updates"),
+        *("Partition.ended", "Partition.rejections", "PendingSubmissions.submissions", "PendingSubmissions.updates"),
     }
 )
 """Dictionaries in which the order counts."""

@@ -67,7 +67,7 @@ def _apply_allocation(state: PartitionState, message: rm_messages.Allocation) ->
     if application is None:
         if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        number = state.pending_submissions.hold_update(message.application_id, message)
+        number = state.pending_submissions.hold_update(message)
         if not number:
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         state.changes.held_updates[number] = None
@@ -196,7 +196,7 @@ def release_allocation(state: PartitionState, release: rm_messages.AllocationRel
 def _hold_release(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
     """Hold a release until its application has entered; without room for it, drop the held updates that it ends."""
     pending = state.pending_submissions
-    if number := pending.hold_update(release.application_id, release):
+    if number := pending.hold_update(release):
         state.changes.held_updates[number] = None
     else:
         dropped = pending.take_updates(release.application_id, release.allocation_key)

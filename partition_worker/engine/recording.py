@@ -12,11 +12,10 @@ from msgspec import convert
 from common.acl import Acl
 from common.resources import encode_sum
 from common.rm_messages import AllocationRelease
-from partition_worker.engine import durable_records
+from partition_worker.engine import durable_records as records
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import ENDED, Application
-from partition_worker.engine.durable_records import ForeignRecord, NodeRecord, Record, Removed, kind_of
-from partition_worker.engine.nodes.node_index import Reservation
+from partition_worker.engine.durable_records import Record, Removed, kind_of
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import Changes, PartitionState
 from partition_worker.engine.user_resolution import HeldUpdate
@@ -38,7 +37,7 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
     changes.submitted = changes.entered = dict.fromkeys(changes.applications)
     changes.allocations, changes.foreign = dict.fromkeys(state.allocations), dict.fromkeys(state.foreign)
     changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index}
-    changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.users)
+    changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.submissions)
     changes.preemptions = list(reversed(state.preemptions.entries))
     changes.cooldowns = dict.fromkeys(state.preemptions.cooldowns.wins)
     changes.held_updates = dict.fromkeys(pending.updates)
@@ -48,47 +47,50 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
 def _build_records(state: PartitionState, changes: Changes) -> Iterator[Record]:
     for key in changes.allocations:
         one = state.allocations.get(key)
-        yield _remove(durable_records.AllocationRecord, key) if one is None else _allocation(one)
+        yield _remove(records.AllocationRecord, key) if one is None else _allocation(one)
     yield from _applications(state, changes)
     if changes.has_others:
         yield from _others(state, changes)
 
 
 def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
+    pending = state.pending_submissions
     if changes.partition:
-        yield durable_records.PartitionRecord(
+        yield records.PartitionRecord(
             config=state.config,
             resolver=state.users.resolver,
             created_ns=state.created_ns,
             retired=state.retired,
         )
     if changes.report:
-        yield _remove(durable_records.ReportRecord, "") if state.report is None else durable_records.ReportRecord()
+        yield _remove(records.ReportRecord, "") if state.report is None else records.ReportRecord()
     for path in changes.queues:
         queue = state.tree.find(path)
-        yield _remove(durable_records.QueueRecord, path) if queue is None else _queue(queue)
+        yield _remove(records.QueueRecord, path) if queue is None else _queue(queue)
     for node_id in changes.nodes:
         node = state.nodes.get(node_id)
-        yield _remove(NodeRecord, node_id) if node is None else convert(node, NodeRecord, from_attributes=True)
+        yield _remove(records.NodeRecord, node_id) if node is None else _copy(node, records.NodeRecord)
     for key in changes.foreign:
         node = state.foreign.get(key)
-        yield (
-            _remove(ForeignRecord, key)
-            if node is None
-            else convert(node.foreign[key], ForeignRecord, from_attributes=True)
-        )
+        yield _remove(records.ForeignRecord, key) if node is None else _copy(node.foreign[key], records.ForeignRecord)
     for key in changes.reservations:
         yield _reservation(state, key)
-    for application_id in changes.rejections:
-        yield state.rejections.get(application_id) or _remove(durable_records.RejectionRecord, application_id)
-    for application_id in changes.submissions:
-        yield _submission(state, application_id)
+    for name in changes.rejections:
+        yield state.rejections.get(name) or _remove(records.RejectionRecord, name)
+    for name in changes.submissions:
+        new = pending.submissions.get(name)
+        yield _remove(records.SubmissionRecord, name) if new is None else records.SubmissionRecord(submission=new)
     for number in changes.held_updates:
-        yield _held_update(state.pending_submissions.updates.get(number), number)
+        yield _held_update(pending.updates.get(number), number)
     yield from changes.preemptions
     for winner, loser in changes.cooldowns:
         win = state.preemptions.cooldowns.wins.get((winner, loser))
-        yield win or _remove(durable_records.CooldownRecord, f"{winner} {loser}")
+        yield win or _remove(records.CooldownRecord, f"{winner} {loser}")
+
+
+def _copy(one: object, kind: type[Record]) -> Record:
+    """Return a record of this kind with the attributes of an object that have the names of its fields."""
+    return convert(one, kind, from_attributes=True)
 
 
 def _remove(kind: type[Record], key: str | int) -> Removed:
@@ -100,7 +102,7 @@ def _remove(kind: type[Record], key: str | int) -> Removed:
 
 def _allocation(one: Allocation) -> Record:
     partner = one.partner
-    return durable_records.AllocationRecord(
+    return records.AllocationRecord(
         key=one.key,
         application_id=one.application_id,
         resources=one.resources,
@@ -129,9 +131,9 @@ def _allocation(one: Allocation) -> Record:
 def _reservation(state: PartitionState, key: str) -> Record:
     ask = state.allocations.get(key)
     if ask is None or not ask.reserved:
-        return _remove(durable_records.ReservationRecord, key)
-    reservation: Reservation = state.applications[ask.application_id].reservations[key]
-    return durable_records.ReservationRecord(
+        return _remove(records.ReservationRecord, key)
+    reservation = state.applications[ask.application_id].reservations[key]
+    return records.ReservationRecord(
         ask_key=key,
         node_id=reservation.node.node_id,
         created=reservation.created,
@@ -146,12 +148,12 @@ def _reservation(state: PartitionState, key: str) -> Record:
 def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
     for rank, one in changes.applications.items():
         if not state.has(one):
-            yield _remove(durable_records.ApplicationRecord, rank)
-            yield _remove(durable_records.StatusRecord, rank)
-            yield _remove(durable_records.StateLogRecord, rank)
+            yield _remove(records.ApplicationRecord, rank)
+            yield _remove(records.StatusRecord, rank)
+            yield _remove(records.StateLogRecord, rank)
             continue
         if rank in changes.submitted:
-            yield durable_records.ApplicationRecord(
+            yield records.ApplicationRecord(
                 application_id=one.application_id,
                 rank=rank,
                 user=one.user.name,
@@ -162,7 +164,7 @@ def _applications(state: PartitionState, changes: Changes) -> Iterator[Record]:
                 placeholder_timeout_s=one.placeholder_timeout_s,
             )
         if rank in changes.entered and one.state_log:
-            yield durable_records.StateLogRecord(rank=rank, entered=list(one.state_log))
+            yield records.StateLogRecord(rank=rank, entered=list(one.state_log))
         yield _status(state, one)
 
 
@@ -170,7 +172,7 @@ def _status(state: PartitionState, one: Application) -> Record:
     account = state.usage.accounts.get(one.rank)
     if account is not None and not account.counted and not one.allocations:
         account = None  # it uses nothing, and would get another account
-    return durable_records.StatusRecord(
+    return records.StatusRecord(
         rank=one.rank,
         queue=one.queue.path,
         state=one.state,
@@ -179,17 +181,11 @@ def _status(state: PartitionState, one: Application) -> Record:
         finished_ns=one.finished_ns,
         max_allocated=encode_sum(one.max_allocated),
         usage=[
-            durable_records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
+            records.UsageRecord(use=use, instance_type=instance_type, amounts=encode_sum(amounts))
             for (use, instance_type), amounts in one.history.items()
         ],
         task_groups=[
-            durable_records.TaskGroupRecord(
-                name=group.name,
-                minimum=group.minimum,
-                count=group.count,
-                replaced=group.replaced,
-                timed_out=group.timed_out,
-            )
+            records.TaskGroupRecord(group.name, group.minimum, group.count, group.replaced, group.timed_out)
             for group in one.task_groups.values()
         ],
         state_timeout_at=one.alarms["state"].at if "state" in one.alarms else None,
@@ -201,20 +197,12 @@ def _status(state: PartitionState, one: Application) -> Record:
     )
 
 
-def _submission(state: PartitionState, application_id: str) -> Record:
-    pending = state.pending_submissions
-    user = pending.users.get(application_id)
-    if user is None:
-        return _remove(durable_records.SubmissionRecord, application_id)
-    return durable_records.SubmissionRecord(submission=pending.by_user[user][application_id])
-
-
 def _held_update(one: HeldUpdate | None, number: int) -> Record:
     if one is None:
-        return _remove(durable_records.HeldUpdateRecord, number)
+        return _remove(records.HeldUpdateRecord, number)
     if isinstance(one, AllocationRelease):
-        return durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, release=one)
-    return durable_records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
+        return records.HeldUpdateRecord(application_id=one.application_id, number=number, release=one)
+    return records.HeldUpdateRecord(application_id=one.application_id, number=number, ask=one)
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------
@@ -222,7 +210,7 @@ def _held_update(one: HeldUpdate | None, number: int) -> Record:
 
 def _queue(queue: Queue) -> Record:
     is_configured = queue.managed and not queue.draining
-    return durable_records.QueueRecord(
+    return records.QueueRecord(
         path=queue.path,
         rank=queue.rank,
         state=queue.state,
@@ -233,8 +221,8 @@ def _queue(queue: Queue) -> Record:
     )
 
 
-def _queue_settings(queue: Queue) -> durable_records.QueueSettings:
-    return durable_records.QueueSettings(
+def _queue_settings(queue: Queue) -> records.QueueSettings:
+    return records.QueueSettings(
         leaf=queue.leaf,
         managed=queue.managed,
         max_applications=queue.max_applications,
@@ -248,7 +236,7 @@ def _queue_settings(queue: Queue) -> durable_records.QueueSettings:
     )
 
 
-def _acl(acl: Acl) -> durable_records.AclRecord | None:
+def _acl(acl: Acl) -> records.AclRecord | None:
     if acl == Acl():
         return None
-    return durable_records.AclRecord(everybody=acl.everybody, users=sorted(acl.users), groups=sorted(acl.groups))
+    return records.AclRecord(everybody=acl.everybody, users=sorted(acl.users), groups=sorted(acl.groups))

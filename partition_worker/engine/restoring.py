@@ -292,7 +292,7 @@ class _Restoration:
         for held in sorted(image.of(durable_records.HeldUpdateRecord), key=lambda held: held.number):
             update = held.ask or held.release
             assert update is not None, held.number
-            partition.pending_submissions.hold_update(held.application_id, update, held.number)
+            partition.pending_submissions.hold_update(update, held.number)
         for one in sorted(image.of(durable_records.CooldownRecord), key=lambda one: one.at):
             partition.preemptions.cooldowns.store_win(one)
         partition.preemptions.cooldowns.drain_changed()

@@ -150,7 +150,7 @@ def _sweep(state: PartitionState, report: Report) -> rm_messages.SyncDone:
     ]
     release_all = rm_messages.AllocationReleasesRequest(allocations_to_release=releases)
     allocation_updates.handle(state, rm_messages.AllocationRequest(releases=release_all))
-    applications = _unmentioned((*state.applications, *state.pending_submissions.users), report.applications)
+    applications = _unmentioned((*state.applications, *state.pending_submissions.submissions), report.applications)
     gone = [rm_messages.RemoveApplicationRequest(application_id=name) for name in applications]
     application_updates.handle(state, rm_messages.ApplicationRequest(remove=gone))
     nodes = _unmentioned((node.node_id for node in state.nodes), report.nodes)

@@ -165,10 +165,10 @@ class PendingSubmissions:
     """Submissions that wait for the groups of their users, and updates that arrived for their applications."""
 
     def __init__(self) -> None:
-        self.users: dict[str, str] = {}
-        """The user of each application that waits, in order of arrival."""
-        self.by_user: dict[str, dict[str, AddApplicationRequest]] = {}
-        """Submissions by user, in the order of their look-ups, and application. No user is without any."""
+        self.submissions: dict[str, AddApplicationRequest] = {}
+        """By application, in order of arrival."""
+        self.by_user: dict[str, dict[str, None]] = {}
+        """The ids of the applications by user, in the order of their look-ups. No user is without any."""
         self.updates: dict[int, HeldUpdate] = {}
         """Held updates by number, in order of arrival."""
         self._numbers: dict[str, dict[str, list[int]]] = {}
@@ -177,21 +177,22 @@ class PendingSubmissions:
         """`running_count`: held updates with a node, for what runs already."""
 
     def __len__(self) -> int:
-        return len(self.users)
+        return len(self.submissions)
 
     def __contains__(self, application_id: str) -> bool:
-        return application_id in self.users
+        return application_id in self.submissions
 
     def insert(self, submission: AddApplicationRequest) -> None:
         """Add the submission of an application that does not wait yet."""
-        user, application_id = submission.ugi.user, submission.application_id
-        assert application_id not in self.users, application_id
-        self.users[application_id] = user
-        self.by_user.setdefault(user, {})[application_id] = submission
+        application_id = submission.application_id
+        assert application_id not in self.submissions, application_id
+        self.submissions[application_id] = submission
+        self.by_user.setdefault(submission.ugi.user, {})[application_id] = None
 
-    def hold_update(self, application_id: str, update: HeldUpdate, number: int = 0) -> int:
+    def hold_update(self, update: HeldUpdate, number: int = 0) -> int:
         """Hold an update for an application that waits, and return its number: this one or the next, 0 without room."""
-        assert application_id in self.users, application_id
+        application_id = update.application_id
+        assert application_id in self.submissions, application_id
         if len(self.updates) >= HELD_MAX:
             return 0
         number = self._last_number = number or self._last_number + 1
@@ -210,18 +211,16 @@ class PendingSubmissions:
 
     def remove(self, application_id: str) -> None:
         """Remove a submission, if it waits."""
-        user = self.users.pop(application_id, None)
-        if user is not None:
+        submission = self.submissions.pop(application_id, None)
+        if submission is not None:
+            user = submission.ugi.user
             del self.by_user[user][application_id]
             if not self.by_user[user]:
                 del self.by_user[user]
 
     def take_submissions(self, user: str) -> list[AddApplicationRequest]:
         """Remove and return all submissions of a user, in order; the updates stay."""
-        taken = list(self.by_user.pop(user, {}).values())
-        for submission in taken:
-            del self.users[submission.application_id]
-        return taken
+        return [self.submissions.pop(application_id) for application_id in self.by_user.pop(user, {})]
 
 
 def _is_running(update: HeldUpdate) -> bool:

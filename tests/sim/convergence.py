@@ -60,7 +60,7 @@ def _unrest(world: "World") -> Iterator[str]:
             worker = worker_of(world, site.partition)
             if worker is None or worker.partition is None:
                 yield f"{site.partition} has no worker"
-            elif worker.partition.pending_submissions.users:
+            elif worker.partition.pending_submissions.submissions:
                 yield f"{site.partition} waits for groups of users"
             elif len(worker.host.channel.outbox) or not worker.partition.idle:
                 waiting = len(worker.host.channel.outbox)
