@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from common.config import validation
-from common.config.model import Configuration
+from common.config.model import Configuration, normalise
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
 from common.config.warnings import find_warnings
@@ -57,7 +57,7 @@ class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     configuration: Configuration | None = None
-    """In normal form."""
+    """In normal form, without its checksum."""
     problems: ProblemTuple = ()
     """Why the text is not a valid configuration."""
     naming: ProblemTuple = ()
@@ -80,7 +80,7 @@ def analyze(text: str) -> ConfigAnalysis:
         return ConfigAnalysis(problems=error.problems)
     places = [(one, f"partitions[{index}]") for index, one in enumerate(written.partitions)]
     return ConfigAnalysis(
-        configuration=validation.normalise_with_checksum(written, text),
+        configuration=normalise(written),
         naming=tuple(validation.find_name_problems(written, lines)),
         building=tuple(tuple(validation.find_build_problems(one, path=path, lines=lines)) for one, path in places),
         rules=tuple(tuple(find_rule_problems(one, path=path, lines=lines)) for one, path in places),

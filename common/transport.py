@@ -198,25 +198,22 @@ class Transport:
         """End the wait of `receive`, as the endpoint with this prefix may have messages, or any endpoint if there is no
         prefix; call this in the loop's thread only.
         """
-        self._mark_ready(prefix)
-        self._end_wait()
-
-    def _mark_ready(self, prefix: str | None) -> None:
         if prefix is None:
             self._ready.update(one for one, _ in self._endpoints)
         else:
             self._ready.add(prefix)
+        self._end_wait()
 
     def _end_wait(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def arrived(self, prefix: str | None = None) -> None:
+    def arrived(self, prefix: str) -> None:
         """Process messages that arrived at this endpoint: at once, if `receive` waits; else at its next call.
 
         To end the wait instead would take another turn of the event loop for each message, in each process it passes.
         """
-        self._mark_ready(prefix)
+        self._ready.add(prefix)
         waiting, turn = self._waiting, self._turn
         if turn is None or waiting is None or waiting.done():
             self._end_wait()

@@ -36,11 +36,6 @@ partitions:
 def load(text: str) -> model.Configuration:
     """Return the configuration in its normal form, with its checksum. Raises ConfigError with every problem."""
     configuration, _ = validate(text)
-    return normalise_with_checksum(configuration, text)
-
-
-def normalise_with_checksum(configuration: model.Configuration, text: str) -> model.Configuration:
-    """Return the normal form of a configuration that `validate` returned for this text, with the text's checksum."""
     return replace(model.normalise(configuration), checksum=model.compute_checksum(text))
 
 

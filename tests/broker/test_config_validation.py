@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from broker import config_validation
 from broker.config_validation import (
@@ -162,7 +163,7 @@ partitions:
 
 def test_a_text_that_makes_sense_has_a_configuration_in_its_normal_form() -> None:
     analysis = analyze(GOOD.format("a"))
-    assert analysis.configuration == load(GOOD.format("a"))
+    assert analysis.configuration == replace(load(GOOD.format("a")), checksum="")
     assert not analysis.problems
 
 

@@ -191,12 +191,12 @@ def test_messages_that_arrive_are_processed_before_the_wait_ends() -> None:
         transport.follow(turn)
         task = await waiting(transport)
         inbox._waiting.extend([Incoming("@self", HEADER, BODY)] * 2)
-        transport.arrived()
+        transport.arrived("@self")
         assert turns == [2, 1]
-        transport.arrived()
+        transport.arrived("@self")
         await asyncio.sleep(0)
         assert not task.done()
-        transport.arrived()
+        transport.arrived("@self")
         assert turns == [2, 1, 0, 0]
         assert await task == []  # as there is something to be done now
 
@@ -209,7 +209,7 @@ def test_messages_that_arrive_before_the_wait_are_received() -> None:
         inbox = inbox_of(transport)
         transport.follow(lambda batch: turns.append(len(batch)) or 0.0)
         inbox._waiting.append(Incoming("@self", HEADER, BODY))
-        transport.arrived()
+        transport.arrived("@self")
         assert len(await transport.receive(float("inf"))) == 1
         assert turns == []
 
@@ -225,7 +225,7 @@ def test_an_exception_of_a_turn_is_raised_by_receive() -> None:
 
         transport.follow(turn)
         task = await waiting(transport)
-        transport.arrived()
+        transport.arrived("@self")
         with pytest.raises(ValueError, match="a defect"):
             await task
 
