@@ -16,16 +16,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from math import inf
 from typing import Final, Literal
 
 from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
+from common.wire import NEVER
 from yunishard.items import application, ask, node, release, removal
 from yunishard.replay.workload import Job, Plan, Site
 
-NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000
 """Jobs beyond it are submitted a tick later."""
 PROBLEMS_KEPT_MAX: Final = 20

@@ -17,11 +17,12 @@ from time import monotonic
 from typing import Final
 
 from common.names import RM_ID
+from common.wire import NEVER
 from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
 from yunishard.client import ResourceManager, connect
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import workload
-from yunishard.replay.machine import NEVER, Batch, Replay
+from yunishard.replay.machine import Batch, Replay
 from yunishard.replay.report import Progress, format_json, format_text, open_view, summarize
 
 # The command ---------------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from common.rm_messages import (
     RejectedAllocation,
     RejectedNode,
 )
+from common.wire import NEVER
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Batch, Replay
+from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, PROBLEMS_KEPT_MAX, Batch, Replay
 from yunishard.replay.workload import plan
 
 SITE = "replay_site-1"
