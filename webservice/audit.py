@@ -12,9 +12,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -156,8 +156,8 @@ class AuditLog:
 
     def _probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
-        self._check_format()
-        os.close(os.open(self._file, _FLAGS, 0o600))
+        with self._open():
+            pass
         beside = self._file.with_name(f"{self._file.name}.probe")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -168,41 +168,44 @@ class AuditLog:
             os.close(descriptor)
             beside.unlink(missing_ok=True)
 
-    def _check_format(self) -> None:
-        """Raise OSError if the last whole line of the file is of a later format."""
-        try:
-            descriptor = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return
+    @contextmanager
+    def _open(self) -> Iterator[tuple[int, int, bytes]]:
+        """Open the file for appending: its descriptor, its size, and what follows its last whole line.
+
+        Raises:
+            OSError: the last whole line is of a later format.
+        """
+        descriptor = os.open(self._file, _FLAGS, 0o600)
         try:
             size = os.fstat(descriptor).st_size
-            lines = os.pread(descriptor, LINE_BYTES_MAX, max(0, size - LINE_BYTES_MAX)).split(b"\n")
+            lines = os.pread(descriptor, min(size, LINE_BYTES_MAX), max(0, size - LINE_BYTES_MAX)).split(b"\n")
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+                found = msgspec.json.decode(lines[-2], type=_LineFormat).format
+                if found > FORMAT:
+                    text = f"a later release wrote it: it has format {found}, this release supports up to {FORMAT}"
+                    raise OSError(None, text)
+            yield descriptor, size, lines[-1]
         finally:
             os.close(descriptor)
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, IndexError):
-            found = msgspec.json.decode(lines[-2], type=_LineFormat).format
-            if found > FORMAT:
-                text = f"a later release wrote it: it has format {found}, this release supports up to {FORMAT}"
-                raise OSError(None, text)
 
     def _append(self, line: bytes) -> None:
         folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)  # another web service may write the file, too
-            self._check_format()
-            self._rotate(len(line))
             is_new = not self._file.exists()
+            with self._open() as (_, size, _):
+                is_full = size + len(line) > FILE_BYTES_MAX
+            if is_full:
+                self._rotate()
             self._write_line(line)
-            if is_new:  # make the names of the files durable
+            if is_new or is_full:  # make the names of the files durable
                 os.fsync(folder)
         finally:
             os.close(folder)
 
     def _write_line(self, line: bytes) -> None:
-        descriptor = os.open(self._file, _FLAGS, 0o600)
-        try:
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the machine stopped in the middle of a line
+        with self._open() as (descriptor, size, torn):
+            if torn:  # the machine stopped in the middle of a line
                 line = b"\n" + line
             try:
                 if os.write(descriptor, line) != len(line):
@@ -212,16 +215,9 @@ class AuditLog:
                 with suppress(OSError):  # the next write repairs what cannot be undone
                     os.ftruncate(descriptor, size)
                 raise
-        finally:
-            os.close(descriptor)
 
-    def _rotate(self, coming: int) -> None:
-        """Start a new file if this one is full."""
-        try:
-            if self._file.stat().st_size + coming <= FILE_BYTES_MAX:
-                return
-        except FileNotFoundError:
-            return
+    def _rotate(self) -> None:
+        """Start a new file."""
         files = [self._file, *(self._file.with_name(f"{self._file.name}.{number}") for number in range(1, FILES_MAX))]
         for earlier, later in reversed([*pairwise(files)]):
             with suppress(FileNotFoundError):

@@ -269,15 +269,14 @@ class AccessControl:
         extensions = request.scope.get("extensions") or {}
         certificate: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("owner")
         assert certificate is None or isinstance(certificate, Identity)
+        found, reason = None, "The caller is not authenticated"
         try:
             found = self.authenticate(request.scope["headers"], address, certificate)
         except UntrustedHeaders as error:
             self._log_refusal(request, str(error))
             raise RequestError(403, f"Refused: {error}") from None
         except credentials.InvalidToken as error:
-            found, reason = None, f"The token is invalid: {error}"
-        else:
-            reason = "The caller is not authenticated"
+            reason = f"The token is invalid: {error}"
         if found is None:
             self._log_refusal(request, reason)
             raise RequestError(401, f"{reason}. {self._advise()}")
