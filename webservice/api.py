@@ -30,7 +30,7 @@ from webservice.audit import FAILED_A_MINUTE_MAX, Entry
 from webservice.authn_authz import AccessControl, find_viewer
 from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
-from webservice.config_routes import YAML
+from webservice.config_routes import YAML_TYPE
 from webservice.http1 import HEAD_BYTES_MAX
 from webservice.parameters import escape_for_log, has_bad_escape, is_known, parse_query
 from webservice.response_cache import GZIP_BYTES_MIN, GzipCache, accepts_gzip
@@ -173,7 +173,7 @@ class Api:
             if error.status == HTTPStatus.UNAUTHORIZED:
                 own["WWW-Authenticate"] = "Bearer"
         headers = {"Content-Type": reply.content_type, **reply.headers, **own}
-        if self._cors.named_only or reply.content_type in (JSON, YAML):
+        if self._cors.named_only or reply.content_type in (JSON, YAML_TYPE):
             methods = sorted((route.method, "OPTIONS"))
             _add_headers(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
         if not self._control.is_off:

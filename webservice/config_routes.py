@@ -28,17 +28,14 @@ from webservice.broker_client import decode_answer, read_document
 from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm
 from webservice.config_view import config_json, config_yaml
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
-from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, Route, RouteGroup
-from webservice.router import YAML as YAML_MEDIA
+from webservice.router import ANY_OBJECT, BINARY, BYTES, JSON_MEDIA, TEXT, YAML, Access, Content, Route, RouteGroup
 from webservice.views import RequestError, SettingView, VerdictView, encode
 
 CONFIGURATION: Final = RouteGroup(
     "configuration", "The configuration of each resource manager, and the settings of the system."
 )
 
-YAML: Final = "application/x-yaml; charset=UTF-8"
-JSON_ONLY: Final = "application/json"
-"""The one value of `Accept` that asks for JSON."""
+YAML_TYPE: Final = f"{YAML}; charset=UTF-8"
 
 _PARSED_MAX: Final = 4
 """Parsed configurations in the cache: parsing a large one takes seconds, and it changes seldom."""
@@ -52,12 +49,12 @@ _PARTITIONS: Final[Schema] = {"type": ["array", "null"], "items": _PARTITION}
 _CONFIG_SCHEMA: Final[Schema] = {"type": ["object", "null"], "properties": {"partitions": _PARTITIONS}}
 """As lenient as YAML: any scalar is a name, and an empty document is a configuration without partitions."""
 
-_CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MEDIA), Content(BYTES, BINARY))
+_CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML), Content(BYTES, BINARY))
 """The body is YAML, with any content type. Generated clients can send text and bytes, but not YAML: openapi-generator
 takes the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
 """
 
-_ANY_BODY: Final = (Content(ANY_TEXT, TEXT), Content({}, YAML_MEDIA), Content(BYTES, BINARY))
+_ANY_BODY: Final = (Content(ANY_TEXT, TEXT), Content({}, YAML), Content(BYTES, BINARY))
 
 _NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
 _FORCE: Final = Parameter(
@@ -96,7 +93,7 @@ class _Invalid(Struct, frozen=True):
     "GET",
     "/ws/v1/config",
     Access.ADMINS,
-    (Content(ANY_OBJECT, YAML_MEDIA), Content(ANY_OBJECT)),
+    (Content(ANY_OBJECT, YAML), Content(ANY_OBJECT)),
     parameters=(RM, IF_NONE_MATCH),
     statuses={500: "The configuration in force cannot be parsed."},
     private_with="rm",
@@ -107,7 +104,7 @@ async def configuration(call: Call) -> Reply:
     JSON if `Accept` is exactly `application/json`, else YAML. In normal form, as parsed; with `rm`, the YAML text as it
     was written.
     """
-    in_json = call.headers.get("accept") == JSON_ONLY
+    in_json = call.headers.get("accept") == JSON_MEDIA
     if "rm" not in call.query and not (await call.services.broker.partitions()).build_information:
         return await _render_config(call, None, {}, in_json=in_json)
     current = await read_version(call, await _find_rm(call), ReadConfig(what="current"))
@@ -116,7 +113,7 @@ async def configuration(call: Call) -> Reply:
     return await _render_config(call, current.config, current.extra, in_json=in_json)
 
 
-@_read_route("config/default", Content(_CONFIG_SCHEMA, YAML_MEDIA), IF_NONE_MATCH)
+@_read_route("config/default", Content(_CONFIG_SCHEMA, YAML), IF_NONE_MATCH)
 async def default(call: Call) -> Reply:
     """The default configuration, which applies to resource managers that send none.
 
@@ -125,7 +122,7 @@ async def default(call: Call) -> Reply:
     return _send_text(await read_version(call, "", ReadConfig(what="default")))
 
 
-@_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML_MEDIA), RM, IF_NONE_MATCH)
+@_read_route("config/version/{number}", Content(_CONFIG_SCHEMA, YAML), RM, IF_NONE_MATCH)
 async def version(call: Call) -> Reply:
     """A version of a configuration, as it was written."""
     number = _parse_version_number(call.segments["number"])
@@ -173,7 +170,7 @@ async def read_version(call: Call, rm: str, question: ReadConfig) -> ConfigText:
 
 
 def _send_text(found: ConfigText) -> Reply:
-    return Reply(found.config.encode(), 200, YAML, {"ETag": entity_tag(found.checksum), "Vary": "Accept"})
+    return Reply(found.config.encode(), 200, YAML_TYPE, {"ETag": entity_tag(found.checksum), "Vary": "Accept"})
 
 
 async def _render_config(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
@@ -182,7 +179,7 @@ async def _render_config(call: Call, text: str | None, extra: dict[str, str], *,
         return (config_json if in_json else config_yaml)(parsed, extra, os.environ)
 
     try:
-        return Reply(await asyncio.to_thread(render), content_type=JSON if in_json else YAML)
+        return Reply(await asyncio.to_thread(render), content_type=JSON if in_json else YAML_TYPE)
     except ConfigError as error:
         raise RequestError(500, f"the configuration in force cannot be read: {error.problems[0]}") from None
 

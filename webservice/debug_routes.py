@@ -23,7 +23,7 @@ from common.query_messages import PartitionList, Query, ReadConfig
 from webservice import cluster_routes, config_routes, history_routes
 from webservice.calls import Call, NamedPartition, Reply, Respond, partition_names, read_registry
 from webservice.parameters import ANY_TEXT, RM, Parameter
-from webservice.router import ANY_OBJECT, BINARY, HTML, TEXT, Access, Content, Route, RouteGroup
+from webservice.router import ANY_OBJECT, BINARY, HTML, JSON_MEDIA, TEXT, Access, Content, Route, RouteGroup
 from webservice.views import RequestError
 
 DEBUG: Final = RouteGroup("inside", "The state of the scheduler and of the web service, for debugging.")
@@ -198,7 +198,7 @@ class StateDump:
         return _encode_log_level((await config_routes.read_version(self._call, rm, ReadConfig(what="current"))).extra)
 
     async def _configuration(self, rm: str) -> bytes:
-        query, headers = {"rm": rm} if rm else {}, {"accept": config_routes.JSON_ONLY}
+        query, headers = {"rm": rm} if rm else {}, {"accept": JSON_MEDIA}
         return _whole_body(await config_routes.configuration(replace(self._call, query=query, headers=headers)))
 
     async def _answer_route(self, key: str, respond: Respond) -> Part:

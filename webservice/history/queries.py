@@ -168,15 +168,13 @@ class HistoryFilter:
     """Of the viewer, by full name of the partition. Of any other partition they see nothing."""
 
 
-def read_page(
-    path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str, seconds_max: float = SECONDS_MAX
-) -> PastPageView[PastRow]:
+def read_page(path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str) -> PastPageView[PastRow]:
     """The rows after this cursor, the oldest first.
 
     Raises:
         RequestError: there is no such cursor or partition, the query takes too long, or the file cannot be read.
     """
-    with open_history(path, seconds_max) as file:
+    with open_history(path) as file:
         sql, values = page_query(file, name, wanted, after=after)
         found = file.execute(sql, (*values, limit + 1)).fetchall()
         rows = [LISTS[name].row(columns) for _, _, *columns in found[:limit]]
@@ -329,15 +327,15 @@ def _parse_cursor(text: str) -> tuple[int, int]:
 
 
 @contextmanager
-def open_history(path: Path, seconds_max: float = SECONDS_MAX) -> Iterator[sqlite3.Connection]:
-    """The file, for reading, and not for longer than this.
+def open_history(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, for reading, and not for longer than SECONDS_MAX.
 
     Raises:
         RequestError: it cannot be read, or the time is over, also while it is open.
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            deadline = time.monotonic() + seconds_max
+            deadline = time.monotonic() + SECONDS_MAX
             file.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
             version = file.execute("PRAGMA user_version").fetchone()[0]
             if version != FORMAT:
