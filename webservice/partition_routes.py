@@ -24,6 +24,7 @@ CHANGES: Final = RouteGroup("changes", "Changes to applications by administrator
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 _PAGE: Final = (parameters.LIMIT, parameters.AFTER)
+_BY_STATE: Final = (parameters.STATUS, *_PAGE)
 _ACTIVE: Final[dict[str, Schema]] = {"state": {"type": "string", "enum": [parameters.ACTIVE]}}
 _STATUS: Final = Parameter("status", f"{parameters.STATUS.description} Ignored for other states.")
 
@@ -71,14 +72,7 @@ async def queue_applications(call: Call) -> Reply:
     return await ask_partition(call, await find_partition(call), "queue-applications", queue=path, **part)
 
 
-@_query_route(
-    "/queue/{queue}/applications/{state}",
-    Access.SEEN,
-    list[ApplicationView],
-    parameters.STATUS,
-    *_PAGE,
-    segments=_ACTIVE,
-)
+@_query_route("/queue/{queue}/applications/{state}", Access.SEEN, list[ApplicationView], *_BY_STATE, segments=_ACTIVE)
 async def queue_applications_by_state(call: Call) -> Reply:
     """The active applications in a queue."""
     partition = await find_partition(call)
