@@ -275,23 +275,17 @@ def moment_ns(text: str, now_ns: int) -> int | None:
     >>> [moment_ns(text, 90 * 10**9) for text in ("-1m", "7.5", "1970-01-01T00:00:01Z", "1970-01-01T01:00:01+01:00")]
     [30000000000, 7500000000, 1000000000, 1000000000]
     """
-    if text.startswith("-"):
-        ago_s = parse_duration(text)
-        return None if ago_s is None else _clamp(now_ns + round(ago_s * _NS))
-    if _EPOCH.fullmatch(text):
+    if text.startswith("-") and (ago_s := parse_duration(text)) is not None:
+        at_ns = now_ns + round(ago_s * _NS)
+    elif _EPOCH.fullmatch(text):
         whole, _, fraction = text.partition(".")
-        return _clamp(int(whole) * _NS + int(fraction.ljust(9, "0")))
-    return _parse_rfc3339(text) if _RFC3339.fullmatch(text) else None
-
-
-def _parse_rfc3339(text: str) -> int | None:
-    """A plus sign that the client did not escape arrives as a blank."""
-    given = text[:-6] + text[-6:].replace(" ", "+")
-    try:
-        return _clamp(round(datetime.fromisoformat(given.upper()).timestamp() * 10**6) * 1000)
-    except (ValueError, OverflowError):
+        at_ns = int(whole) * _NS + int(fraction.ljust(9, "0"))
+    elif _RFC3339.fullmatch(text):
+        given = text[:-6] + text[-6:].replace(" ", "+")  # a plus sign that the client did not escape is a blank here
+        try:
+            at_ns = round(datetime.fromisoformat(given.upper()).timestamp() * 10**6) * 1000
+        except (ValueError, OverflowError):
+            return None
+    else:
         return None
-
-
-def _clamp(at_ns: int) -> int:
     return max(0, min(at_ns, INT64_MAX))
