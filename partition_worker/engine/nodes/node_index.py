@@ -21,7 +21,7 @@ The sort policies are in `common/node_sort_policies.py`; `nodes.py` decides whic
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
@@ -333,13 +333,36 @@ class NodeIndex:
                     cursor.start, cursor.before = BEFORE_ALL, []
 
 
-class PackIndex:
+class DerivedIndex:
+    """Some nodes of another index, with sort keys of their own, brought up to date when they are read."""
+
+    def __init__(self, key_of: Callable[[Node, SortKey], SortKey | None]) -> None:
+        """`key_of` returns the sort key of a node, given that in the source; None leaves the node out."""
+        self._key_of = key_of
+        self.nodes = NodeIndex()
+        self.changed: dict[int, Node] = {}
+        """Nodes that changed since it was last read, by rank."""
+
+    def refresh(self, source: NodeIndex) -> NodeIndex:
+        """Return the nodes in their present order; `source` is the other index."""
+        for node in self.changed.values():
+            place = source.key(node)
+            key = None if place is None else self._key_of(node, place)
+            if key is None:
+                self.nodes.remove(node)
+            else:
+                self.nodes.put(node, key)
+        self.changed.clear()
+        return self.nodes
+
+
+class PackIndex(DerivedIndex):
     """The nodes on which one application runs and that get new allocations, in the order of the partition."""
 
     def __init__(self, rank: int) -> None:
+        super().__init__(lambda _, key: key)
         self.rank = rank
         """The rank of the application."""
-        self.index = NodeIndex()
         self.counts: Counter[int] = Counter()
         """Number of its allocations on each node, by the rank of the node."""
 

@@ -1,8 +1,8 @@
 """All nodes of a partition, and the choice of a node for an ask.
 
-The indexes hold only schedulable nodes without reservations. There is one node index for each sort policy in use, and
-one for each application with the node order `pack`. A node moves in all of them when our own allocations on it, its
-capacity or its schedulable flag change, so an application's own node order costs no scan.
+The indexes hold only schedulable nodes without reservations. There is one node index for each sort policy in use. A
+node moves in all of them when our own allocations on it, its capacity or its schedulable flag change, so a node order
+of a queue or an application costs no scan.
 
 Derived indexes have some of these nodes, with sort keys of their own, and are brought up to date when they are read:
 
@@ -10,6 +10,7 @@ Derived indexes have some of these nodes, with sort keys of their own, and are b
   nodes, an index of the nodes that accept such asks is built. So an index exists only for demands that recur and that
   many nodes refuse, and costs no more than was lost without it (the ski-rental rule: Karlin, Manasse, Rudolph and
   Sleator, "Competitive Snoopy Caching", 1988).
+* By application, with the node order `pack`: the nodes on which it runs.
 * By waste: the nodes that are large enough for some amounts, the one with the least waste first (spec 4.6).
 
 The caller checks that the queues, user and group of the ask have room before it asks for a node.
@@ -22,7 +23,7 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
-from partition_worker.engine.nodes.node_index import Node, NodeIndex, PackIndex, SortKey, sort_key_of
+from partition_worker.engine.nodes.node_index import DerivedIndex, Node, NodeIndex, PackIndex, SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.queues.queue import NODE_SORT
 
@@ -41,30 +42,6 @@ COSTS_MAX: Final = 1024
 
 DerivedName = tuple[str, Hashable]
 """The sort policy and the demands; an empty text and the amounts, for an index by waste."""
-
-
-class DerivedIndex:
-    """Some nodes of another index, with sort keys of their own."""
-
-    def __init__(self, source: NodeIndex, key_of: Callable[[Node, SortKey], SortKey | None]) -> None:
-        """`key_of` returns the sort key of a node, given that in the source; None leaves the node out."""
-        self._source = source
-        self._key_of = key_of
-        self._index = NodeIndex()
-        self.changed: dict[int, Node] = {node.rank: node for node in source}
-        """Nodes that changed since it was last read, by rank."""
-
-    def refresh(self) -> NodeIndex:
-        """Return the nodes in their present order."""
-        for node in self.changed.values():
-            place = self._source.key(node)
-            key = None if place is None else self._key_of(node, place)
-            if key is None:
-                self._index.remove(node)
-            else:
-                self._index.put(node, key)
-        self.changed.clear()
-        return self._index
 
 
 class Nodes:
@@ -159,29 +136,22 @@ class Nodes:
             pack.counts[node.rank] -= 1
             if not pack.counts[node.rank]:
                 del pack.counts[node.rank], self.packs[node.rank][pack.rank]
-                pack.index.remove(node)
+                pack.changed.pop(node.rank, None)
+                pack.nodes.remove(node)
                 if not self.packs[node.rank]:
                     del self.packs[node.rank]
         self.reindex(node)
 
     def reindex(self, node: Node) -> None:
         """Update the indexes after our own allocations or the reservations of the node changed."""
-        packs = self.packs.get(node.rank) if self.packs else None
         if node.schedulable and not node.reservations:
             weights, node_id = self.weights, node.node_id
             available, capacity = node.available, node.capacity
             for policy, index in self.indexes.items():
                 index.put(node, sort_key_of(NODE_SORT_POLICIES[policy](available, capacity, weights), node_id))
-            if packs:
-                key = self.index.key(node)
-                assert key is not None, node_id
-                for pack in packs.values():
-                    pack.index.put(node, key)
         else:
             for index in self.indexes.values():
                 index.remove(node)
-            for pack in packs.values() if packs else ():
-                pack.index.remove(node)
         self._note_change(node)
 
     def reopen(self, node: Node) -> None:
@@ -196,8 +166,7 @@ class Nodes:
 
     def note_room(self, node: Node) -> None:
         """Update the indexes after the available resources of the node changed without a change of its place."""
-        packs = self.packs.get(node.rank, {}).values()
-        for index in (*self.indexes.values(), *(pack.index for pack in packs)):
+        for index in self.indexes.values():
             index.note_room(node)
         self._note_change(node)
 
@@ -219,7 +188,7 @@ class Nodes:
         """Return the first node with room for such an ask, in the node order of the application."""
         choice = None if application is None else node_choice_of(application)
         if application is not None and choice == PACK:
-            node = self._first(self.pack_index(application).index, shape, None)
+            node = self._first(self._pack_index(application), shape, None)
             return self._first(self.index, shape, self.policy) if node is None else node
         policy = self.policy if choice is None or choice == PACK else choice
         index = self.indexes.get(policy)
@@ -283,7 +252,7 @@ class Nodes:
                 self.index,
                 lambda node, key: sort_key_of(waste(node, wanted), "") + key if node.is_large_enough(amounts) else None,
             )
-        nodes = index.refresh()
+        nodes = index.refresh(self.index)
         best = nodes.first()
         if best is None or (shape.constraint is None and not best.guarded):
             return best
@@ -324,7 +293,7 @@ class Nodes:
         name = policy, demands
         derived = self._derived.get(name)
         if derived is not None:
-            return self.predicates.first(shape, derived.refresh().having_room(shape.amounts), all_nodes=True)
+            return self.predicates.first(shape, derived.refresh(index).having_room(shape.amounts), all_nodes=True)
         before = self.predicates.refused
         found = self.predicates.first(shape, index.having_room(shape.amounts), all_nodes=True)
         cost = self._costs.pop(name, 0) + self.predicates.refused - before
@@ -341,7 +310,8 @@ class Nodes:
     ) -> DerivedIndex:
         if len(self._derived) >= DERIVED_INDEXES_MAX:
             del self._derived[next(iter(self._derived))]
-        derived = self._derived[name] = DerivedIndex(source, key_of)
+        derived = self._derived[name] = DerivedIndex(key_of)
+        derived.changed = {node.rank: node for node in source}
         return derived
 
     def _create_index(self, policy: str) -> NodeIndex:
@@ -351,7 +321,7 @@ class Nodes:
         self.indexes[policy] = index
         return index
 
-    def pack_index(self, application: "Application") -> PackIndex:
+    def _pack_index(self, application: "Application") -> NodeIndex:
         """Return the nodes on which an application with the node order `pack` runs."""
         if application.pack is None:
             pack = application.pack = PackIndex(application.rank)
@@ -359,17 +329,17 @@ class Nodes:
                 node = self._by_id.get(one.node_id)
                 if node is not None and node.allocations.get(one.key) is one:
                     self._count_in_pack(pack, node)
-                    key = self.index.key(node)
-                    if key is not None:
-                        pack.index.put(node, key)
-        return application.pack
+        return application.pack.refresh(self.index)
 
     def _count_in_pack(self, pack: PackIndex, node: Node) -> None:
         pack.counts[node.rank] += 1
+        pack.changed[node.rank] = node
         self.packs.setdefault(node.rank, {})[pack.rank] = pack
 
     def _note_change(self, node: Node) -> None:
         """Update the caches that depend on the node."""
+        for pack in self.packs.get(node.rank, {}).values() if self.packs else ():
+            pack.changed[node.rank] = node
         for name, derived in tuple(self._derived.items()) if self._derived else ():
             derived.changed[node.rank] = node
             if len(derived.changed) > len(self._by_id) + 1:  # nodes came and went, and nothing reads the index

@@ -400,7 +400,7 @@ def test_a_node_of_its_own_that_left_is_forgotten() -> None:
     assert goes(one, "a3") == "n3"
     pack = one.app("app-1").pack
     assert pack is not None
-    assert len(pack.index) == 1
+    assert list(pack.refresh(one.partition.nodes.index)) == [one.node("n3")]
 
 
 def test_a_node_of_its_own_that_something_foreign_left_is_found_again() -> None:
