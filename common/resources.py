@@ -74,6 +74,11 @@ def fits(room: Resources, amount: Resources) -> bool:
     return all(value <= 0 or value <= room.get(kind, 0) for kind, value in amount.items())
 
 
+def covers(amount: Resources, wanted: Resources) -> bool:
+    """Whether there is at least as much of every type, and a negative amount of none. A missing type counts as 0."""
+    return all(value >= 0 for value in minus(amount, wanted).values())
+
+
 def permits(limit: Limit, amount: Resources) -> bool:
     """Whether the amount is within the limit."""
     return all(value <= 0 or value <= limit.get(kind, value) for kind, value in amount.items())

@@ -155,7 +155,7 @@ def check_objects(state: PartitionState, health: WorkerHealth) -> Iterator[Check
     health.scheduling_errors = state.counters.errors
     health.negative = sum(_has_negative(amount) for amount in (root.allocated, nodes.total))
     health.inconsistent = not equal(nodes.total, total_of(node.capacity for node in nodes))
-    health.nodes, health.reservations = len(nodes), len(state.reservation_index)
+    health.nodes, health.reservations = len(nodes), len(state.reservation_index.by_rank)
     items = len(state.applications) + len(state.nodes)
     yield _compare(event_codes.QUEUE, "partition", state.tree.root.path, items, _sum_partition(state))
 
@@ -234,7 +234,7 @@ def _sum_partition(state: PartitionState) -> Iterator[Sum]:
     owned = sum(len(one.requests) + len(one.allocations) + len(one.swapping) for one in applications)
     yield "asks and allocations", owned, len(state.allocations)
     yield "running allocations", sum(len(one.allocations) for one in applications), state.running_allocations
-    yield "reservations", sum(len(one.reservations) for one in applications), len(state.reservation_index)
+    yield "reservations", sum(len(one.reservations) for one in applications), len(state.reservation_index.by_rank)
     yield "foreign allocations", sum(len(node.foreign) for node in nodes), len(state.foreign)
     yield "capacity", total_of(node.capacity for node in nodes), nodes.total
     yield "maximum", nodes.total, state.tree.root.maximum or {}

@@ -183,15 +183,8 @@ def record_no_victim(state: PartitionState, ask: Allocation) -> None:
 
 def record_request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
     """Record a message about an ask or allocation, with these amounts or its own."""
-    state.record_event(
-        event_codes.REQUEST,
-        ask.key,
-        event_codes.NONE,
-        event_codes.DETAILS_NONE,
-        ask.application_id,
-        ask.resources if resource is None else resource,
-        message,
-    )
+    amounts, none = ask.resources if resource is None else resource, event_codes.DETAILS_NONE
+    state.record_event(event_codes.REQUEST, ask.key, event_codes.NONE, none, ask.application_id, amounts, message)
 
 
 # Events sent to the RM ------------------------------------------------------------------------------------------------

@@ -230,8 +230,8 @@ def _decide_in_queue(state: PartitionState, queue: Queue) -> AskDecision | None:
 def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
     while (application := state.readiness.next_application(leaf)) is not None:
         account = state.usage.account(application)
-        attempt = Attempt(state, leaf, application, account)
-        if application.state is AppState.ACCEPTED and not _may_run(state, leaf, application, account):
+        attempt = Attempt(state, application, account)
+        if application.state is AppState.ACCEPTED and not _may_run(state, application, account):
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
                 if group.kind.standing is not Standing.HELD:
                     attempt.wait_for_limits(group)
@@ -249,8 +249,8 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
     return None
 
 
-def _may_run(state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> bool:
-    in_queue, by_quota = leaf.may_start(application.application_id), account.may_start()
+def _may_run(state: PartitionState, application: Application, account: UsageAccount) -> bool:
+    in_queue, by_quota = application.queue.may_start(application.application_id), account.may_start()
     events.record_may_run(state, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
 
@@ -260,9 +260,9 @@ class Attempt:
 
     __slots__ = ("account", "application", "failed", "leaf", "retry_at", "state", "waits")
 
-    def __init__(self, state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> None:
+    def __init__(self, state: PartitionState, application: Application, account: UsageAccount) -> None:
         self.state = state
-        self.leaf = leaf
+        self.leaf = application.queue
         self.application = application
         self.account = account
         self.waits: list[Wait] = []

@@ -36,7 +36,7 @@ def list_everything(state: PartitionState) -> Iterator[Record]:
     changes.applications = {one.rank: one for one in (*state.applications.values(), *state.ended.values())}
     changes.submitted = changes.entered = dict.fromkeys(changes.applications)
     changes.allocations, changes.foreign = dict.fromkeys(state.allocations), dict.fromkeys(state.foreign)
-    changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index}
+    changes.reservations = {reservation.ask.key: None for reservation in state.reservation_index.by_rank.values()}
     changes.rejections, changes.submissions = dict.fromkeys(state.rejections), dict.fromkeys(pending.submissions)
     changes.preemptions = list(reversed(state.preemptions.entries))
     changes.cooldowns = dict.fromkeys(state.preemptions.cooldowns.wins)

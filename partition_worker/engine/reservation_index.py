@@ -8,7 +8,7 @@ their queue cost one check for each group, however many nodes are reserved.
 `reservations.py` makes and cancels reservations; `queue_traversal.py` uses them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from common.messages import Resources
@@ -28,10 +28,11 @@ _Groups = dict[_GroupKey, Order[Reservation]]
 
 
 class ReservationIndex:
-    """Every reservation, oldest first."""
+    """Every reservation, and those that may be usable now."""
 
     def __init__(self) -> None:
         self.by_rank: dict[int, Reservation] = {}
+        """Every reservation, oldest first."""
         self.by_shape: dict[AskShape, _Groups] = {}
         """Reservations whose asks may run on any node."""
         self.candidates: _Groups = {}
@@ -43,16 +44,10 @@ class ReservationIndex:
         self.checked_round = -1
         """The last retry round in which no reservation could be used."""
 
-    def __len__(self) -> int:
-        return len(self.by_rank)
-
-    def __iter__(self) -> Iterator[Reservation]:
-        return iter(self.by_rank.values())
-
     @property
     def deadline(self) -> float:
         """When the oldest reservation ends, or NEVER."""
-        return next(iter(self)).created + RESERVATION_MAX_S if self.by_rank else NEVER
+        return next(iter(self.by_rank.values())).created + RESERVATION_MAX_S if self.by_rank else NEVER
 
     def insert(self, reservation: Reservation) -> None:
         """Add a new reservation, as a candidate."""

@@ -70,7 +70,7 @@ def cancel_on_node(state: PartitionState, node: Node, *, keep_required: bool = F
 def expire(state: PartitionState) -> None:
     """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
     while state.reservation_index.deadline <= state.now:
-        cancel(state, next(iter(state.reservation_index)))
+        cancel(state, next(iter(state.reservation_index.by_rank.values())))
 
 
 def update_for_resized_ask(state: PartitionState, reservation: Reservation) -> None:

@@ -596,7 +596,7 @@ def test_a_recovery_does_not_depend_on_plug_ins_options_and_node_sort_policies(
     desk.schedule()
     desk.flush()
     desk.kept()
-    assert [one.ask.key for one in desk.partition.reservation_index] == ["large"]
+    assert [one.ask.key for one in desk.partition.reservation_index.by_rank.values()] == ["large"]
     if snapshot:
         desk.take_snapshot()
     monkeypatch.setitem(NODE_SORT_POLICIES, "fair", score_bin_packing)

@@ -231,7 +231,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert missed(self.partition) == [], "idle, although there is something to decide"
 
     def decide(self, budget: int) -> None:
-        kept = {one.ask.key: one.node.node_id for one in self.partition.reservation_index}
+        kept = {one.ask.key: one.node.node_id for one in self.partition.reservation_index.by_rank.values()}
         effects = self.partition.step(self.now, budget)
         decided = [effect.part for effect in effects if isinstance(effect.part, Allocation)]
         assert len(decided) <= budget

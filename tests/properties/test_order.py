@@ -99,7 +99,7 @@ class Duel:
         mine = {app_id: str(app.state) for app_id, app in self.partition.applications.items()}
         theirs = {app_id: app.state for app_id, app in self.plain.apps.items()}
         assert mine == theirs, f"{self}: states"
-        reserved = {one.ask.key: one.node.node_id for one in self.partition.reservation_index}
+        reserved = {one.ask.key: one.node.node_id for one in self.partition.reservation_index.by_rank.values()}
         assert reserved == {ask.key: node.name for node in self.plain.nodes.values() for ask in node.reserving}, (
             f"{self}: reservations"
         )

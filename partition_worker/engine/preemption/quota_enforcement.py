@@ -15,7 +15,7 @@ from typing import Final
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import NOTHING, Limit, describe_amount, equal, less, minus, permits, total_of
+from common.resources import NOTHING, Limit, covers, describe_amount, equal, less, minus, permits, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger
@@ -194,11 +194,11 @@ def quota_preemption_time(queue: Queue, maximum: Limit | None, delay_s: float, n
         return NO_QUOTA_PREEMPTION
     old, new = maximum or {}, queue.maximum
     same = maximum is not None and equal(old, new)
-    if not same and not _at_least(old, new) and not _at_least(new, old):
+    if not same and not covers(old, new) and not covers(new, old):
         return at
     if at:
         return at + new_delay_s - delay_s
-    lowered = not same and _at_least(old, new)
+    lowered = not same and covers(old, new)
     return now + new_delay_s if lowered or (same and not delay_s) else NO_QUOTA_PREEMPTION
 
 
@@ -218,8 +218,3 @@ def start_quota_timers(leaf: Queue, now: float) -> bool:
             level.quota_preemption_at = now + delay_s
             found = True
     return found
-
-
-def _at_least(left: Limit, right: Limit) -> bool:
-    """Whether every type is at least as large; a missing one is 0."""
-    return all(left.get(kind, 0) >= right.get(kind, 0) for kind in {**left, **right})

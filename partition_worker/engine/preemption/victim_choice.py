@@ -31,7 +31,7 @@ from itertools import chain, islice
 from typing import Final
 
 from common.messages import Resources
-from common.resources import add_to, drop_zeros, fits, minus, plus
+from common.resources import add_to, covers, drop_zeros, fits, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
@@ -458,13 +458,8 @@ def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
     chosen: list[Allocation] = []
     total: Resources = {}
     for one in sorted(candidates, key=reluctance):
-        if _covers(total, wanted):
+        if covers(total, wanted):
             break
         chosen.append(one)
         add_to(total, one.resources)
-    return chosen if _covers(plus(total, node.available), wanted) else []
-
-
-def _covers(amount: Resources, wanted: Resources) -> bool:
-    """Whether there is at least as much of every type, and a negative amount of none."""
-    return all(value >= 0 for value in minus(amount, wanted).values())
+    return chosen if covers(plus(total, node.available), wanted) else []

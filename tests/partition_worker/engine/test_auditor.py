@@ -185,7 +185,7 @@ def test_of_a_sound_partition_only_sizes_are_told() -> None:
 
 def test_reservations_are_counted() -> None:
     one = health_trial().takes(nodes("n2 memory=4")).does(asks("app-1 a2 memory=6 required=n2", "app-1 a3 memory=6"))
-    assert found(one).reservations == len(one.partition.reservation_index)
+    assert found(one).reservations == len(one.partition.reservation_index.by_rank)
 
 
 def test_errors_of_updates_are_counted() -> None:

@@ -293,9 +293,9 @@ def test_what_waits_for_its_queue_costs_one_look_at_it_however_many_nodes_are_ke
 
 def test_a_reservation_of_another_amount_is_as_old_as_it_was() -> None:
     one = crowd(12)
-    before = [reservation.ask.key for reservation in one.partition.reservation_index]
+    before = [reservation.ask.key for reservation in one.partition.reservation_index.by_rank.values()]
     one.does(asks(f"big {before[0]} memory=9"))
-    assert [reservation.ask.key for reservation in one.partition.reservation_index] == before
+    assert [reservation.ask.key for reservation in one.partition.reservation_index.by_rank.values()] == before
 
 
 def test_a_node_that_became_too_small_is_kept_for_nobody_and_another_one_is() -> None:
