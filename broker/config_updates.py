@@ -198,13 +198,9 @@ def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, n
             name = usual_name(partition)
             reason = f"partition {name} of an earlier configuration is being taken down, try again when it is gone"
             raise ChangeRefused(HTTPStatus.CONFLICT, reason, code="busy")
+    base = checksum if request.is_owner or latest is None else latest.base
     version = state.versions.build_next(
-        rm,
-        change.config,
-        at_ns=int(now * 1e9),
-        author=change.author,
-        origin=change.origin,
-        base=checksum if request.is_owner or latest is None else latest.base,
+        rm, change.config, at_ns=int(now * 1e9), author=change.author, origin=change.origin, base=base
     )
     # a new partition gets a new generation, as its RM may have sent numbered commands to it that were refused
     added = dict.fromkeys((name for name in configs if name not in session.configs), session.last_generation + 1)

@@ -384,15 +384,10 @@ class BrokerMachine:
             session = replace(session, extra=dict(message.extra_config))
             self.registry.set_session(session)
             settings = self.registry.build_settings(session, session.configs)
+        text, follows_core = message.config or self.state.default_text, not message.config
+        origin = FROM_FILE if self.state.watched and follows_core else "update"
+        change = ChangeConfig(config=text, author=f"RM {header.rm}", origin=origin)
         request = config_updates.UpdateRequest(
-            source="rm",
-            change=ChangeConfig(
-                config=message.config or self.state.default_text,
-                author=f"RM {header.rm}",
-                origin=FROM_FILE if self.state.watched and not message.config else "update",
-            ),
-            follows_core=not message.config,
-            peer=incoming.source,
-            call=header,
+            source="rm", change=change, follows_core=follows_core, peer=incoming.source, call=header
         )
         return [*settings, *config_updates.start_update(self.state, self._changes, request, now)]

@@ -202,6 +202,9 @@ NODE_DRAIN_TO_SCHEDULABLE: Final = 5
 
 NODE_CREATE_DRAIN: Final = 6
 
+NODE_CREATIONS: Final = (NODE_CREATE, NODE_CREATE_DRAIN)
+"""The actions that create a node."""
+
 UNKNOWN_TERMINATION: Final = 0
 
 STOPPED_BY_RM: Final = 1
@@ -563,7 +566,7 @@ def count_reported(before: SyncEnd, command: Command) -> SyncEnd:
     """Add the created nodes, new applications and allocations of a command to the counts of a full report."""
     match command:
         case NodeRequest(nodes=nodes):
-            created = sum(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes)
+            created = sum(one.action in NODE_CREATIONS for one in nodes)
             return replace(before, nodes=before.nodes + created)
         case ApplicationRequest(new=new):
             return replace(before, applications=before.applications + len(new))

@@ -18,7 +18,7 @@ from typing import Final
 
 from common import curve_keys
 from common.config.placement_rules import find_rule_problems
-from common.config.problems import ConfigError
+from common.config.problems import ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, load
 from common.names import OFF, PREDICATE_PLUGINS
 from common.process_limits import raise_descriptor_limit
@@ -74,11 +74,9 @@ def _check_config(settings: Settings) -> None:
         return
     try:
         configuration = load(settings.config.read_text(encoding="utf-8"))
-        problems = [
-            problem
-            for partition in configuration.partitions
-            for problem in (*find_build_problems(partition), *find_rule_problems(partition))
-        ]
+        problems: list[Problem] = []
+        for partition in configuration.partitions:
+            problems += [*find_build_problems(partition), *find_rule_problems(partition)]
         problems += find_hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read: {describe_file_error(error)}; leave it out for the built-in queues"

@@ -340,7 +340,7 @@ def _only_adds(command: Command) -> bool:
     """Return whether an update only creates nodes, submits applications or asks."""
     match command:
         case rm_messages.NodeRequest(nodes=nodes):
-            return all(one.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN) for one in nodes)
+            return all(one.action in rm_messages.NODE_CREATIONS for one in nodes)
         case rm_messages.ApplicationRequest(remove=remove):
             return not remove
         case rm_messages.AllocationRequest(releases=releases):

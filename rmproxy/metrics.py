@@ -43,16 +43,14 @@ class ProxyMetrics:
         own = self._process
         counts = [(("native", own), len(self._sessions) - grpc), (("grpc", own), grpc)]
         yield gauge("yunishard_rmproxy_sessions", what, ("port", "process"), counts)
-        messages = [(rm, session.messages_in, session.messages_out) for rm, session in self._sessions.items()]
+        sessions = self._sessions.items()
+        received = [((rm, "in", own), one.messages_in) for rm, one in sessions]
+        sent = [((rm, "out", own), one.messages_out) for rm, one in sessions]
         yield counter(
             "yunishard_rmproxy_messages_total",
             "Messages of resource managers (in) and to them (out), whatever they carry.",
             ("rm", "direction", "process"),
-            [
-                pair
-                for rm, received, sent in messages
-                for pair in (((rm, "in", own), received), ((rm, "out", own), sent))
-            ],
+            [*received, *sent],
         )
         yield counter(
             "yunishard_rmproxy_refusals_total",
@@ -68,7 +66,7 @@ class ProxyMetrics:
             ("rm", "partition", "process"),
             [
                 ((rm, partition, own), window.in_flight)
-                for rm, session in self._sessions.items()
-                for partition, window in session.windows.items()
+                for rm, one in sessions
+                for partition, window in one.windows.items()
             ],
         )

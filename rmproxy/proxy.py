@@ -385,37 +385,28 @@ def refuse_items(command: Command, partition: str) -> News:
     """Return the answer to a command for a partition that does not exist."""
     match command:
         case rm_messages.NodeRequest():
-            rejected_nodes = [
-                rm_messages.RejectedNode(
-                    node_id=node.node_id, reason=f"failed to find partition {partition} for new node {node.node_id}"
-                )
-                for node in command.nodes
-                if node.action in (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
-            ]
-            return rm_messages.NodeResponse(rejected=rejected_nodes) if rejected_nodes else rm_messages.Received()
+            reason = f"failed to find partition {partition} for new node"
+            names = [one.node_id for one in command.nodes if one.action in rm_messages.NODE_CREATIONS]
+            nodes = [rm_messages.RejectedNode(node_id=name, reason=f"{reason} {name}") for name in names]
+            return rm_messages.NodeResponse(rejected=nodes) if nodes else rm_messages.Received()
         case rm_messages.ApplicationRequest() if command.new:
-            return rm_messages.ApplicationResponse(
-                rejected=[
-                    rm_messages.RejectedApplication(
-                        application_id=one.application_id,
-                        reason=f"Failed to add application {one.application_id} to partition {partition}, "
-                        "partition doesn't exist",
-                    )
-                    for one in command.new
-                ]
-            )
+            reason = f"to partition {partition}, partition doesn't exist"
+            applications = [
+                rm_messages.RejectedApplication(
+                    application_id=name, reason=f"Failed to add application {name} {reason}"
+                )
+                for name in (one.application_id for one in command.new)
+            ]
+            return rm_messages.ApplicationResponse(rejected=applications)
         case rm_messages.AllocationRequest() if command.allocations:
-            return rm_messages.AllocationResponse(
-                rejected_allocations=[
-                    rm_messages.RejectedAllocation(
-                        allocation_key=one.allocation_key,
-                        application_id=one.application_id,
-                        reason=f"Failed to find partition {partition}, for application {one.application_id} "
-                        f"and allocation {one.allocation_key}",
-                    )
-                    for one in command.allocations
-                ]
-            )
+            reason = f"Failed to find partition {partition}, for application"
+            allocations = [
+                rm_messages.RejectedAllocation(
+                    allocation_key=key, application_id=name, reason=f"{reason} {name} and allocation {key}"
+                )
+                for key, name in ((one.allocation_key, one.application_id) for one in command.allocations)
+            ]
+            return rm_messages.AllocationResponse(rejected_allocations=allocations)
         case rm_messages.SyncEnd():
             return rm_messages.SyncDone(problem=f"failed to find partition {partition}")
     return rm_messages.Received()
