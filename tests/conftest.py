@@ -1,10 +1,13 @@
 """What holds for all tests, and which of them only run in `make test-all`."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from common.gc_tuning import collect_rarely
 
 ROOT: Final = Path(__file__).parent
 
@@ -35,6 +38,9 @@ examples, overload, upgrades, rare faults of real systems. Continuous integratio
 # and exec; nothing here forks without exec, so they are not needed.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+# Tests start about a thousand processes. Without bytecode files, each of them would compile all of its modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the long tests, for `-m "not long"`."""
@@ -42,3 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path == path or path in item.path.parents for path in long):
             item.add_marker("long")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as rarely as servers do: each collection would visit all tests and what they import."""
+    gc.collect()
+    collect_rarely()

@@ -3,7 +3,7 @@ partition would have a wrong record in some test, as no other statement marks th
 
     python -m pytest -p tests.marks tests/partition_worker/engine tests/properties/test_recovery.py
 
-It lists the marks whose removal no test would find.
+It lists the marks whose removal no test would find. It ends as soon as there are none.
 """
 
 import ast
@@ -84,6 +84,8 @@ def find_marks() -> dict[Mark, str]:
 def _is_changes(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "changes"
 
+
+MARKS: Final = find_marks()
 
 _Makers = defaultdict[Hashable, set[Mark]]
 """The marks of each object."""
@@ -190,10 +192,24 @@ def pytest_load_initial_conftests() -> None:
     recorded.Recorded = Traced  # type: ignore[misc]  # before any test module imports it
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol() -> bool | None:
+    """Skip the remaining tests once every mark is needed."""
+    return None if _find_unneeded() else True
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """List the marks that no test needed."""
-    for mark, function in find_marks().items():
-        if mark not in needed and (mark.path, function) not in REDUNDANT:
-            text = (ENGINE / mark.path).read_text(encoding="utf-8").splitlines()[mark.line - 1]
-            print(f"\nNOT NEEDED: {mark.path}:{mark.line} in {function}: {text[mark.column :]}")  # noqa: T201
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    for mark, function in _find_unneeded():
+        text = (ENGINE / mark.path).read_text(encoding="utf-8").splitlines()[mark.line - 1]
+        print(f"\nNOT NEEDED: {mark.path}:{mark.line} in {function}: {text[mark.column :]}")  # noqa: T201
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _find_unneeded() -> list[tuple[Mark, str]]:
+    """The marks, with their functions, that no test has needed so far."""
+    return [
+        (mark, function)
+        for mark, function in MARKS.items()
+        if mark not in needed and (mark.path, function) not in REDUNDANT
+    ]

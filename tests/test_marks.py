@@ -8,6 +8,9 @@ import pytest
 from partition_worker.engine import durable_records
 from tests import marks
 
+WITHOUT_PARTITION = "tests/partition_worker/engine/nodes/test_node_index.py"
+"""It takes long and makes no partition, so it needs no mark."""
+
 
 def test_every_kind_of_record_has_its_marks() -> None:
     kinds = set(get_args(durable_records.AnyRecord)) - {durable_records.Removed}
@@ -17,7 +20,7 @@ def test_every_kind_of_record_has_its_marks() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_tests_need_every_mark_of_the_engine() -> None:
-    tests = ("tests/partition_worker/engine", "tests/properties/test_recovery.py")
+    tests = ("tests/partition_worker/engine", "tests/properties/test_recovery.py", f"--ignore={WITHOUT_PARTITION}")
     command = (sys.executable, "-m", "pytest", "-p", "tests.marks", "-n", "0", "-q", *tests)
     found = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PROPERTIES": ""})
     assert "NOT NEEDED" not in found.stdout

@@ -12,6 +12,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
+from partition_worker.engine import allocation_updates, user_resolution
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX, HeldUpdate
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
@@ -337,12 +338,15 @@ def test_what_is_said_about_an_application_that_is_removed_while_it_waits_goes_w
     assert one.finds("bob", "dev").running == ["a2 on n1"]
 
 
-def test_when_too_much_waits_asks_are_refused_and_releases_take_what_waits() -> None:
+def test_when_too_much_waits_asks_are_refused_and_releases_take_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 1000
+    for module in (user_resolution, allocation_updates):
+        monkeypatch.setattr(module, "HELD_MAX", most)
     one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
-    many = [ask("app-1 a memory=1")] * (HELD_MAX - 1)
+    many = [ask("app-1 a memory=1")] * (most - 1)
     one.takes(AllocationRequest(allocations=[ask("app-1 kept memory=1"), *many]))
     one.told()
-    reason = f"{HELD_MAX} asks and releases wait until users have been looked up: try again later"
+    reason = f"{most} asks and releases wait until users have been looked up: try again later"
     assert one.does(asks("app-1 late memory=1")).told() == [f"late rejected: {reason}"]
     assert one.does(released("app-1 a")).told() == []
     assert one.finds("bob", "dev").running == ["kept on n1"]
