@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled run up test test-all test-interop chaos upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-all test-interop chaos upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -24,11 +24,11 @@ $(RUN_STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)
-	@echo "installing the tools for development, and compiling the engine (minutes)"
-	@$(PIP_INSTALL) -e '.[dev]'
+	@echo "installing the tools for development, and compiling the engine meanwhile (minutes)"
+	@$(MAKE) --no-print-directory engine > $(VENV)/compiled.log 2>&1 & engine=$$!; \
+		$(PIP_INSTALL) -e '.[dev]' || { wait $$engine; exit 1; }; \
+		wait $$engine || echo "the engine runs as Python, because compiling it failed: see $(VENV)/compiled.log"
 	@touch $@
-	@$(MAKE) --no-print-directory compiled > $(VENV)/compiled.log 2>&1 || \
-		echo "the engine runs as Python, because compiling it failed: see $(VENV)/compiled.log"
 
 $(DOCS_STAMP): $(RUN_STAMP)
 	@echo "installing Sphinx"
@@ -39,7 +39,9 @@ run: $(RUN_STAMP) ## replay a real workload through the whole system (about a mi
 	@echo "replaying a workload log through a local system (about a minute)"
 	@$(BIN)/yunishard replay examples/lcg-2005.swf.gz --local
 
-compiled: setup ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
+compiled: setup engine ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
+
+engine: $(RUN_STAMP)
 	@folder="$$($(BIN)/python -P -m common.compiled)" && if test -d "$$folder"; then echo "$$folder is there"; else \
 		rm -rf $(VENV)/compiled && \
 		HATCH_BUILD_HOOK_ENABLE_CUSTOM=true PIP_CONSTRAINT="$(CURDIR)/constraints.txt" \
@@ -51,10 +53,10 @@ up: $(RUN_STAMP) ## start the system and leave it running
 	$(BIN)/yunishard up
 
 test: setup ## run the tests, on all processors (about five minutes on two)
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not long"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not long"
 
 test-all: setup ## run all tests, also those that take long (about ten minutes on two processors)
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 differential: setup ## compare with the reference, which needs Go: AREAS= TRACES= SEED= REPLAY= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,29 @@ LONG: Final = (
 """Directories and files of tests that take long: 200 seeds of the simulation, deliberate defects, properties with many
 examples, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
+SLOW: Final = (
+    "sim/test_sim.py",
+    "test_marks.py",
+    "sim",
+    "benchmarks",
+    "chaos",
+    "upgrade",
+    "tenants",
+    "overload",
+    "processes",
+    "deploy",
+    "metrics",
+    "fuzz",
+    "properties",
+    "webservice/test_openapi_conformance.py",
+    "conformance",
+    "captures",
+    "stories",
+)
+"""Directories and files in the order in which they start, before all others. Workers get whole files, so those that
+take long would leave one worker without work if they came last.
+"""
+
 # Tests start processes, and some of them have used gRPC before. Its fork handlers would break the child between fork
 # and exec; nothing here forks without exec, so they are not needed.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -43,11 +67,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the long tests, for `-m "not long"`."""
-    long = tuple(ROOT / name for name in LONG)
+    """Mark the long tests, for `-m "not long"`, and start with the slow files."""
     for item in items:
-        if any(item.path == path or path in item.path.parents for path in long):
+        if any(map(partial(_is_in, item), LONG)):
             item.add_marker("long")
+    items.sort(key=lambda item: next((rank for rank, name in enumerate(SLOW) if _is_in(item, name)), len(SLOW)))
+
+
+def _is_in(item: pytest.Item, name: str) -> bool:
+    """Whether a test is in a directory or file of the tests."""
+    path = ROOT / name
+    return item.path == path or path in item.path.parents
 
 
 def pytest_collection_finish() -> None:

@@ -8,9 +8,18 @@ from tests.sim.running import run
 DEADLINE = 200
 
 FIRST_SEEDS = {
+    "acknowledge_too_early": 23,
+    "apply_the_snapshot_last": 10,
     "commit_before_recorded": 348,
     "fence_nobody": 261,
+    "forget_Allocation_scale_up_told": 10,
+    "forget_what_was_acknowledged": 8,
+    "handle_poison_for_ever": 8,
+    "leave_out_HeldUpdate": 15,
     "leave_out_Submission": 58,
+    "place_while_away": 15,
+    "place_while_reporting": 10,
+    "unmark_reservations": 24,
     "unmark_submissions": 58,
 }
 """Where to begin with a defect that earlier seeds are known not to find; the others begin with 1."""
