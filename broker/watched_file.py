@@ -20,6 +20,7 @@ from typing import Final
 from common.config.model import compute_checksum
 from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
+from common.folders import sync_folder
 from common.messages import Header
 from common.names import FILE
 from common.transport import ThreadEndpoint
@@ -112,11 +113,7 @@ class WatchedFile(ThreadEndpoint):
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(target.parent)
 
     def poll(self) -> Incoming | None:
         """The change of the text, once it is complete."""

@@ -7,7 +7,6 @@ by the watched file are in the broker's record.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from common.folders import lock_folder
 
 FORMAT: Final = 1
 """The format of a line. Lines of earlier releases have no number; a file with a line of a later one is not written."""
@@ -189,9 +190,7 @@ class AuditLog:
             os.close(descriptor)
 
     def _append(self, line: bytes) -> None:
-        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # another web service may write the file, too
+        with lock_folder(self._file.parent) as folder:  # another web service may write the file, too
             is_new = not self._file.exists()
             with self._open() as (_, size, _):
                 is_full = size + len(line) > FILE_BYTES_MAX
@@ -200,8 +199,6 @@ class AuditLog:
             self._write_line(line)
             if is_new or is_full:  # make the names of the files durable
                 os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _write_line(self, line: bytes) -> None:
         with self._open() as (descriptor, size, torn):

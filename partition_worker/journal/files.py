@@ -8,17 +8,17 @@
 A snapshot file holds the encoded state after a step, with a checksum.
 """
 
-import fcntl
 import os
 import re
 import shutil
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from common.folders import sync_folder
 from partition_worker.recovery import JournalDamaged
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
@@ -81,34 +81,14 @@ class Files:
         self.damaged.mkdir(mode=0o700, exist_ok=True)
         for path in self.all():
             path.replace(self.damaged / path.name)
-        sync(self.folder)
+        sync_folder(self.folder)
         return self.damaged
 
     def clear(self) -> None:
         """Remove all files, the database first."""
         for path in self.all():
             path.unlink(missing_ok=True)
-        sync(self.folder)
-
-
-def sync(folder: Path) -> None:
-    """Make file names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Exclude other processes that create or delete journals in this directory."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        sync_folder(self.folder)
 
 
 # Snapshots ------------------------------------------------------------------------------------------------------------

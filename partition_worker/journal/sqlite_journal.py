@@ -19,10 +19,11 @@ from typing import Final
 
 import msgspec
 
+from common.folders import lock_folder, sync_folder
 from common.sqlite_file import transaction
 from partition_worker.journal import database
 from partition_worker.journal.database import Meta, Row, translate_errors
-from partition_worker.journal.files import PRIVATE, Files, lock_folder, sync, write_snapshot
+from partition_worker.journal.files import PRIVATE, Files, write_snapshot
 from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
 from partition_worker.recovery import JournalDamaged
 
@@ -193,7 +194,7 @@ class SqliteJournal(database.StepReader, Journal):
             meta = self._update_meta(self._meta._replace(begins=number + 1, snapshot=number))
             if unfinished.exists() or not path.exists():  # else an earlier attempt was not committed
                 unfinished.replace(path)
-                sync(self.files.folder)
+                sync_folder(self.files.folder)
         self._meta = meta
         return True
 

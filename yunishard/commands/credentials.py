@@ -9,7 +9,6 @@ The docstrings of `run_keys` and `run_token` are the help texts. Not here: the f
 """
 
 import argparse
-import fcntl
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from typing import Final
 import msgspec
 
 from common import curve_keys
+from common.folders import lock_folder
 from common.names import is_person, parse_rm_ids
 from common.tables import print_table, write
 from common.text_formats import parse_duration
@@ -203,9 +203,7 @@ def _edit_list(file: Path) -> Iterator[tuple[list[str], curve_keys.AllowList]]:
     """Lock the list; give its lines and its entries. After the block write the lines back, unless it raised."""
     target = file.resolve()
     new = target.with_name(f".{target.name}.new")  # the lock of the directory makes it the only one
-    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with lock_folder(target.parent) as directory:
         lines, entries = _read_list(file)
         yield lines, entries
         mode = target.stat().st_mode & 0o777 if target.exists() else LIST_MODE
@@ -219,8 +217,6 @@ def _edit_list(file: Path) -> Iterator[tuple[list[str], curve_keys.AllowList]]:
         finally:
             new.unlink(missing_ok=True)
         os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _parse_name(text: str) -> str:
