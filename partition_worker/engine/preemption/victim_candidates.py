@@ -90,8 +90,6 @@ class Guarantees:
             # Its guarantee does not bind the queues below it against an ask from below it that has one of its own. As
             # in YuniKorn, `root.a` counts as above `root.ab`.
             return GuaranteeShare(levels, {})
-        if not above.bounds:
-            return GuaranteeShare(levels, dict.fromkeys(own, (own,)))
         return GuaranteeShare(levels, above.bounds | {kind: (*above.bounds.get(kind, ()), own) for kind in own})
 
 
