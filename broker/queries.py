@@ -85,21 +85,17 @@ def _partition_of(registry: Registry, header: Header) -> str:
 
 def list_partitions(state: BrokerState, started_ns: int, record_problem: str) -> PartitionList:
     """All partitions and RMs in the order of registration."""
-    registry, failed_nodes = state.registry, state.counters.failed_nodes
+    registry, away, failed = state.registry, state.registry.away, state.counters.failed_nodes
     sessions = sorted(registry.sessions.values(), key=lambda one: one.order)
+    managers = [
+        ManagerEntry(rm_id=one.rm, away_since_ns=int(away.get(one.rm, 0) * 1e9), nodes_astray=failed[one.rm])
+        for one in sessions
+    ]
     return PartitionList(
         partitions=list(registry.partition_entries()),
         build_information={one.rm: one.build_info for one in sessions},
         started_ns=started_ns,
-        managers=[
-            ManagerEntry(
-                rm_id=one.rm,
-                session=one.session,
-                away_since_ns=int(registry.away.get(one.rm, 0) * 1e9),
-                nodes_astray=failed_nodes[one.rm],
-            )
-            for one in sessions
-        ],
+        managers=managers,
         record_problem=record_problem,
     )
 

@@ -15,8 +15,9 @@ ScoreNode = Callable[[Resources, Resources, Mapping[str, float]], float]
 """From what is available on a node, its capacity and the weights of the resource types to a score."""
 
 
-def used_fraction(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
-    """Return the weighted mean of the used fractions over the types that the node has and that have a weight, or 0.0.
+def score_fair(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
+    """Spread: the least used node is tried first. The score is the used fraction of the node: the weighted mean over
+    the types that it has and that have a weight, or 0.0.
 
     Weights that are NaN count as 0. If the mean is not finite, because weights are infinite or too large, it is 0.0.
     """
@@ -29,14 +30,9 @@ def used_fraction(available: Resources, capacity: Resources, weights: Mapping[st
     return mean if math.isfinite(mean) else 0.0
 
 
-def score_fair(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
-    """Spread: the least used node is tried first."""
-    return used_fraction(available, capacity, weights)
-
-
 def score_bin_packing(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
     """Fill up: the most used node is tried first."""
-    return 1.0 - used_fraction(available, capacity, weights)
+    return 1.0 - score_fair(available, capacity, weights)
 
 
 NODE_SORT_POLICIES: Final[dict[str, ScoreNode]] = {

@@ -197,7 +197,6 @@ class ManagerEntry(Part, frozen=True):
     """An RM, also one without partitions. Times in Unix nanoseconds."""
 
     rm_id: str
-    session: str
     away_since_ns: int = 0
     """Time of its disconnection; 0 while it is connected."""
     nodes_astray: int = 0

@@ -313,8 +313,8 @@ def test_a_front_end_hears_who_is_registered() -> None:
                 build_information={RM: {"v": "1", "rmId": RM}, "rm-0": {"v": "1", "rmId": "rm-0"}},
                 started_ns=10**9,
                 managers=[
-                    ManagerEntry(rm_id=RM, session=SESSION),
-                    ManagerEntry(rm_id="rm-0", session="another", away_since_ns=10**9),
+                    ManagerEntry(rm_id=RM),
+                    ManagerEntry(rm_id="rm-0", away_since_ns=10**9),
                 ],
             ),
             ref="7",

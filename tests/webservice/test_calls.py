@@ -120,7 +120,7 @@ def test_what_is_shown_leads_back(names: list[tuple[str, str]]) -> None:
 
 
 def listing(*entries: PartitionEntry, away: str = "rm-3") -> PartitionList:
-    managers = [ManagerEntry(rm_id=rm_id, session="s") for rm_id in sorted({*(one.rm_id for one in entries), away})]
+    managers = [ManagerEntry(rm_id=rm_id) for rm_id in sorted({*(one.rm_id for one in entries), away})]
     builds = {one.rm_id: {"version": one.rm_id} for one in managers}
     return PartitionList(partitions=list(entries), build_information=builds, started_ns=7, managers=managers)
 
@@ -131,7 +131,7 @@ def test_select_rm_returns_the_part_of_one_rm() -> None:
         partitions=[second],
         build_information={"rm-2": {"version": "rm-2"}},
         started_ns=7,
-        managers=[ManagerEntry(rm_id="rm-2", session="s")],
+        managers=[ManagerEntry(rm_id="rm-2")],
     )
 
 

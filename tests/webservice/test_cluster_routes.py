@@ -183,7 +183,7 @@ def answer(*told: Family) -> Answer:
 def two(rm_a: str = "rm-1", rm_b: str = "rm-2", *told: Family) -> FakeLink:
     """Two resource managers; of those that tell something the first partition is called a, the other b."""
     link = FakeLink(partition(rm_a, "a"), partition(rm_b, "b"), worker=lambda _: answer(NODE_GAUGE, *told))
-    managers = [ManagerEntry(rm_a, "s1", nodes_astray=3), ManagerEntry(rm_b, "s2", away_since_ns=1)]
+    managers = [ManagerEntry(rm_a, nodes_astray=3), ManagerEntry(rm_b, away_since_ns=1)]
     link.known = replace(link.known, managers=managers)
     return link
 
@@ -281,7 +281,7 @@ def test_disconnected_managers_and_their_failed_nodes_are_reported() -> None:
 
 def test_while_there_is_one_partition_its_failed_nodes_have_the_labels_of_yunikorn() -> None:
     link = FakeLink(partition(), worker=lambda _: answer(NODE_GAUGE))
-    link.known = replace(link.known, managers=[ManagerEntry("rm-1", "s1", nodes_astray=2)])
+    link.known = replace(link.known, managers=[ManagerEntry("rm-1", nodes_astray=2)])
     assert series(link)['yunikorn_scheduler_node{state="failed"}'] == 2
 
 

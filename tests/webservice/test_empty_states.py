@@ -43,7 +43,7 @@ class AwayLink(SystemLink):
 
     async def partitions(self) -> PartitionList:
         known = await super().partitions()
-        return replace(known, managers=[ManagerEntry("rm-golden", "s", away_since_ns=5)])
+        return replace(known, managers=[ManagerEntry("rm-golden", away_since_ns=5)])
 
 
 class BareLink(SystemLink):

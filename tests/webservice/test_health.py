@@ -200,7 +200,7 @@ def test_nodes_of_the_same_name_are_shown_with_their_partition() -> None:
 
 def test_disconnected_and_resuming_managers_are_no_failure() -> None:
     shown = health_view(
-        [("rm-1_default", answer(syncing=True))], reported(managers=[ManagerEntry("rm-2", "s", away_since_ns=1)])
+        [("rm-1_default", answer(syncing=True))], reported(managers=[ManagerEntry("rm-2", away_since_ns=1)])
     )
     assert shown.Healthy
     assert shown.HealthChecks[12].DiagnosisMessage == ('Away: ["rm-2"], partitions that resume: ["rm-1_default"]')
@@ -244,7 +244,7 @@ def test_an_unreadable_answer_is_an_error() -> None:
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = health_view([("rm-1_default", answer())], reported(managers=[ManagerEntry("rm-1", "s", nodes_astray=1)]))
+    shown = health_view([("rm-1_default", answer())], reported(managers=[ManagerEntry("rm-1", nodes_astray=1)]))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"
@@ -252,7 +252,7 @@ def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
 
 def test_what_one_rm_did_wrong_does_not_make_the_core_unhealthy_for_others() -> None:
     link = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: answer())
-    managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", nodes_astray=3)]
+    managers = [ManagerEntry("rm-1"), ManagerEntry("rm-2", nodes_astray=3)]
     link.known = replace(link.known, managers=managers)
     shown = {rm: request(link, f"/ws/v1/scheduler/healthcheck{rm}").json() for rm in ("", "?rm=rm-1", "?rm=rm-2")}
     assert {rm: one["Healthy"] for rm, one in shown.items()} == {"": True, "?rm=rm-1": True, "?rm=rm-2": False}

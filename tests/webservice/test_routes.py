@@ -196,7 +196,7 @@ def test_clusters_lists_each_partition_with_the_builds_of_all_rms_its_own_first(
 
 def test_clusters_show_when_their_rm_disconnected() -> None:
     two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"))
-    managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", away_since_ns=5)]
+    managers = [ManagerEntry("rm-1"), ManagerEntry("rm-2", away_since_ns=5)]
     two.known = replace(two.known, managers=managers)
     shown = request(two, "/ws/v1/clusters").json()
     assert [(one["partition"], one.get("awaySince")) for one in shown] == [("a", None), ("b", 5)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from common.config.properties import PROPERTIES
 from common.config.validation import load
 from common.messages import Resources
-from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair, used_fraction
+from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair
 from partition_worker.engine.nodes.node_index import BEFORE_ALL, BEHIND_ALL, Node, sort_key_of
 from partition_worker.engine.nodes.nodes import node_choice_of
 from tests.builders import apps, asks, nodes
@@ -50,7 +50,7 @@ def test_vector_18_types_without_a_weight_do_not_count() -> None:
     ],
 )
 def test_usage(capacity: Resources, used: Resources, weights: dict[str, float], expected: float) -> None:
-    assert scored(node(capacity, used), used_fraction, weights) == pytest.approx(expected)
+    assert scored(node(capacity, used), score_fair, weights) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("weights", [{"memory": math.inf}, {"memory": 1e308, "vcore": 1e308}])
