@@ -15,12 +15,13 @@ A reader continues after the last one, or at `LowestID` if the next event is no 
 with too many bytes for a message is shortened.
 """
 
-import hashlib
 from collections import ChainMap, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from heapq import merge
 from itertools import islice, takewhile
 from typing import Final
+from uuid import UUID
 
 from msgspec import json
 from msgspec.json import Encoder
@@ -51,8 +52,7 @@ class EventRingBuffer:
     """The newest events, numbered from `lowest` to `highest`; both are 0 while there are none."""
 
     def __init__(self, name: str, capacity: int = DEFAULTS.event_ring_buffer_capacity) -> None:
-        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+        self.instance = str(UUID(bytes=blake2b(name.encode(), digest_size=16).digest()))
         """Identifies this buffer, in the form of a UUID derived from its name."""
         self._events: deque[EventFields] = deque(maxlen=capacity)
         self._times_ns: deque[int] = deque(maxlen=capacity)
@@ -171,16 +171,17 @@ _encoder: Final = Encoder(order="deterministic")
 
 
 def answer_events(ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[str, str], *, bytes_max: int) -> Answer:
-    """Answer a query for events with the optional arguments `start` and `count`."""
+    """Answer a query for events with the optional arguments `start` and `count`.
+
+    Raises:
+        UnsignedError: an argument is not valid.
+    """
     if not settings.event_tracking_enabled:
         return Answer(status=500, body=b"Event tracking is disabled")
-    try:
-        count = parse_unsigned(args.get("count", ""))
-        if count == 0:
-            raise UnsignedError('0 is not a valid value for "count"')
-        start = parse_unsigned(args.get("start", "")) or 0
-    except UnsignedError as error:
-        return Answer(status=400, body=str(error).encode(errors="replace"))
+    count = parse_unsigned(args.get("count", ""))
+    if count == 0:
+        raise UnsignedError('0 is not a valid value for "count"')
+    start = parse_unsigned(args.get("start", "")) or 0
     most = min(settings.event_rest_response_size, ANSWERED_MAX)
 
     def encode(most: int) -> bytes:
@@ -193,11 +194,12 @@ def answer_events(ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[st
 def answer_event_lines(
     ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[str, str], *, bytes_max: int
 ) -> Answer:
-    """Answer a query of an event stream with the optional arguments `start` and `count`."""
-    try:
-        start, most = parse_unsigned(args.get("start", "")), parse_unsigned(args.get("count", "")) or 0
-    except UnsignedError as error:
-        return Answer(status=400, body=str(error).encode(errors="replace"))
+    """Answer a query of an event stream with the optional arguments `start` and `count`.
+
+    Raises:
+        UnsignedError: an argument is not valid.
+    """
+    start, most = parse_unsigned(args.get("start", "")), parse_unsigned(args.get("count", "")) or 0
     first = ring.end if start is None else max(start, ring.lowest)
 
     def encode(most: int) -> bytes:
@@ -259,11 +261,12 @@ _EARLIER_NS: Final = 1_000_000_000
 
 
 def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[str, str]) -> Answer:
-    """Answer a query for a history account since `start` (an event) and `since` (Unix nanoseconds)."""
-    try:
-        start, since_ns = int(args.get("start", "0")), int(args.get("since", "0"))
-    except ValueError as error:
-        return Answer(status=400, body=str(error).encode(errors="replace"))
+    """Answer a query for a history account since `start` (an event) and `since` (Unix nanoseconds).
+
+    Raises:
+        UnsignedError: an argument is not valid.
+    """
+    start, since_ns = (parse_unsigned(args.get(name, "")) or 0 for name in ("start", "since"))
     if args.get("instance") != ring.instance:
         start = 0
     first = max(start, ring.lowest)

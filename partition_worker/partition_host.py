@@ -230,7 +230,6 @@ class PartitionHost:
         self.changes, self.changed_at = self.changes + 1, now
         if header.seq:
             self.channel.received = header.seq
-        self.note_poison(why, now)
         match command:
             case rm_messages.NodeRequest(nodes=nodes):
                 creating = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)

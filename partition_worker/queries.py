@@ -24,12 +24,13 @@ from msgspec import DecodeError, Raw
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from common import rm_messages
-from common.history_records import EVENT_LINES
+from common import history_records, rm_messages
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
+from common.text_formats import UnsignedError
 from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
 from partition_worker import event_ring_buffer, redaction, views
+from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
@@ -59,28 +60,28 @@ def answer_query(
         return Answer(status=503, body=b"the partition is starting")
     if query.what not in REDACTED and not Visibility(partition, query.viewer).everything:
         return Answer(status=403, body=f"who may not see everything may not ask for {query.what}".encode())
-    match query.what:
-        case "events":
-            return event_ring_buffer.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-        case what if what == EVENT_LINES:
-            return event_ring_buffer.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-        case "metrics":
-            found = Answer(status=200, body=encode_metrics(partition))
-        case "account":
-            found = event_ring_buffer.answer_account(partition, host.events, query.args)
-        case _:
-            version = _version(host, query)
-            if version and query.known == version:
-                return Answer(status=NOT_MODIFIED, body=b"", version=version)
-            poison = host.recent_poison(now)
-            found = answer_partition_query(
-                partition, host.channel.rm, query, journal_problem=journal_problem, poison=poison
-            )
-            found = replace(found, version=version if found.status in (OK, TOO_LONG) else "")
+    version = _version(host, query)
+    if version and query.known == version:
+        return Answer(status=NOT_MODIFIED, body=b"", version=version)
+    ring, rm, poison = host.events, host.channel.rm, host.recent_poison(now)
+    try:
+        match query.what:
+            case "events":
+                found = event_ring_buffer.answer_events(ring, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+            case history_records.EVENT_LINES:
+                found = event_ring_buffer.answer_event_lines(ring, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+            case "account":
+                found = event_ring_buffer.answer_account(partition, ring, query.args)
+            case "metrics":
+                found = Answer(status=OK, body=encode_metrics(partition))
+            case _:
+                found = answer_partition_query(partition, rm, query, journal_problem=journal_problem, poison=poison)
+    except UnsignedError as error:
+        return Answer(status=400, body=str(error).encode(errors="replace"))
     if len(found.body) > ANSWER_BYTES_MAX:
         text = f"the answer has {len(found.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"
         return Answer(status=503, body=f"{text}, a list with limit".encode())
-    return found
+    return replace(found, version=version if found.status in (OK, TOO_LONG) else "")
 
 
 def _version(host: PartitionHost, query: Query) -> str:
@@ -104,14 +105,6 @@ them takes a tenth of a second, during which the worker does not schedule.
 """
 
 
-class QueryFailed(Exception):
-    """A query without an answer: HTTP status and text."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 def select_page(
     entries: Mapping[str, _T],
     args: Mapping[str, str],
@@ -125,7 +118,7 @@ def select_page(
     page before). `weigh` counts the objects in an entry. No more entries are read than the page needs.
 
     Raises:
-        QueryFailed: all entries are wanted, and these are too many.
+        NotDone: all entries are wanted, and these are too many.
     """
     if "limit" not in args:
         everything = {key: entry for key, entry in entries.items() if shows(entry)}
@@ -133,7 +126,7 @@ def select_page(
             text = (
                 f"the list has more than {WEIGHT_MAX} entries, asks and allocations, so many are listed at once at most"
             )
-            raise QueryFailed(TOO_LONG, f"{text}: ask for pages of it with limit")
+            raise NotDone(TOO_LONG, f"{text}: ask for pages of it with limit")
         return [everything[key] for key in sorted(everything)], ""
     limit, after = int(args["limit"]), args.get("after", "")
     found: list[_T] = []
@@ -187,7 +180,7 @@ def answer_partition_query(
     visible = Visibility(partition, query.viewer)
     try:
         return answer(_Request(partition, rm, query.name, query.args, visible))
-    except QueryFailed as error:
+    except NotDone as error:
         return Answer(status=error.status, body=str(error).encode())
 
 
@@ -224,7 +217,7 @@ def _answer_visible(request: _Request) -> Answer:
 def _find_queue(request: _Request) -> Queue:
     found = request.partition.tree.find(request.args.get("queue", ""))
     if found is None or not request.visible.shows_queue(found):
-        raise QueryFailed(404, "Queue not found")
+        raise NotDone(404, "Queue not found")
     return found
 
 
@@ -241,7 +234,7 @@ def _answer_applications(request: _Request) -> Answer:
     if state == "active":
         return _list_applications(request, _find_applications(request), request.args.get("status", ""))
     if state != "rejected":
-        raise QueryFailed(400, f"unknown state {state!r}, expected active, completed or rejected")
+        raise NotDone(400, f"unknown state {state!r}, expected active, completed or rejected")
     return _encode_page(
         request,
         request.partition.rejections,
@@ -269,14 +262,14 @@ def _build_application(one: Application, partition: str) -> View:
     found = len(one.requests) + len(one.allocations)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
-        raise QueryFailed(503, f"{text}, which has the sums")
+        raise NotDone(503, f"{text}, which has the sums")
     return views.build_application_view(one, partition)
 
 
 def _answer_application(request: _Request) -> Answer:
     found = _find_applications(request).get(request.args.get("application", ""))
     if found is None or not request.visible.shows_application(found):
-        raise QueryFailed(404, "Application not found")
+        raise NotDone(404, "Application not found")
     return _encode(_build_application(found, request.name))
 
 
@@ -295,7 +288,7 @@ def _answer_nodes(request: _Request) -> Answer:
 def _answer_node(request: _Request) -> Answer:
     found = request.partition.nodes.get(request.args.get("node", ""))
     if found is None:
-        raise QueryFailed(404, "Node not found")
+        raise NotDone(404, "Node not found")
     return _encode(redaction.redact_node(found, request.visible))
 
 
@@ -312,7 +305,7 @@ def _answer_usage(request: _Request, what: Literal["user", "group"], *, is_list:
         return _encode_page(request, trackers.by_name, render, lambda one: shows(one.name))
     found = trackers.by_name.get(request.args.get(what, ""))
     if found is None or not shows(found.name):
-        raise QueryFailed(404, f"{what.capitalize()} not found")
+        raise NotDone(404, f"{what.capitalize()} not found")
     return _encode(render(found))
 
 

@@ -264,8 +264,6 @@ class OutboxBarrier:
 
     def record_step(self, step: Step, *, fresh: bool = False) -> None:
         """Record an input that changed the partition; its number is the one after `last`."""
-        if not self.journalled:
-            return
         self.last = step.number
         if fresh:
             self._lazy, self._fresh, self._bytes_since_snapshot = [], True, 0

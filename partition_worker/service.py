@@ -207,9 +207,6 @@ def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLeve
 CORE: Final = "core"
 """The parent of all loggers of the project."""
 
-_PYTHON_LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-"""From level -1 on; higher levels are critical."""
-
 
 class LogLevels:
     """The levels that the RM's settings have set; they are reset when the settings change."""
@@ -225,8 +222,8 @@ class LogLevels:
         for name in self._set.keys() - wanted.keys():
             logging.getLogger(name).setLevel(logging.NOTSET)
         for name, level in wanted.items():
-            python_level = _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL
-            logging.getLogger(name).setLevel(python_level)
+            python_level = logging.INFO + level * (logging.INFO - logging.DEBUG)  # level 0 is INFO, as -1 is DEBUG
+            logging.getLogger(name).setLevel(min(python_level, logging.CRITICAL))
         self._set = wanted
 
 

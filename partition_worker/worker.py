@@ -250,8 +250,7 @@ class Worker:
             self._quarantined[identity] = None
             message = partition_host.ReceivedMessage(0, now, incoming.source, header, body)
             self.poisons.append(partition_host.QuarantinedMessage(why, message))
-        if header.kind not in NUMBERED:
-            self.host.note_poison(why, now)
+        self.host.note_poison(why, now)
         return why
 
     def _decode_quarantined(self, incoming: Incoming) -> Command | None:

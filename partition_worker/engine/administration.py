@@ -31,7 +31,7 @@ MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING
 
 
 class NotDone(Exception):
-    """An action was refused, with an HTTP status and the reason."""
+    """An action or a query was refused, with an HTTP status and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

@@ -96,22 +96,20 @@ def meta_checksum(meta: Meta) -> int:
 
 
 @contextmanager
-def translate_errors(prefix: str = "") -> Iterator[None]:
-    """Raise SQLite's errors as JournalDamaged, or as OSError if a later attempt may succeed."""
+def translate_errors(files: Files | None = None) -> Iterator[None]:
+    """Raise SQLite's errors as JournalDamaged, or as OSError if a later attempt may succeed. The text of an OSError
+    names the database of `files`.
+    """
     try:
         yield
     except sqlite3.Error as error:
         code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & 0xFF in _TRANSIENT:
+            prefix = f"{files.database}: the journal cannot be used: " if files is not None else ""
             raise OSError(f"{prefix}{error}") from error
         raise JournalDamaged(str(error)) from error
     except UnicodeDecodeError as error:  # in SQLite's error message
         raise JournalDamaged("its names or texts are not valid UTF-8") from error
-
-
-def translate_open_errors(files: Files) -> AbstractContextManager[None]:
-    """The same, with the name of the file."""
-    return translate_errors(f"{files.database}: the journal cannot be used: ")
 
 
 def read_meta(file: sqlite3.Connection, partition: str) -> Meta:
@@ -261,7 +259,7 @@ class JournalReader(StepReader):
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no journal")
         self._is_shared = self._has_users()
-        with translate_open_errors(self.files), ExitStack() as stack:
+        with translate_errors(self.files), ExitStack() as stack:
             mode = "mode=ro"
             if not _has_content(log):
                 mode = "mode=ro&immutable=1"
@@ -281,7 +279,7 @@ class JournalReader(StepReader):
         if not self._is_shared and self._has_users():  # a worker has started
             self.close()
             self._open()
-        with translate_open_errors(self.files):
+        with translate_errors(self.files):
             yield self._file
 
 

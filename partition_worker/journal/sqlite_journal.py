@@ -77,7 +77,7 @@ class SqliteJournal(database.StepReader, Journal):
                 files.clear()  # leftovers of a journal whose removal was interrupted
             os.close(os.open(files.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
             inode = files.database.stat().st_ino
-        with database.translate_open_errors(files), ExitStack() as stack:
+        with translate_errors(files), ExitStack() as stack:
             self._file = sqlite3.connect(
                 files.database,
                 isolation_level=None,

@@ -10,6 +10,7 @@ from common.extra_config import ExtraConfig
 from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended, EventLines, Failing, Happened, Usage
 from common.query_messages import Actor, Answer, Query
 from common.rm_messages import NODE_DECOMMISSION
+from common.text_formats import UnsignedError
 from partition_worker import event_ring_buffer
 from partition_worker.engine.state import Event
 from partition_worker.event_ring_buffer import EventRingBuffer
@@ -101,8 +102,9 @@ def test_an_answer_that_would_be_too_large_has_fewer_records() -> None:
     ],
 )
 def test_what_is_no_number_is_refused_with_the_text_of_the_reference(args: dict[str, str], reason: str) -> None:
-    answer = ask_batch(ring(ALLOCATED), **args)
-    assert (answer.status, answer.body.decode()) == (400, reason)
+    with pytest.raises(UnsignedError) as refused:
+        ask_batch(ring(ALLOCATED), **args)
+    assert str(refused.value) == reason
 
 
 def test_the_largest_number_is_one() -> None:
@@ -200,7 +202,8 @@ def test_an_answer_that_would_be_too_long_has_fewer_events() -> None:
 
 
 def test_a_question_that_makes_no_sense_is_refused() -> None:
-    assert ask_lines(line_ring(0), start="x").status == 400
+    with pytest.raises(UnsignedError):
+        ask_lines(line_ring(0), start="x")
 
 
 class Watched:
@@ -340,7 +343,8 @@ def test_whether_events_are_tracked_is_told() -> None:
 
 @pytest.mark.parametrize("args", [{"start": "x"}, {"since": "1.5"}])
 def test_what_cannot_be_read_is_refused(args: dict[str, str]) -> None:
-    assert Watched().answer(**args).status == 400
+    with pytest.raises(UnsignedError):
+        Watched().answer(**args)
 
 
 # Who has ended --------------------------------------------------------------------------------------------------------

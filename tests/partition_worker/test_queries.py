@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.control_messages import Settings
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from common.rm_messages import NodeInfo, NodeRequest
 from common.wire import decode_body
 from partition_worker import queries
+from partition_worker.engine.administration import NotDone
 from partition_worker.partition_host import PartitionHost
-from partition_worker.queries import QueryFailed, select_page
+from partition_worker.queries import select_page
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.bench import NOW, Bench, ask
 from tests.trial import Trial
@@ -285,6 +287,13 @@ def test_what_is_not_made_for_viewers_is_for_those_who_see_everything(bench: Ben
     assert answer_of(bench, asked(what, viewer=Actor(user="op", scheduler_admin=True))).status == 200
 
 
+@pytest.mark.parametrize(("what", "argument"), [("events", "count"), ("event-lines", "start"), ("account", "since")])
+def test_an_argument_that_is_no_number_is_refused(bench: Bench, what: str, argument: str) -> None:
+    bench.hear(Settings(values={"event.trackingEnabled": "true"}))
+    found = answer_of(bench, asked(what, **{argument: "x"}))
+    assert (found.status, found.body) == (400, b'strconv.ParseUint: parsing "x": invalid syntax')
+
+
 def test_an_answer_that_is_larger_than_a_message_is_refused_with_advice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,7 +352,7 @@ def test_a_whole_list_that_would_take_long_is_not_made(monkeypatch: pytest.Monke
     monkeypatch.setattr(queries, "WEIGHT_MAX", 5)
     assert select_page(ENTRIES, {}) == (["A", "B", "C", "D"], "")
     assert select_page({"a": 9}, {}, weigh=lambda one: one) == ([9], ""), "one entry has no pages"
-    with pytest.raises(QueryFailed, match="ask for pages of it with limit"):
+    with pytest.raises(NotDone, match="ask for pages of it with limit"):
         select_page(ENTRIES, {}, weigh=lambda _: 2)
 
 
