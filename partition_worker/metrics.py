@@ -358,24 +358,28 @@ def collect_worker_families(
 ) -> Iterator[Family]:
     """Return the families of the worker; `now` is in Unix seconds."""
     outbox, preemptions, verdicts = host.channel.outbox, partition.preemptions, partition.nodes.predicates.verdicts
-    yield from build_single_families(
-        host.name,
-        {
-            "decisions_total": partition.decided,
-            "deciding_seconds_total": cycles.sum_s,
-            "asks_pending": sum([len(one.requests) for one in partition.applications.values()]),
-            "poison_messages_total": host.poisons,
-            "outbox_messages": len(outbox),
-            "outbox_bytes": outbox.size,
-            "releases_ignored_total": host.releases_ignored,
-            "preemption_victims_total": preemptions.victims,
-            "preemptions_held_back_total": preemptions.held_back,
-            "truces": preemptions.cooldowns.count_fresh(now),
-            "audit_rounds_total": partition.auditor.rounds,
-            "audit_drift_total": partition.auditor.drift,
-            "syncing": int(partition.report is not None),
-        },
-    )
+    values = {
+        "decisions_total": partition.decided,
+        "deciding_seconds_total": cycles.sum_s,
+        "asks_pending": sum([len(one.requests) for one in partition.applications.values()]),
+        "poison_messages_total": host.poisons,
+        "outbox_messages": len(outbox),
+        "outbox_bytes": outbox.size,
+        "releases_ignored_total": host.releases_ignored,
+        "preemption_victims_total": preemptions.victims,
+        "preemptions_held_back_total": preemptions.held_back,
+        "truces": preemptions.cooldowns.count_fresh(now),
+        "audit_rounds_total": partition.auditor.rounds,
+        "audit_drift_total": partition.auditor.drift,
+        "syncing": int(partition.report is not None),
+    }
+    if barrier.journalled:
+        values |= {
+            "journal_steps_total": barrier.last,
+            "journal_unkept_bytes": barrier.pending_bytes,
+            "journal_held_messages": len(barrier.held),
+        }
+    yield from build_single_families(host.name, values)
     made = {kind: preemptions.made[kind] for kind in ("guaranteed", "quota", "required-node")}
     yield _build_family(host.name, "preemptions_total", made, "kind")
     outcomes = {"asked": verdicts.questions, "answered": verdicts.answers, "unanswered": verdicts.unanswered}
@@ -384,10 +388,3 @@ def collect_worker_families(
     waited = {queue.path: max(0.0, now - queue.draining_since_ns / 1e9) for queue in draining}
     yield _build_family(host.name, "queue_draining_seconds", waited, "queue")
     yield report_journal_stuck(host.name, is_stuck=bool(barrier.problem))
-    if barrier.journalled:
-        steps = {
-            "journal_steps_total": barrier.last,
-            "journal_unkept_bytes": barrier.pending_bytes,
-            "journal_held_messages": len(barrier.held),
-        }
-        yield from build_single_families(host.name, steps)

@@ -521,12 +521,8 @@ def read_page(page: bytes, supervisor: bytes, now: float) -> tuple[dict[bytes, D
     """
     if len(page) != PAGE_BYTES or not page.startswith(MAGIC):
         raise ValueError("not a page of attempts")
-    found: dict[bytes, Deaths] = {}
-    for number in range(ENTRIES_MAX):
-        identity, *entry = _ENTRY.unpack_from(page, _ENTRIES_AT + number * _ENTRY.size)
-        ended = Deaths(*entry)
-        if ended.alone or ended.together:
-            found[identity] = ended
+    entries = _ENTRY.iter_unpack(page[_ENTRIES_AT : _ENTRIES_AT + ENTRIES_MAX * _ENTRY.size])
+    found = {identity: Deaths(*entry) for identity, *entry in entries if any(entry)}
     if not page[_BUSY]:
         return found, b""
     identity = page[_CURRENT]

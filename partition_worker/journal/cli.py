@@ -5,7 +5,7 @@ import base64
 import os
 import sys
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -428,28 +428,25 @@ def _verify(files: Files, args: argparse.Namespace) -> None:
 
 def _show_sums(files: Files, args: argparse.Namespace) -> None:
     """Count allocations by application: allocated and released since the snapshot, running after the last step."""
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    allocated, released, running = Counter[str](), Counter[str](), Counter[str]()
     replay = Replay(files, _notify)
     for step, _ in replay.read():
         for sent in step.told if step.kind != SNAPSHOT else ():
             if sent.kind == AllocationResponse.__name__:
                 response = decode_body(AllocationResponse, sent.body)
-                for allocation in response.new:
-                    found[allocation.application_id][0] += 1
-                for release in response.released:
-                    found[release.application_id][1] += 1
-    for one in replay.recovery.image.of(AllocationRecord):
-        found[one.application_id][2] += bool(one.node_id and not one.replaces)
-    names = ("allocated", "released", "running")
-    rows = {name: counts for name, counts in sorted(found.items()) if any(counts)}
-    total = [sum(counts) for counts in zip(*rows.values(), strict=True)] or [0, 0, 0]
+                allocated.update(one.application_id for one in response.new)
+                released.update(one.application_id for one in response.released)
+    records = replay.recovery.image.of(AllocationRecord)
+    running.update(one.application_id for one in records if one.node_id and not one.replaces)
+    counts = {"allocated": allocated, "released": released, "running": running}
+    rows = {name: {what: one[name] for what, one in counts.items()} for name in sorted(allocated | released | running)}
+    total = {what: one.total() for what, one in counts.items()}
     first = replay.meta.begins if replay.meta is not None and replay.meta.begins <= replay.recovery.last else 0
     if args.json:
-        applications = {name: dict(zip(names, counts, strict=True)) for name, counts in rows.items()}
-        _print_json({"firstStep": first, "applications": applications, "total": dict(zip(names, total, strict=True))})
+        _print_json({"firstStep": first, "applications": rows, "total": total})
         return
-    cells = [(name, *map(str, counts)) for name, counts in (*rows.items(), ("total", total))]
-    print_table(("application", *names), cells)
+    cells = [(name, *map(str, row.values())) for name, row in (*rows.items(), ("total", total))]
+    print_table(("application", *counts), cells)
     counted = f"since step {first}" if first else "since the snapshot, and there is no step after it"
     write(f"allocated and released: {counted}; running: after the last step")
 
