@@ -89,21 +89,14 @@ class PartitionHost:
         self.changed_at = 0.0
         """Unix seconds of the latest one."""
         self.channel = RMChannel(partition=partition, epoch=epoch)
-        self.rollout = 0
-        """The last one that was committed."""
-        self.prepared: tuple[Header, control_messages.PrepareConfig] | None = None
+        self.session = SessionRecord()
+        """The RM's session and the configuration, as the journal records them; replaced, not changed in place."""
         self.is_fresh = False
         """Whether the partition has just started, and the journal does not have it yet."""
-        self.retiring = False
-        """Whether the partition is no longer configured, and only waits for the RM's acknowledgements."""
-        self.settings: dict[str, str] = {}
-        """The RM's settings (`extraConfig`), as received."""
         self.new_settings: list[dict[str, str]] = []
         """Settings that have taken effect, and whose log levels the service has not set yet."""
-        self.capabilities: list[str] = []
-        """The RM's capabilities."""
         self.extra = extra_config.DEFAULTS
-        """The settings, parsed."""
+        """The RM's settings, parsed."""
         self.events = EventRingBuffer("")
         self.releases_ignored = 0
         """Releases without an effect since the process started."""
@@ -140,13 +133,13 @@ class PartitionHost:
             case "CommitConfig":
                 return self._commit(decode_body(control_messages.CommitConfig, incoming.body).rollout, now)
             case "AbortConfig":
-                self.prepared = None
+                self.session = replace(self.session, prepared=None)
                 return []
             case "RetirePartition":
                 return self._retire(now)
             case "Settings":
                 settings = decode_body(control_messages.Settings, incoming.body)
-                self.settings, self.capabilities = dict(settings.values), list(settings.capabilities)
+                self.session = replace(self.session, settings=settings.values, capabilities=settings.capabilities)
                 self.apply_settings()
                 return []
         raise TypeError(incoming.header.kind)
@@ -165,7 +158,7 @@ class PartitionHost:
 
     def report_retired(self) -> list[Outgoing]:
         """Report that this partition may end, once the RM has acknowledged everything."""
-        if not self.retiring or len(self.channel.outbox):
+        if not self.session.retiring or len(self.channel.outbox):
             return []
         return [self.make_reply(control_messages.Retired())]
 
@@ -272,20 +265,7 @@ class PartitionHost:
             cause=0 if partition is None else partition.step_number,
             told=told,
             records=Raw(_encode(changes)) if changes else NO_RECORDS,
-            session=self.build_session() if with_session else None,
-        )
-
-    def build_session(self) -> SessionRecord:
-        """Build the record of the session."""
-        return SessionRecord(
-            rm=self.channel.rm,
-            session=self.channel.session,
-            life=self.channel.life,
-            rollout=self.rollout,
-            prepared=self.prepared,
-            retiring=self.retiring,
-            settings=self.settings,
-            capabilities=self.capabilities,
+            session=self.session if with_session else None,
         )
 
     def discard_changes(self) -> None:
@@ -342,21 +322,21 @@ class PartitionHost:
             problems = [str(problem) for problem in find_build_problems(message.config)]
         else:
             problems = self.partition.objections(message.config)
-        self.prepared = None if problems else (incoming.header, message)
+        self.session = replace(self.session, prepared=None if problems else (incoming.header, message))
         vote = control_messages.ConfigVote(rollout=message.rollout, reason="; ".join(problems))
         return self.make_reply(vote, rm=incoming.header.rm)
 
     def _commit(self, rollout: int, now: float) -> list[Outgoing]:
         """Run the prepared configuration. A worker that was started between vote and commit receives both again."""
-        if self.prepared is None or self.prepared[1].rollout != rollout:
+        session = self.session
+        if session.prepared is None or session.prepared[1].rollout != rollout:
             self.warnings.append(f"commit of roll-out {rollout} ignored, as this worker has not prepared it")
             return []
-        header, message = self.prepared
-        self.prepared = None
-        same = (header.session, header.life, rollout) == (self.channel.session, self.channel.life, self.rollout)
+        header, message = session.prepared
+        self.session = replace(session, rollout=rollout, prepared=None)
+        same = (header.session, header.life, rollout) == (session.session, session.life, session.rollout)
         if self.partition is not None and same:
             return []  # repeated, as the broker received our Hello twice; the running partition continues
-        self.rollout = rollout
         if self.partition is not None and message.live:
             return self._send_effects(self.partition.reconfigure(message.config, now))
         self._start_partition(header, message, now)
@@ -364,35 +344,41 @@ class PartitionHost:
 
     def _start_partition(self, header: Header, message: control_messages.PrepareConfig, now: float) -> None:
         """Start with an empty partition."""
-        self.channel = RMChannel(
-            partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life
+        self.begin_session(
+            SessionRecord(rm=header.rm, session=header.session, life=header.life, rollout=message.rollout)
         )
-        self.is_fresh, self.retiring = True, False
+        self.is_fresh = True
         self.events = EventRingBuffer(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
         name = usual_name(self.name)  # the name that the RM uses
         self.partition = Partition(message.config, name=name, now=now, plugins=self.plugins, tuning=self.tuning)
-        self.settings, self.capabilities = {}, []
         self.apply_settings()
         self.record_effects([])
         if problem := self.partition.placement.problem:
             self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
 
+    def begin_session(self, session: SessionRecord) -> None:
+        """Open the channel of a session; nothing is sent or received yet."""
+        self.session = session
+        self.channel = RMChannel(
+            partition=self.name, epoch=self.epoch, rm=session.rm, session=session.session, life=session.life
+        )
+
     def apply_settings(self) -> None:
         """Apply the RM's settings and capabilities."""
-        self.new_settings.append(self.settings)
-        self.extra = extra_config.read(self.settings)
+        self.new_settings.append(self.session.settings)
+        self.extra = extra_config.read(self.session.settings)
         self.events.resize(self.extra.event_ring_buffer_capacity)
         if self.partition is not None:
             self.partition.tracking = self.extra.event_tracking_enabled
             self.partition.auditor.every_s = self.extra.health_check_interval_s
-            self.partition.nodes.predicates.asks_manager = rm_messages.PREDICATES in self.capabilities
+            self.partition.nodes.predicates.asks_manager = rm_messages.PREDICATES in self.session.capabilities
 
     def _retire(self, now: float) -> list[Outgoing]:
         """End a partition that is no longer configured: everything in it ends, and the RM is informed."""
-        if self.partition is None or self.retiring:  # repeated, as the broker may not have accepted the answer
-            self.retiring = True
+        is_repeated = self.session.retiring  # as the broker may not have accepted the answer
+        self.session = replace(self.session, retiring=True)
+        if self.partition is None or is_repeated:
             return self.report_retired()
-        self.retiring = True
         return [*self._send_effects(self.partition.retire(now)), *self.report_retired()]
 
     # Administrators -------------------------------------------------------------------------------------------------

@@ -365,7 +365,7 @@ class StateDumpRequests:
         """Return the request to the RM; or the answer at once, if the RM has no such capability, there is an
         `obstacle`, or too many queries wait.
         """
-        if rm_messages.STATE_DUMP not in host.capabilities:  # YuniKorn's text
+        if rm_messages.STATE_DUMP not in host.session.capabilities:  # YuniKorn's text
             text = encode({"empty": "Resource Manager did not register callback"})
             return host.make_reply(Answer(status=OK, body=text), ref=ref)
         if not obstacle and len(self._waiting) >= STATE_DUMPS_MAX:

@@ -21,7 +21,6 @@ from partition_worker.engine.recording import list_everything
 from partition_worker.engine.restoring import RecordsInvalid, restore_partition
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.partition_host import PartitionHost
-from partition_worker.rm_channel import RMChannel
 
 PIECE_RECORDS: Final = 4096
 """Records in a piece of a snapshot."""
@@ -63,7 +62,7 @@ def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
     head = SnapshotHead(
         step=last,
         at=0.0 if partition is None else partition.now,
-        session=host.build_session(),
+        session=host.session,
         cause=0 if partition is None else partition.step_number,
         received=channel.received,
         told=channel.outbox.last,
@@ -161,13 +160,8 @@ class Recovery:
             # Questions to the RM are no steps. Each worker numbers them from another start, below 2^53 for RMs in
             # languages without larger integers, so that an answer to an earlier worker does not count.
             host.partition.nodes.predicates.verdicts.numbers = zlib.crc32(str(host.epoch).encode()) << 20
-        channel = RMChannel(
-            partition=host.name, epoch=host.epoch, rm=session.rm, session=session.session, life=session.life
-        )
-        channel.received, channel.outbox = self.received, self.outbox
-        host.channel, host.rollout = channel, session.rollout
-        host.prepared, host.retiring = session.prepared, session.retiring
-        host.settings, host.capabilities = session.settings, session.capabilities
+        host.begin_session(session)
+        host.channel.received, host.channel.outbox = self.received, self.outbox
         host.events = EventRingBuffer(f"{host.name} {host.epoch} {session.session} {session.life} after {self.last}")
         host.apply_settings()
 

@@ -115,7 +115,7 @@ async def serve_partition(
     worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
     levels, host = LogLevels(), worker.host
-    levels.apply(host.settings)  # a recovered partition has settings already
+    levels.apply(host.session.settings)  # a recovered partition has settings already
     quarantine = None if settings.journals is None else Quarantine(settings.journals, lease.partition)
     write_notes = partial(_write_notes, worker, quarantine, levels, life)
 
@@ -186,7 +186,7 @@ def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLeve
     """Set log levels, write the machine's log lines, and store quarantined messages for inspection."""
     host = worker.host
     if host.new_settings:
-        levels.apply(host.settings)
+        levels.apply(host.session.settings)
         host.new_settings.clear()
     lines = {logging.DEBUG: host.notes, logging.INFO: host.announcements, logging.WARNING: host.warnings}
     log_lines(_log, lines, f"{worker.name}: ")

@@ -154,11 +154,11 @@ class Worker:
 
     def make_hello(self) -> Outgoing:
         """Build the first message to a broker, which describes the worker's state."""
-        prepared = self.host.prepared[1].rollout if self.host.prepared is not None else 0
+        session = self.host.session
         message = Hello(
             role="worker",
-            rollout=self.host.rollout,
-            prepared=prepared,
+            rollout=session.rollout,
+            prepared=session.prepared[1].rollout if session.prepared is not None else 0,
             problem=self.problem,
             recovered=self.host.channel.suspended,
         )
@@ -228,7 +228,7 @@ class Worker:
     def _push_events(self, now: float) -> list[Outgoing]:
         """Send new events to an RM that is connected and has the capability, if a batch is due."""
         host = self.host
-        if EVENTS not in host.capabilities or self._paused:
+        if EVENTS not in host.session.capabilities or self._paused:
             self._push.deadline = NEVER
             return []
         batch = self._push.collect_due(host.events, host.extra.event_request_capacity, host.channel.outbox, now)

@@ -64,10 +64,10 @@ def state_of(worker: Worker) -> dict[str, object]:
     """Everything that a recovery has to bring back."""
     host, channel = worker.host, worker.host.channel
     return {
-        "session": (channel.rm, channel.session, channel.life, host.rollout),
-        "prepared": host.prepared,
-        "retiring": host.retiring,
-        "settings": (host.settings, host.capabilities, host.extra),
+        "session": (channel.rm, channel.session, channel.life, host.session.rollout),
+        "prepared": host.session.prepared,
+        "retiring": host.session.retiring,
+        "settings": (host.session.settings, host.session.capabilities, host.extra),
         "received": channel.received,
         "numbered": channel.outbox.last,
         "unacknowledged": channel.outbox.unacknowledged(),
@@ -142,7 +142,7 @@ def test_everything_comes_back_from_steps_from_a_snapshot_and_from_both(desk: De
     desk.kept()
     before, after = state_of(desk.worker), state_of(desk.recovered())
     assert after == before
-    assert desk.worker.host.prepared is not None
+    assert desk.worker.host.session.prepared is not None
     assert before["numbered"] == 7
     assert [number for number, _, _ in desk.worker.host.channel.outbox.unacknowledged()] == [4, 5, 6, 7]
     hello = desk.recovered().make_hello()
@@ -169,7 +169,7 @@ def test_a_partition_that_retires_still_does_so_after_a_recovery(desk: Desk, sna
         desk.take_snapshot()
     after = desk.recovered()
     assert state_of(after) == state_of(desk.worker)
-    assert after.host.retiring
+    assert after.host.session.retiring
     assert after.partition is not None
     assert after.partition.retired
 

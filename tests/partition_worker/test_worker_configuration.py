@@ -67,7 +67,7 @@ def test_numbers_session_and_settings_go_on_too() -> None:
     [again] = bench.hear(NODES, seq=1)
     assert (again.header.ack, again.header.session) == (3, "session-1")
     assert bench.tell(NODES)[0].header.seq == 6
-    assert bench.worker.host.settings == {"a": "1"}
+    assert bench.worker.host.session.settings == {"a": "1"}
 
 
 def test_what_a_live_partition_objects_to_is_its_vote_and_a_commit_changes_nothing() -> None:
@@ -136,12 +136,12 @@ def test_another_configuration_that_begins_empty_has_nothing_of_before() -> None
 
 def test_settings_replace_the_earlier_ones_and_a_new_session_begins_without() -> None:
     bench = Bench()
-    assert bench.worker.host.settings == {}
+    assert bench.worker.host.session.settings == {}
     for values in ({"a": "1"}, {"b": "2"}, {}, {"c": "3"}):
         assert bench.hear(Settings(values=values)) == []
-        assert bench.worker.host.settings == values
+        assert bench.worker.host.session.settings == values
     bench.configure(session=NEXT)
-    assert bench.worker.host.settings == {}
+    assert bench.worker.host.session.settings == {}
 
 
 def test_the_auditor_goes_round_as_often_as_the_settings_say() -> None:
