@@ -247,14 +247,14 @@ class PartitionHost:
         refusal = self.channel.refuse(header, "poison", why)
         return [refusal, *self.channel.send_numbered(rejections), self.channel.acknowledge(header.ref)]
 
-    def build_step(
-        self, number: int, kind: str, now: float, *, with_session: bool, received_before: int
-    ) -> Step | None:
-        """Build the step that records what an input of this kind changed; None if it changed nothing."""
+    def build_step(self, number: int, kind: str, now: float, *, with_session: bool, is_needed: bool) -> Step | None:
+        """Build the step that records what an input of this kind changed; None if it changed nothing, unless the step
+        `is_needed`.
+        """
         channel, partition = self.channel, self.partition
         changes = [] if partition is None else collect_changes(partition)
         told = channel.drain_sent()
-        if not (changes or told or with_session or channel.received != received_before):
+        if not (changes or told or with_session or is_needed):
             return None
         return Step(
             number=number,

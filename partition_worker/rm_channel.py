@@ -246,8 +246,6 @@ class OutboxBarrier:
         """Whether steps have to be appended now, unless more follow at once."""
         self.pending_bytes = 0
         """Bytes of steps that were appended and are not durable."""
-        self._appended = last
-        """The number of the latest step that was appended."""
         self._lazy: list[bytes] = []
         self._fresh = False
         """Whether the first of these starts with an empty partition."""
@@ -282,7 +280,8 @@ class OutboxBarrier:
                 continue
             if self._lazy:
                 self.urgent, self._news = True, self._news or not _only_acknowledges(one.header)
-                if self.held and self.held[-1][0] > self._appended and _supersedes(one.header, self.held[-1][1].header):
+                appended = self.last - len(self._lazy)
+                if self.held and self.held[-1][0] > appended and _supersedes(one.header, self.held[-1][1].header):
                     self.held.pop()
             self.held.append((self.last, one))
         self.urgent = self.urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
@@ -301,7 +300,7 @@ class OutboxBarrier:
         steps, first = self._lazy, self.last - len(self._lazy) + 1
         size = sum(map(len, steps))
         append = Append(steps=steps, first=first, fresh=self._fresh)
-        self._lazy, self._appended = [], self.last
+        self._lazy = []
         self._fresh = self.urgent = self._news = False
         self._pending.append((self.last, size))
         self.pending_bytes += size

@@ -122,8 +122,6 @@ class Worker:
         self._heartbeat_at = NEVER if heartbeat_s == NEVER else 0.0
         self._command_missing = False
         """Whether a command was refused since the RM's last resumption, as one before it was missing."""
-        self._received = 0
-        """The number of the RM's last command in the latest step."""
         self._resumed_in_vain = 0
         """Number of times in a row that the RM has resumed and a command was still missing."""
 
@@ -197,7 +195,7 @@ class Worker:
                 sends = self.host.apply(incoming, now)
             if incoming.header.kind == "Schedule":
                 self.cycles.observe(self.timer() - began_s)
-            self._record_step(incoming.header.kind, now)
+            self._record_step(incoming.header.kind, now, has_number=incoming.header.seq > 0)
         return self.barrier.hold_or_send(sends, now, more=self.deadline <= now)  # a tick follows, maybe with decisions
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -416,7 +414,7 @@ class Worker:
         recovery = recover(self.host, snapshot, steps)
         last = recovery.last
         self.barrier = OutboxBarrier(last, journalled=self.barrier.journalled, step_bytes=recovery.step_bytes)
-        self._paused, self._received = last > 0, self.host.channel.received
+        self._paused = last > 0
         if last:
             self.host.channel.suspended_after = self.host.channel.outbox.last
         for pending in (self.host.notes, self.host.announcements, self.host.warnings, self.host.new_settings):
@@ -433,7 +431,7 @@ class Worker:
             return []
         return [*self.barrier.flush(), *self.barrier.request_snapshot(now)]
 
-    def _record_step(self, kind: str, now: float) -> None:
+    def _record_step(self, kind: str, now: float, *, has_number: bool = False) -> None:
         """Record what an input of this kind changed, if anything. The start of a partition needs no earlier step."""
         host, barrier = self.host, self.barrier
         fresh, host.is_fresh = host.is_fresh, False
@@ -443,10 +441,7 @@ class Worker:
         if not barrier.journalled:
             host.discard_changes()
             return
-        step = host.build_step(
-            barrier.last + 1, kind, now, with_session=kind in _ORDERS, received_before=self._received
-        )
-        self._received = host.channel.received
+        step = host.build_step(barrier.last + 1, kind, now, with_session=kind in _ORDERS, is_needed=has_number)
         if step is not None:
             barrier.record_step(step, fresh=fresh)
 

@@ -99,12 +99,12 @@ def forget_time() -> Iterator[None]:
 
     before = Worker._record_step
 
-    def record_step(worker: Worker, kind: str, now: float) -> None:
+    def record_step(worker: Worker, kind: str, now: float, *, has_number: bool = False) -> None:
         if kind == TICK and worker.partition is not None:
             worker.host.channel.drain_sent()
             collect_changes(worker.partition)
         else:
-            before(worker, kind, now)
+            before(worker, kind, now, has_number=has_number)
 
     return replaced(Worker, "_record_step", record_step)
 
