@@ -21,7 +21,6 @@ from hashlib import blake2b
 from heapq import merge
 from itertools import islice, takewhile
 from typing import Final
-from uuid import UUID
 
 from msgspec import json
 from msgspec.json import Encoder
@@ -52,7 +51,8 @@ class EventRingBuffer:
     """The newest events, numbered from `lowest` to `highest`; both are 0 while there are none."""
 
     def __init__(self, name: str, capacity: int = DEFAULTS.event_ring_buffer_capacity) -> None:
-        self.instance = str(UUID(bytes=blake2b(name.encode(), digest_size=16).digest()))
+        digest = blake2b(name.encode(), digest_size=16).hexdigest()
+        self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
         """Identifies this buffer, in the form of a UUID derived from its name."""
         self._events: deque[EventFields] = deque(maxlen=capacity)
         self._times_ns: deque[int] = deque(maxlen=capacity)
