@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+ANY: Final = "*"
+"""Every origin, or every name of this server."""
+
 _FORWARDED: Final = (
     *("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"),
     *("x-forwarded-user", "x-forwarded-groups"),
 )
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?")
-ANY_HOST: Final = "*"
-"""In a list of names of this server: every name."""
-
 _NEXT: Final = "Ask the address itself, such as http://127.0.0.1:PORT, from a terminal of this machine"
 
 
@@ -69,7 +69,7 @@ def is_known_host(host: str, names: Collection[str]) -> bool:
         host: With or without a port.
         names: Known names in lower case; `*` means every name.
     """
-    if ANY_HOST in names:
+    if ANY in names:
         return True
     name = _host_name(host).lower().removesuffix(".")
     if name == "localhost" or name in names:
@@ -96,8 +96,6 @@ def _is_this_machine(name: str, server: str) -> bool:
     except ValueError:
         return False
 
-
-ANY: Final = "*"
 
 REQUEST_HEADERS: Final = "Authorization,Content-Type,Accept,If-Match,If-None-Match,X-Requested-With"
 """Headers that a page of a named site may send."""
@@ -131,16 +129,15 @@ class Cors:
             methods: The methods of the path.
             private: Whether the route is not one of YuniKorn, or changes something.
         """
-        allowed = ",".join(methods) if self.named_only else ", ".join(methods)
         if not self.named_only:
-            found = {"Access-Control-Allow-Origin": ANY, "Access-Control-Allow-Methods": allowed}
+            found = {"Access-Control-Allow-Origin": ANY, "Access-Control-Allow-Methods": ", ".join(methods)}
             return {} if private else {**found, "Access-Control-Allow-Headers": _SENT_ANYWHERE}
         if origin is None or origin == ANY or origin.lower() not in self.origins or (private and self.is_open):
             return {"Vary": "Origin"}
         found = {
             "Vary": "Origin",
             "Access-Control-Allow-Origin": origin,
-            "Access-Control-Allow-Methods": allowed,
+            "Access-Control-Allow-Methods": ",".join(methods),
             "Access-Control-Allow-Headers": REQUEST_HEADERS,
             "Access-Control-Expose-Headers": ANSWER_HEADERS,
         }
