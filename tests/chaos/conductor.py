@@ -8,6 +8,7 @@ import asyncio
 import random
 import signal
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,8 +94,9 @@ class Chaos:
             job = next(self.jobs)
             self.asked[rm.rm_id] += 1
             number = self.asked[rm.rm_id]
-            partition = rm.partitions[job.user % len(rm.partitions)]
-            application = f"user-{job.user % 50}"
+            user = zlib.crc32(job.user.encode())
+            partition = rm.partitions[user % len(rm.partitions)]
+            application = f"user-{user % 50}"
             stays = number % STAYS == 0 or (partition, application) not in self._begun
             self._begun.add((partition, application))
             asks.append(
