@@ -15,9 +15,9 @@ A poison message is quarantined: a message that ended the worker twice is reject
          |
          the process dies --> its successor counts a death for this identity; at ATTEMPTS_MAX it rejects the message
 
-The mark is in a mapped file that survives the process (`open_attempts` in `journal/files.py`), so marking costs no disk
-write. A quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are rejected
-one by one, in numbered messages. Every other quarantined message is answered with the reason.
+The mark is in a mapped file that survives the process (`open_attempts` in `journal/quarantine.py`), so marking costs no
+disk write. A quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are
+rejected one by one, in numbered messages. Every other quarantined message is answered with the reason.
 """
 
 import struct
