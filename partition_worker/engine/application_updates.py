@@ -14,7 +14,8 @@ from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
-from partition_worker.engine.queues.queue import Queue, refresh_fair_maximum
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
 from partition_worker.engine.state import PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import (

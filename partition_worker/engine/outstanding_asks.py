@@ -22,7 +22,8 @@ from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from common.wire import NEVER
 from partition_worker.engine.allocation import Standing
 from partition_worker.engine.application import Application
-from partition_worker.engine.queues.queue import Queue, queue_key
+from partition_worker.engine.queues.fair_share import queue_key
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.ready_queues import application_key
 from partition_worker.engine.state import PartitionState
 

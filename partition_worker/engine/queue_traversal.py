@@ -53,7 +53,8 @@ from partition_worker.engine.allocation import Allocation, AskGroup, Standing, p
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue, path_key
+from partition_worker.engine.queues.fair_share import path_key
+from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
 from partition_worker.engine.unschedulable_asks import Wait

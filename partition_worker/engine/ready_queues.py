@@ -21,7 +21,8 @@ from common.resources import is_positive, is_zero
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.nodes import Nodes
-from partition_worker.engine.queues.queue import Queue, descending_shares, path_key, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.sorted_items import Key, Order
 from partition_worker.engine.unschedulable_asks import ClosedBuckets, ParkedQueues, UnschedulableAsks, Wait, WaitBucket

@@ -21,7 +21,8 @@ from partition_worker.engine.nodes.node_index import Node, Reservation
 from partition_worker.engine.outstanding_asks import REPORT_EVERY_S
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.queues.queue import Queue, parse_policies, refresh_fair_maximum
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.queue import Queue, parse_policies
 from partition_worker.engine.state import Changes, Report, Tuning
 from partition_worker.engine.user_resolution import User, Users
 

@@ -21,7 +21,8 @@ from common.wire import NEVER
 from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.queues.queue import Queue, descending_shares
+from partition_worker.engine.queues.fair_share import descending_shares
+from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
 HOUR_NS: Final = 3_600_000_000_000

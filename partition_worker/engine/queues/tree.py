@@ -22,13 +22,8 @@ from common.messages import Amount, Resources
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from common.resources import Limit, is_positive
 from partition_worker.engine.durable_records import Template
-from partition_worker.engine.queues.queue import (
-    Policies,
-    Queue,
-    inherit_properties,
-    parse_policies,
-    refresh_fair_maximum,
-)
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
 from partition_worker.engine.user_resolution import User, tag_value
 
 ACLS_MAX: Final = 4096

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from common.messages import Resources
-from partition_worker.engine.queues.queue import descending_shares, queue_key, refresh_fair_maximum, share
+from partition_worker.engine.queues.fair_share import descending_shares, queue_key, refresh_fair_maximum, share
 from tests.builders import nodes
 from tests.properties.plain_scheduler import compared, shares
 from tests.trial import Trial
