@@ -29,6 +29,9 @@ CHANGE_MAX_S: Final = 30.0
 """Longer than the broker's limit for a roll-out (20 s), so that the broker reports the outcome."""
 
 QUERIES_MAX: Final = 256
+RECENT_S: Final = 2.0
+"""Seconds for which a list of partitions is recent. The history reads one every second."""
+
 CHANGES_MAX: Final = 32
 
 _M = TypeVar("_M", bound=Message)
@@ -47,6 +50,9 @@ class BrokerClient:
 
     def __init__(self, address: str, *, name: str, heartbeat_s: float) -> None:
         self._heartbeat_s = heartbeat_s
+        self._recent: PartitionList | None = None
+        self._recent_at = 0.0
+        """When the latest list of partitions arrived, in monotonic seconds."""
         self._incarnation = ""
         """The broker's incarnation; empty before its first heartbeat."""
         self.wire = Transport()
@@ -126,7 +132,13 @@ class BrokerClient:
         Raises:
             RequestError: 503, with the reason.
         """
-        return await self._request(ListPartitions(), PartitionList)
+        known = await self._request(ListPartitions(), PartitionList)
+        self._recent, self._recent_at = known, time.monotonic()
+        return known
+
+    def recent_partitions(self) -> PartitionList | None:
+        """The latest list of partitions, if it is young enough to resolve full names without another round trip."""
+        return self._recent if time.monotonic() - self._recent_at < RECENT_S else None
 
     async def _request(
         self, message: Message, answer: type[_M], *, rm: str = "", partition: str = "", hint: str = ""

@@ -113,11 +113,16 @@ class PartitionNames:
     def __init__(self, partitions: Iterable[PartitionEntry], preferred: str = "") -> None:
         """`preferred` is the RM whose partitions have their plain names even if others were registered earlier."""
         self._entries = list(partitions)
-        self._by_name: dict[str, PartitionEntry] = {}
-        for entry in sorted(self._entries, key=lambda entry: entry.rm_id != preferred):  # stable
-            self._by_name.setdefault(entry.name, entry)
-        for entry in self._entries:  # a full name never means another partition
-            self._by_name |= {entry.full_name: entry, f"[{entry.rm_id}]{entry.name}": entry}
+        self.full: dict[str, PartitionEntry] = {}
+        """By full name, which never means another partition."""
+        plain: dict[str, PartitionEntry] = {}
+        for entry in self._entries:
+            self.full |= {entry.full_name: entry, f"[{entry.rm_id}]{entry.name}": entry}
+            if entry.rm_id == preferred:
+                plain[entry.name] = entry
+            else:
+                plain.setdefault(entry.name, entry)
+        self._by_name = plain | self.full
 
     def find(self, name: str) -> PartitionEntry | None:
         """The partition of that name."""
@@ -186,10 +191,18 @@ def partition_names(call: Call, known: PartitionList) -> PartitionNames:
 async def find_partition(call: Call) -> NamedPartition:
     """The partition that the path names, among those of the RM that the parameter `rm` names.
 
+    A full name means the same partition whatever else is registered, so a recent list of partitions is enough for it,
+    and the request needs one round trip: to the worker. A plain name needs the list of this moment.
+
     Raises:
         RequestError: there is none.
     """
-    return partition_names(call, await read_registry(call)).require(call.segments["partition"])
+    name, recent = call.segments["partition"], call.services.broker.recent_partitions()
+    if recent is not None and "rm" not in call.query:
+        names = partition_names(call, recent)
+        if name in names.full:
+            return names.require(name)
+    return partition_names(call, await read_registry(call)).require(name)
 
 
 # Replies --------------------------------------------------------------------------------------------------------------

@@ -131,6 +131,9 @@ class SystemLink:
     async def ask(self, partition: str, query: Query) -> Answer:
         return self._answer(Header(kind="", partition=partition), query, Answer)
 
+    def recent_partitions(self) -> PartitionList | None:
+        return None
+
     async def partitions(self) -> PartitionList:
         return self._answer(Header(kind=""), ListPartitions(), PartitionList)
 

@@ -123,6 +123,9 @@ class FakeLink:
     async def partitions(self) -> PartitionList:
         return self.known
 
+    def recent_partitions(self) -> PartitionList | None:
+        return None
+
     async def read(self, rm: str, question: ReadConfig) -> Answer:
         self.read_of.append((rm, question))
         return self.reader(rm, question)

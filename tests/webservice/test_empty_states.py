@@ -27,6 +27,9 @@ SILENT: Final = PartitionEntry(full_name="rm-2_default", name="default", rm_id="
 class HalfSilentLink(SystemLink):
     """A second RM has a partition whose worker does not answer."""
 
+    def recent_partitions(self) -> PartitionList | None:
+        return None
+
     async def partitions(self) -> PartitionList:
         known = await super().partitions()
         builds = {**known.build_information, "rm-2": {"rmId": "rm-2"}}

@@ -8,6 +8,7 @@ from common.query_messages import (
     KillApplication,
     MoveApplication,
     PartitionEntry,
+    PartitionList,
     Query,
     Schedule,
 )
@@ -242,3 +243,20 @@ def test_refused_steps_have_the_text_of_the_worker() -> None:
     asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it schedules automatically"))
     response = request(asked, SCHEDULE, "POST", who=loopback_users(0))
     assert (response.status_code, response.json()["message"]) == (409, "it schedules automatically")
+
+
+@pytest.mark.parametrize(("path", "lists"), [("rm-2_default", 0), ("[rm-2]default", 0), ("default", 1), ("rm-3_x", 1)])
+def test_a_partition_named_in_full_is_asked_without_asking_the_broker_first(path: str, lists: int) -> None:
+    class Counting(FakeLink):
+        listed = 0
+
+        def recent_partitions(self) -> PartitionList:
+            return self.known
+
+        async def partitions(self) -> PartitionList:
+            self.listed += 1
+            return self.known
+
+    link = Counting(partition("rm-1"), partition("rm-2"))
+    response = request(link, f"/ws/v1/partition/{path}/queues")
+    assert (response.status_code, link.listed) == (404 if path == "rm-3_x" else 200, lists)
