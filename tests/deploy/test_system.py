@@ -131,7 +131,7 @@ def test_when_the_broker_dies_the_others_stay(folder: Path) -> None:
         system.until(lambda: whole(system, folder))
         broker, before = system.child(" broker "), system.children
         os.kill(broker, signal.SIGKILL)
-        system.until(lambda: whole(system, folder) and broker not in system.children)
+        system.until(lambda: broker not in system.children and whole(system, folder))
         assert len(before.keys() & system.children.keys()) == 3
         first, second = started(folder, "broker")
         assert first[:2] == second[:2], "where it listens"

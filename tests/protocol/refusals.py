@@ -74,8 +74,9 @@ def _assigned(tree: ast.Module) -> Iterator[str]:
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs += zip(target.elts, node.value.elts, strict=True)
         for name, value in pairs:
-            if isinstance(name, ast.Name) and name.id == "code" and isinstance(value, ast.Constant):
-                yield str(value.value)
+            if isinstance(name, ast.Name) and name.id == "code":
+                choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                yield from (str(one.value) for one in choices if isinstance(one, ast.Constant))
 
 
 def _passed(name: str, tree: ast.Module, places: dict[tuple[str, bool], int]) -> Iterator[str]:
