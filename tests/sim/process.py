@@ -72,10 +72,10 @@ class Process:
             self._work()
 
     def _work(self) -> None:
-        if self._busy or self.machine is None:
+        if self._busy:
             return
         self._busy = True
-        while self._inbox and self.alive and not self.stopped:
+        while self._inbox and self.alive and not self.stopped and self.machine is not None:
             incoming = self._inbox.popleft()
             self.world.delivered(self, incoming)
             if self.alive:
