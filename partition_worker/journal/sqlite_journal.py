@@ -312,7 +312,11 @@ def check_wal(file: sqlite3.Connection, files: Files) -> None:
     SQLite ignores everything after a damaged frame without an error, as if it had never been finished. A checkpoint
     returns the number of frames that it reads. It writes a transaction only after the previous one is durable, so the
     ignored part may hold the end of one transaction; the ends of two mean that a durable one is lost. (Nothing shows
-    whether the very last one was finished.) The layout of the log is at https://sqlite.org/walformat.html.
+    whether the very last one was finished.)
+
+    A log that was moved into the database begins again with a new header. The frames before it stay in the file until
+    they are overwritten, also if the process is killed after the header; their salts are not those of the header.
+    The layout of the log is at https://sqlite.org/walformat.html.
 
     Raises:
         JournalDamaged: SQLite ignores a finished transaction.
@@ -321,10 +325,22 @@ def check_wal(file: sqlite3.Connection, files: Files) -> None:
     for _ in range(3):  # another process may write meanwhile
         content = files.wal.read_bytes() if files.wal.exists() else b""
         valid_frames = file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-        known_salts = (content[16:24], content[_WAL_HEAD_BYTES + 8 : _WAL_HEAD_BYTES + 16])  # one of them is undamaged
+        salts_at = 16 if _has_valid_header(content) else _WAL_HEAD_BYTES + 8  # in the header, or in the first frame
         ignored = range(_WAL_HEAD_BYTES + max(valid_frames, 0) * size, len(content) - size + 1, size)
         heads = (_WAL_FRAME.unpack_from(content, at) for at in ignored)
-        lost = sum(ends_transaction and salts in known_salts for ends_transaction, salts in heads)
+        known_salts = content[salts_at : salts_at + 8]
+        lost = sum(ends_transaction and salts == known_salts for ends_transaction, salts in heads)
         if lost < 2:
             return
     raise JournalDamaged(f"{lost} transactions of its write-ahead log cannot be read any more")
+
+
+def _has_valid_header(content: bytes) -> bool:
+    """Whether the header of a write-ahead log matches its checksum, whose byte order is in the last bit of its magic
+    number.
+    """
+    sum_0 = sum_1 = 0
+    for value_0, value_1 in struct.iter_unpack(">II" if content[3:4] == b"\x83" else "<II", content[:24]):
+        sum_0 = (sum_0 + value_0 + sum_1) & 0xFFFFFFFF
+        sum_1 = (sum_1 + value_1 + sum_0) & 0xFFFFFFFF
+    return content[24:_WAL_HEAD_BYTES] == struct.pack(">II", sum_0, sum_1)

@@ -382,6 +382,23 @@ def test_a_log_that_was_written_over_is_no_damage(tmp_path: Path) -> None:
         database.append(encoded(STEPS + 2), fresh=False)
 
 
+def test_a_log_of_which_only_the_header_was_written_over_is_no_damage(tmp_path: Path) -> None:
+    """The worker was killed while SQLite waited for the disk between the new header and the first frame."""
+    (tmp_path / "alive").mkdir()
+    files = files_in(tmp_path / "alive")
+    database = opened(files, 1)
+    for number in range(1, STEPS + 1):
+        database.append(encoded(number), fresh=False)
+    database._file.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    shutil.copytree(files.folder, tmp_path / "dead")
+    database.append(encoded(STEPS + 1), fresh=False)
+    dead = files_in(tmp_path / "dead")
+    dead.wal_index.unlink()
+    header, frames = files.wal.read_bytes()[:HEAD_BYTES], dead.wal.read_bytes()[HEAD_BYTES:]
+    dead.wal.write_bytes(header + frames)
+    assert found(dead) == list(range(1, STEPS + 1))
+
+
 TAKES_THE_INDEX_FOR_ABANDONED = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as index:
