@@ -121,9 +121,8 @@ def _redact_queue(one: Queue, above: Limit | None, visible: Visibility, *, subtr
     """A queue whose parent has the headroom `above`."""
     room = above if one.maximum is None else tighten(less(one.maximum, one.allocated), above)
     right = visible.find_right(one)
-    children = sorted(
-        (child for child in one.children.values() if visible.shows_queue(child)), key=lambda one: one.path
-    )
+    children = [child for child in one.children.values() if visible.shows_queue(child)] if one.children else []
+    children.sort(key=lambda one: one.path)
     below = [_redact_queue(child, room, visible, subtree=True, partition="") for child in (children if subtree else ())]
     if right is Right.NOTHING:
         return _name_only(one, children, below, partition)

@@ -5,6 +5,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from common import rest_views
@@ -102,6 +103,7 @@ def build_queue_view(
     )
 
 
+@lru_cache(64)  # most queues have the same
 def _delay(seconds: float) -> str:
     return rest_views.format_duration(round(seconds * 1e9))
 
