@@ -9,6 +9,7 @@ change has already happened when it is written. Facts that a record does not con
 it is away, which workers are present) are found out again after a restart. Not here: the store (`store.py`).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -53,6 +54,11 @@ def _full_name(record: RmRecord, name: str) -> str:
     """The full name that a partition had when it was recorded: its lease is under that name."""
     distinct = distinct_name(record.rm, name)
     return distinct if distinct in record.leases else normalise_partition_name(record.rm, name)
+
+
+def sort_records(records: Iterable[RmRecord]) -> list[RmRecord]:
+    """Sort by the order of registration; records of releases without it come last, by the time of registration."""
+    return sorted(records, key=lambda one: (not one.order, one.order or one.registered_ns))
 
 
 def decode_record(data: bytes) -> RmRecord:

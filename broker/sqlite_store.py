@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from broker.registry import RmRecord
-from broker.rm_records import decode_record
+from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord
 from common.messages import INT64_MAX
@@ -123,8 +123,7 @@ class SqliteStore:
                 found.append(replace(decode_record(facts), text=text))
             except msgspec.MsgspecError as error:
                 _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-        # records of releases without an order of registration come last, by the time of registration
-        return sorted(found, key=lambda one: (not one.order, one.order or one.registered_ns))
+        return sort_records(found)
 
     def read_histories(self) -> dict[str, VersionHistory]:
         found: dict[str, VersionHistory] = {}

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from broker import store as store_module
+from broker.postgres_store import PostgresStore
 from broker.registry import RmRecord
 from broker.sqlite_store import SqliteStore
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
@@ -26,6 +27,7 @@ from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
 from common.transport import Transport
 from common.wire import Incoming, Outgoing, decode_body
+from tests import postgres
 from tests.full_disk import full_disk
 from tests.machines import RM, header, sent
 
@@ -56,7 +58,20 @@ class SqliteBackend:
         return full_disk(self.path.with_name(self.path.name + "-wal").stat().st_size)
 
 
-BACKENDS: Final[dict[str, Callable[[Path], Backend]]] = {"sqlite": SqliteBackend}
+class PostgresBackend:
+    """A PostgreSQL server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = postgres.new_store()
+
+    def open(self) -> Store:
+        return PostgresStore(self._store)
+
+    def full(self) -> AbstractContextManager[None]:
+        return postgres.full_disk(self._store, "leases", "managers", "versions")
+
+
+BACKENDS: Final[dict[str, Callable[[Path], Backend]]] = {"sqlite": SqliteBackend, "postgresql": PostgresBackend}
 
 
 @pytest.fixture(params=BACKENDS)

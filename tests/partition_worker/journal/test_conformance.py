@@ -1,4 +1,4 @@
-"""What every store of journals does: SQLite, and the disk of the simulation."""
+"""What every store of journals does: SQLite, PostgreSQL, and the disk of the simulation."""
 
 import os
 import signal
@@ -9,14 +9,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import psycopg
 import pytest
 
 from partition_worker.journal import sqlite_journal
 from partition_worker.journal.database import FORMAT
 from partition_worker.journal.files import Files
+from partition_worker.journal.postgres_journal import PostgresJournal, PostgresJournals
 from partition_worker.journal.protocol import Fenced, Journal, Journals
 from partition_worker.journal.sqlite_journal import STATEMENT_STEPS, SqliteJournal, SqliteJournals
 from partition_worker.recovery import JournalDamaged
+from tests import postgres
 from tests.full_disk import full_disk
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, sql, step
@@ -70,6 +73,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def run_and_die(script: str, place: str, numbers: range, epoch: int, finishes: str) -> None:
+    """Run a process that appends these steps and kills itself, after the transaction or in it."""
+    arguments = [place, PARTITION, str(numbers.start), str(numbers.stop), str(epoch), finishes]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-P", "-c", script, *arguments], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
 class SqliteStore:
     """SQLite files."""
 
@@ -81,16 +92,10 @@ class SqliteStore:
 
     def die_while_appending(self, numbers: range, epoch: int) -> None:
         assert len(numbers) > STATEMENT_STEPS, "else it is a single statement"
-        self._die(numbers, epoch, "no")
+        run_and_die(APPENDS, str(self._folder), numbers, epoch, "no")
 
     def die_after_appending(self, numbers: range, epoch: int) -> None:
-        self._die(numbers, epoch, "yes")
-
-    def _die(self, numbers: range, epoch: int, finishes: str) -> None:
-        arguments = [str(self._folder), PARTITION, str(numbers.start), str(numbers.stop), str(epoch), finishes]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        ended = subprocess.run([sys.executable, "-P", "-c", APPENDS, *arguments], env=environment, check=False)
-        assert ended.returncode == -signal.SIGKILL
+        run_and_die(APPENDS, str(self._folder), numbers, epoch, "yes")
 
     def lose_answer(self, journal: Journal) -> None:
         assert isinstance(journal, SqliteJournal)
@@ -116,6 +121,71 @@ class SqliteStore:
 
     def content(self) -> object:
         return {path: path.read_bytes() for path in self._folder.rglob("*") if path.suffix in (".sqlite", ".snapshot")}
+
+
+APPENDS_TO_POSTGRES = """
+import os, signal, sys
+from contextlib import contextmanager
+from partition_worker.journal.postgres_journal import PostgresJournals
+from tests.partition_worker.journal.hand import encoded
+
+store, partition, first, end, epoch, finishes = sys.argv[1:]
+journal = PostgresJournals(store).open(partition, int(epoch))
+if finishes == "no":
+    @contextmanager
+    def dies():
+        connection = journal._database._connect()
+        connection.execute("BEGIN")
+        yield connection
+        os.kill(os.getpid(), signal.SIGKILL)
+    journal._database.autocommit = dies
+journal.append(encoded(*range(int(first), int(end))), fresh=False)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class PostgresStore:
+    """A PostgreSQL server."""
+
+    def __init__(self) -> None:
+        self._store = postgres.new_store()
+        self.journals = PostgresJournals(self._store)
+
+    def _sql(self, statement: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self._store) as connection:
+            done = connection.execute(statement)
+            return done.fetchall() if done.description else []
+
+    def die_while_appending(self, numbers: range, epoch: int) -> None:
+        run_and_die(APPENDS_TO_POSTGRES, self._store, numbers, epoch, "no")
+
+    def die_after_appending(self, numbers: range, epoch: int) -> None:
+        run_and_die(APPENDS_TO_POSTGRES, self._store, numbers, epoch, "yes")
+
+    def lose_answer(self, journal: Journal) -> None:
+        assert isinstance(journal, PostgresJournal)
+        append = journal._append
+
+        def lose(*arguments: object, **options: bool) -> None:
+            journal._append = append
+            row = journal._row
+            append(*arguments, **options)
+            journal._row = row
+            raise OSError("the connection is lost")
+
+        journal._append = lose
+
+    def full(self) -> AbstractContextManager[None]:
+        return postgres.full_disk(self._store, "steps")
+
+    def damage(self) -> None:
+        self._sql("UPDATE steps SET content = 'x'")
+
+    def become_later(self) -> None:
+        self._sql("UPDATE store_format SET number = number + 1")
+
+    def content(self) -> object:
+        return [row for table in ("journals", "steps", "snapshots") for row in self._sql(f"SELECT * FROM {table}")]
 
 
 class SimulatedStore:
@@ -153,9 +223,15 @@ class SimulatedStore:
         return self._file().copy()
 
 
-@pytest.fixture(params=["sqlite", "simulated"])
+@pytest.fixture(params=["sqlite", "postgresql", "simulated"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    return SqliteStore(tmp_path / "journals", monkeypatch) if request.param == "sqlite" else SimulatedStore()
+    match request.param:
+        case "sqlite":
+            return SqliteStore(tmp_path / "journals", monkeypatch)
+        case "postgresql":
+            return PostgresStore()
+        case _:
+            return SimulatedStore()
 
 
 @pytest.fixture

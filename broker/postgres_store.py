@@ -1,0 +1,200 @@
+"""The store of several hosts: the broker's record in PostgreSQL.
+
+Each write is a transaction that locks the broker's row in `leases`, checks its epoch there, and counts itself. If the
+connection breaks before the answer, the count shows the outcome; the write is not over before that is known.
+
+Not here: the messages to the record, and what the methods promise (`store.py`).
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from broker.registry import RmRecord
+from broker.rm_records import decode_record, sort_records
+from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
+from common.control_messages import ConfigVersion, ManagerRecord
+from common.messages import INT64_MAX
+from common.postgres import Connection, Database, OutcomeUnknown
+
+SETTLE_INTERVAL_S: Final = 0.5
+"""Pause between two attempts to find out the outcome of a write."""
+
+_LEASE: Final = "broker"
+
+_VERSION: Final = "number, checksum, at_ns, author, origin, base"
+
+_log = logging.getLogger("core.config")
+
+
+class Replaced(OSError):
+    """A later broker has taken the place of this one."""
+
+
+class PostgresStore:
+    """The record in a database, for one thread at a time."""
+
+    def __init__(self, store: str) -> None:
+        self._database = Database(store, "broker")
+        self._incarnation = self._writes = 0
+        try:
+            self._read_epoch()
+        except OSError:
+            self.close()
+            raise
+
+    def begin(self, unix_s: int) -> tuple[int, str]:
+        self._incarnation, self._writes = max(unix_s, self._read_epoch() + 1), 0
+        try:
+            self.probe()
+        except OSError as error:
+            _log.warning("the start of broker %s could not be recorded: %s", self._incarnation, error)
+            return self._incarnation, str(error)
+        return self._incarnation, ""
+
+    def _read_epoch(self) -> int:
+        with self._database.autocommit() as connection:
+            row = connection.execute("SELECT epoch FROM leases WHERE name = %s", (_LEASE,)).fetchone()
+        return msgspec.convert(row, tuple[int])[0] if row else 0
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """All statements within take effect, or none. Raises OSError then, or if a later broker has written."""
+        self._writes += 1
+        try:
+            with self._database.transaction() as connection:
+                self._lock(connection, self._writes)
+                yield connection
+        except OutcomeUnknown as error:
+            if self._settle() != self._writes:
+                raise OSError(str(error)) from error
+
+    def _lock(self, connection: Connection, writes: int) -> None:
+        """Lock the broker's row until the end of the transaction, and write it."""
+        row = connection.execute(
+            "INSERT INTO leases (name, epoch, writes) VALUES (%(name)s, %(epoch)s, %(writes)s)"
+            " ON CONFLICT (name) DO UPDATE SET epoch = greatest(leases.epoch, excluded.epoch),"
+            " writes = CASE WHEN leases.epoch > excluded.epoch THEN leases.writes ELSE excluded.writes END"
+            " RETURNING epoch",
+            {"name": _LEASE, "epoch": self._incarnation, "writes": writes},
+        ).fetchone()
+        (epoch,) = msgspec.convert(row, tuple[int])
+        if epoch > self._incarnation:
+            raise Replaced(f"broker {epoch} has taken the place of this one, {self._incarnation}")
+
+    def _settle(self) -> int:
+        """The number of the last write that was carried out, as soon as that is known."""
+        while True:
+            try:
+                with self._database.transaction() as connection:
+                    query = "SELECT epoch, writes FROM leases WHERE name = %s FOR UPDATE"
+                    row = connection.execute(query, (_LEASE,)).fetchone()
+                    epoch, writes = msgspec.convert(row, tuple[int, int]) if row else (0, 0)
+                    if epoch <= self._incarnation:  # what this transaction reads is final once it is durable
+                        self._lock(connection, writes if epoch == self._incarnation else 0)
+            except Replaced:
+                raise
+            except OSError as error:
+                _log.warning("the outcome of a write is not known yet: %s", error)
+                time.sleep(SETTLE_INTERVAL_S)
+                continue
+            if epoch > self._incarnation:
+                raise Replaced(f"broker {epoch} has taken the place of this one, {self._incarnation}")
+            return writes if epoch == self._incarnation else 0
+
+    def probe(self) -> None:
+        with self._transaction():
+            pass
+
+    def write(self, rm: str, record: ManagerRecord) -> None:
+        version = record.version
+        config = None if record.text is None else record.text.encode()
+        with self._transaction() as connection:
+            if record.facts:
+                connection.execute(
+                    "INSERT INTO managers VALUES (%(rm)s, %(facts)s, coalesce(%(config)s, ''::bytea)) ON CONFLICT (rm)"
+                    " DO UPDATE SET facts = excluded.facts, config = coalesce(%(config)s, managers.config)",
+                    {"rm": rm, "facts": record.facts.decode(), "config": config},
+                )
+            else:
+                connection.execute("DELETE FROM managers WHERE rm = %s", (rm,))
+            if version is not None:
+                _write_version(connection, rm, version)
+
+    def rebase(self, rm: str, base: str) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE versions SET base = %s WHERE rm = %s"
+                " AND number = (SELECT max(number) FROM versions WHERE rm = %s)",
+                (base, rm, rm),
+            )
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def read_records(self) -> list[RmRecord]:
+        with self._database.autocommit() as connection:
+            rows = connection.execute("SELECT rm, facts, config FROM managers").fetchall()
+        found: list[RmRecord] = []
+        for rm, facts, config in msgspec.convert(rows, list[tuple[str, str, bytes]]):
+            try:
+                found.append(replace(decode_record(facts.encode()), text=config.decode()))
+            except msgspec.MsgspecError as error:
+                _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
+        return sort_records(found)
+
+    def read_histories(self) -> dict[str, VersionHistory]:
+        found: dict[str, VersionHistory] = {}
+        with self._database.autocommit() as connection:
+            rows = connection.execute(
+                f"SELECT rm, {_VERSION}, CASE WHEN number = max(number) OVER (PARTITION BY rm) THEN config"  # noqa: S608
+                " ELSE '' END FROM versions ORDER BY min(position) OVER (PARTITION BY rm), number"
+            ).fetchall()
+        for rm, *fields in rows:
+            found.setdefault(str(rm), VersionHistory()).entries.append(_build_version(fields))
+        return found
+
+    def read_version(self, rm: str, number: int) -> ConfigVersion | None:
+        with self._database.autocommit() as connection:
+            row = connection.execute(
+                f"SELECT {_VERSION}, config FROM versions WHERE rm = %s AND number = %s",  # noqa: S608
+                (rm, min(number, INT64_MAX)),
+            ).fetchone()
+        return _build_version([*row]) if row else None
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _write_version(connection: Connection, rm: str, version: ConfigVersion) -> None:
+    """Write a version, and delete those above the limits."""
+    values = msgspec.structs.asdict(version) | {"rm": rm, "config": version.config.encode()}
+    connection.execute(
+        f"INSERT INTO versions (rm, {_VERSION}, config) VALUES (%(rm)s, %(number)s, %(checksum)s, %(at_ns)s,"  # noqa: S608
+        " %(author)s, %(origin)s, %(base)s, %(config)s) ON CONFLICT (rm, number) DO UPDATE SET"
+        " checksum = excluded.checksum, at_ns = excluded.at_ns, author = excluded.author,"
+        " origin = excluded.origin, base = excluded.base, config = excluded.config",
+        values,
+    )
+    connection.execute("DELETE FROM versions WHERE rm = %s AND number <= %s", (rm, version.number - VERSIONS_MAX))
+    connection.execute(
+        "DELETE FROM versions WHERE rm = (SELECT rm FROM versions GROUP BY rm ORDER BY min(position) LIMIT 1)"
+        " AND (SELECT count(DISTINCT rm) FROM versions) > %s",
+        (RMS_MAX,),
+    )
+
+
+def _build_version(row: list[object]) -> ConfigVersion:
+    """The version in these columns."""
+    number, checksum, at_ns, author, origin, base, config = msgspec.convert(
+        row, tuple[int, str, int, str, str, str, bytes]
+    )
+    return ConfigVersion(
+        number=number, checksum=checksum, at_ns=at_ns, author=author, origin=origin, base=base, config=config.decode()
+    )

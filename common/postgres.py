@@ -1,0 +1,163 @@
+"""A PostgreSQL database that several hosts share: connecting again, errors, commits of unknown outcome, format.
+
+A lost connection is opened again by the next call, to the first server of the connection string that accepts writes;
+that is how clients follow a failover. Each error is an OSError with one line, because a later attempt may succeed.
+
+A commit is durable when it returns, on the synchronous standby too if there is one. If the connection breaks before
+the answer, the outcome is unknown, and whoever waited has to read it back *in a transaction that writes*: that one
+waits for the standby as well, and everything before it has reached the standby then.
+
+Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_store.py`,
+`partition_worker/journal/postgres_journal.py`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as error:  # also if libpq is missing
+    raise OSError(f"a store in PostgreSQL needs psycopg: install yunishard[cluster] ({error})") from error
+
+FORMATS: Final = Path(__file__).parent / "store_formats"
+"""The statements that convert a store to each format, from the one before."""
+
+FORMAT: Final = len([*FORMATS.glob("*.sql")])
+"""The format that this release reads and writes."""
+
+CONNECT_MAX_S: Final = 5
+"""Time limit for connecting to each server."""
+
+UNANSWERED_MAX_S: Final = 10
+"""Time after which a connection counts as lost whose packets are not acknowledged."""
+
+LOCK_MAX_S: Final = 2
+"""Time limit for the lock of a row: an earlier worker or broker that is not fenced yet."""
+
+IDLE_TRANSACTION_MAX_S: Final = 5
+"""Time after which the server ends a transaction whose client is stopped, as its locks stop the successor."""
+
+_DEFAULTS: Final = {
+    "connect_timeout": str(CONNECT_MAX_S),
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": str(UNANSWERED_MAX_S * 1000),
+    "target_session_attrs": "read-write",
+}
+"""Parameters of libpq that a connection string may replace."""
+
+_STARTED: Final = (
+    f"SET lock_timeout = '{LOCK_MAX_S}s'",
+    f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_MAX_S}s'",
+    "SET statement_timeout = 0",  # it would end the wait for the standby, and the commit would count as durable
+)
+
+_WEAK: Final = ("off", "local")
+"""Values of `synchronous_commit` with which a commit may be lost."""
+
+_NO_TABLE: Final = "42P01"
+_DISK_FULL: Final = "53100"
+_WARNING: Final = "01000"
+
+
+class OutcomeUnknown(OSError):
+    """The connection was lost, so a transaction may have been carried out or not."""
+
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+class Database:
+    """A connection for one thread at a time, which is opened when it is needed."""
+
+    def __init__(self, store: str, name: str) -> None:
+        """Use the database of this connection string; `name` is shown in PostgreSQL's list of clients.
+
+        Raises:
+            OSError: the connection string is not valid.
+        """
+        try:
+            given = conninfo_to_dict(store)
+            self._conninfo = make_conninfo(store, **{**_DEFAULTS, **given, "application_name": name})
+        except psycopg.Error as error:
+            raise OSError(f"the store is no valid connection string: {_first_line(error)}") from error
+        self._connection: Connection | None = None
+        self._is_doubtful = False
+        """Whether the server has stopped to wait for the standby."""
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """The connection; each statement is a transaction. Raises OSError."""
+        try:
+            connection = self._connect()
+            yield connection
+            if self._is_doubtful:
+                raise psycopg.OperationalError("the server stopped waiting for its standby, as somebody asked it to")
+        except psycopg.Error as error:
+            lost = self._connection is not None and (self._connection.broken or self._is_doubtful)
+            if isinstance(error, psycopg.OperationalError | psycopg.InternalError):  # also a server that is a standby
+                self.close()
+            raise (OutcomeUnknown if lost else OSError)(_describe(error)) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All statements within take effect, or none. Raises OSError."""
+        with self.autocommit() as connection, connection.transaction():
+            yield connection
+
+    def close(self) -> None:
+        """Close the connection; it may be used again."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection, self._is_doubtful = None, False
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            connection: Connection = psycopg.connect(self._conninfo, autocommit=True)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _prepare(self, connection: Connection) -> None:
+        connection.add_notice_handler(self._note)
+        for statement in _STARTED:
+            connection.execute(statement)
+        (durable,) = connection.execute("SHOW synchronous_commit").fetchone() or ("",)
+        if durable in _WEAK:
+            connection.execute("SET synchronous_commit = on")
+        check_format(connection)
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        self._is_doubtful |= notice.sqlstate == _WARNING and "synchronous replication" in (notice.message_primary or "")
+
+
+def check_format(connection: Connection) -> None:
+    """Refuse a store of another format. Raises OSError."""
+    (found,) = connection.execute("SELECT number FROM store_format").fetchone() or (0,)
+    if found != FORMAT:
+        step = "run `yunishard store migrate`" if isinstance(found, int) and found < FORMAT else "start that release"
+        text = f"the store has format {found}, and this release reads formats up to {FORMAT}: {step}"
+        raise OSError(text)
+
+
+def _describe(error: psycopg.Error) -> str:
+    if error.sqlstate == _NO_TABLE:
+        return "the store has no tables: run `yunishard store init`"
+    if error.sqlstate == _DISK_FULL:
+        return f"the disk of the store is full: {_first_line(error)}"
+    return f"the store cannot be used: {_first_line(error)}"
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """The message on one line, without the text of the statement."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return "; ".join(line.strip() for line in lines if not line.startswith(("LINE ", " ", "HINT", "CONTEXT")))

@@ -1,0 +1,325 @@
+"""Journals in PostgreSQL: a row for each group commit, fenced by the journal's row.
+
+Every transaction that changes a journal updates its row in `journals`, and checks the epoch and the order of steps
+there. The row's lock puts these transactions in an order: a successor updates the row when it opens the journal, so
+what it reads then is final. Appending is one statement, so it takes one round trip.
+
+A snapshot is written in pieces under the worker's epoch, and counts once the row names it. So an earlier worker's
+snapshot replaces nothing.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from common.journal_messages import Step
+from common.postgres import Connection, Database
+from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
+from partition_worker.recovery import JournalDamaged
+
+PIECE_BYTES: Final = 1 << 20
+"""Bytes of a snapshot in one row."""
+
+PAGE_ROWS: Final = 32
+"""Group commits that are read at a time."""
+
+SLICE_ROWS: Final = 128
+"""Rows deleted at a time, so that a transaction is short."""
+
+ASIDE: Final = " (set aside)"
+"""Behind the name of a partition whose journal was set aside. No partition has a blank in its name."""
+
+_APPEND: Final = (
+    "WITH held AS (UPDATE journals SET last = %(last)s, begins = CASE WHEN %(fresh)s THEN %(first)s ELSE begins END,"
+    " snapshot = CASE WHEN %(fresh)s THEN 0 ELSE snapshot END"
+    " WHERE partition = %(partition)s AND epoch = %(epoch)s AND last < %(first)s RETURNING partition)"
+    " INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM held"
+)
+
+_TABLES: Final = ("journals", "steps", "snapshots")
+
+_decode_group = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_step = msgspec.msgpack.Decoder(Step).decode
+
+
+class _Number(msgspec.Struct, array_like=True):
+    """The first field of a `Step`."""
+
+    number: int
+
+
+_decode_number = msgspec.msgpack.Decoder(_Number).decode
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    """What the journal's row contains, besides its key."""
+
+    begins: int
+    snapshot: int
+    snapshot_epoch: int
+    last: int
+
+
+class PostgresJournal(Journal):
+    """The journal of one partition. See `Journal` for the errors."""
+
+    def __init__(self, store: str, partition: str, epoch: int) -> None:
+        self.has_garbage = True
+        self._store, self._partition, self._epoch = store, partition, epoch
+        self._database = Database(store, f"worker {partition}#{epoch}")
+        self._is_unsettled = False
+        """Whether the outcome of the last call of `append` is unknown."""
+        self._key = (partition, epoch)
+        try:
+            self._row = self._claim()
+            self._stored_bytes = self._count_bytes()
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self) -> _Row:
+        with self._database.transaction() as connection:
+            done = connection.execute(
+                "INSERT INTO journals (partition, epoch) VALUES (%s, %s) ON CONFLICT (partition)"
+                " DO UPDATE SET epoch = excluded.epoch WHERE journals.epoch <= excluded.epoch",
+                self._key,
+            )
+            if not done.rowcount:
+                raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
+            return self._read_row(connection)
+
+    def _read_row(self, connection: Connection) -> _Row:
+        """The row, locked until the end of the transaction."""
+        row = connection.execute(
+            "SELECT begins, snapshot, snapshot_epoch, last FROM journals"
+            " WHERE partition = %s AND epoch = %s FOR UPDATE",
+            self._key,
+        ).fetchone()
+        if row is None:
+            raise Fenced("another worker has the partition now")
+        return msgspec.convert(row, _Row)
+
+    def _count_bytes(self) -> int:
+        sizes = " UNION ALL ".join(
+            f"SELECT octet_length(content) AS size FROM {table} WHERE partition = %(partition)s"  # noqa: S608
+            for table in ("steps", "snapshots")
+        )
+        with self._database.autocommit() as connection:
+            query = f"SELECT coalesce(sum(size), 0)::bigint FROM ({sizes}) AS sizes"  # noqa: S608
+            return msgspec.convert(connection.execute(query, {"partition": self._partition}).fetchone(), tuple[int])[0]
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
+        numbered = [(_decode_number(step).number, step) for step in steps]
+        if self._is_unsettled:
+            self._settle()
+        needed = self._row.begins if self._row.last < self._row.begins else self._row.last + 1
+        unwritten = [(number, step) for number, step in numbered if number >= needed]
+        if unwritten:
+            self._is_unsettled = True
+            self._append(unwritten, fresh=fresh and len(unwritten) == len(numbered))
+            self._is_unsettled = False
+        return numbered[-1][0]
+
+    def _append(self, steps: Sequence[tuple[int, bytes]], *, fresh: bool) -> None:
+        first, last = steps[0][0], steps[-1][0]
+        content = msgspec.msgpack.encode([step for _, step in steps])
+        values = {
+            "partition": self._partition,
+            "epoch": self._epoch,
+            "first": first,
+            "last": last,
+            "fresh": fresh,
+            "content": content,
+            "checksum": zlib.crc32(content),
+        }
+        with self._database.autocommit() as connection:
+            done = connection.execute(_APPEND, values)
+        if not done.rowcount:
+            self._settle()  # raises Fenced, if that is why
+            raise OSError("an earlier commit has been carried out only now")
+        self._stored_bytes += len(content)
+        self._row = msgspec.structs.replace(self._row, last=last)
+        if fresh:
+            self._row = msgspec.structs.replace(self._row, begins=first, snapshot=0)
+            self.has_garbage = True
+
+    def _settle(self) -> None:
+        """Find out the outcome of the last commit, by a commit that reaches the standby after it."""
+        with self._held() as (_, row):
+            self._row = row
+
+    @contextmanager
+    def _held(self) -> Iterator[tuple[Connection, _Row]]:
+        """A transaction that has locked and written the row under our epoch."""
+        with self._database.transaction() as connection:
+            row = self._read_row(connection)
+            connection.execute("UPDATE journals SET epoch = epoch WHERE partition = %s", (self._partition,))
+            yield connection, row
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        expected, last = first, self._row.last
+        while expected <= last:
+            with self._database.autocommit() as connection:
+                rows = connection.execute(
+                    "SELECT first, last, content, checksum FROM steps WHERE partition = %s AND last >= %s"
+                    " ORDER BY last LIMIT %s",
+                    (self._partition, expected, PAGE_ROWS),
+                ).fetchall()
+            if not rows:
+                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
+            for row in rows:
+                for step in _decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])):
+                    if step.number > expected and expected >= self._row.begins:
+                        raise JournalDamaged(f"step {expected} is missing")
+                    if step.number >= expected:
+                        yield step
+                        expected = step.number + 1
+
+    # Snapshots -------------------------------------------------------------------------------------------------------
+
+    def write_snapshot(self, number: int, content: Iterable[bytes]) -> None:
+        database = Database(self._store, f"snapshot of {self._partition}#{self._epoch}")
+        key = (self._partition, number, self._epoch)
+        try:
+            with database.transaction() as connection:
+                connection.execute("DELETE FROM snapshots WHERE partition = %s AND number = %s AND epoch = %s", key)
+                rows = ((*key, at, piece, zlib.crc32(piece)) for at, piece in enumerate(_cut(content)))
+                connection.cursor().executemany("INSERT INTO snapshots VALUES (%s, %s, %s, %s, %s, %s)", rows)
+        finally:
+            database.close()
+
+    def record_snapshot(self, number: int) -> bool:
+        self.has_garbage = True
+        if number < self._row.begins:
+            return False
+        with self._held() as (connection, _):
+            recorded = connection.execute(
+                "UPDATE journals SET begins = %s, snapshot = %s, snapshot_epoch = epoch"
+                " WHERE partition = %s RETURNING begins, snapshot, snapshot_epoch, last",
+                (number + 1, number, self._partition),
+            ).fetchone()
+        self._row = msgspec.convert(recorded, _Row)
+        self._stored_bytes = self._count_bytes()
+        return True
+
+    def read_snapshot(self) -> Iterator[bytes] | None:
+        return self._read_pieces(self._row) if self._row.snapshot else None
+
+    def _read_pieces(self, row: _Row) -> Iterator[bytes]:
+        at = 0
+        while True:
+            with self._database.autocommit() as connection:
+                found = connection.execute(
+                    "SELECT content, checksum FROM snapshots"
+                    " WHERE partition = %s AND number = %s AND epoch = %s AND piece = %s",
+                    (self._partition, row.snapshot, row.snapshot_epoch, at),
+                ).fetchone()
+            if found is None:
+                break
+            content, checksum = msgspec.convert(found, tuple[bytes, int])
+            if zlib.crc32(content) != checksum:
+                raise JournalDamaged(f"piece {at} of the snapshot at step {row.snapshot} does not match its checksum")
+            if not content:
+                return
+            yield content
+            at += 1
+        raise JournalDamaged(f"the snapshot at step {row.snapshot} ends after {at} pieces")
+
+    # Deletion --------------------------------------------------------------------------------------------------------
+
+    def trim(self) -> None:
+        with self._held() as (connection, row):
+            steps = connection.execute(
+                "DELETE FROM steps WHERE partition = %(partition)s AND last IN (SELECT last FROM steps"
+                " WHERE partition = %(partition)s AND last < %(begins)s ORDER BY last LIMIT %(rows)s)",
+                {"partition": self._partition, "begins": row.begins, "rows": SLICE_ROWS},
+            ).rowcount
+            if not steps:  # one that is being written has a later number
+                connection.execute(
+                    "DELETE FROM snapshots WHERE partition = %s AND number < %s AND (number, epoch) <> (%s, %s)",
+                    (self._partition, row.begins, row.snapshot, row.snapshot_epoch),
+                )
+        self.has_garbage = steps > 0
+        if not steps:
+            self._stored_bytes = self._count_bytes()
+
+    def used_bytes(self) -> int:
+        return self._stored_bytes
+
+    def compact(self) -> None:
+        while self.has_garbage:
+            self.trim()
+
+    def statistics(self) -> Statistics:
+        row = self._row
+        return Statistics(row.begins, row.snapshot, max(row.last, row.snapshot), self._stored_bytes)
+
+    def delete(self) -> None:
+        try:
+            with self._held() as (connection, _):
+                for table in _TABLES:
+                    names = [self._partition, self._partition + ASIDE]
+                    connection.execute(f"DELETE FROM {table} WHERE partition = ANY(%s)", (names,))  # noqa: S608
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _cut(content: Iterable[bytes]) -> Iterator[bytes]:
+    """The content in pieces of PIECE_BYTES, and an empty one at the end."""
+    rest = bytearray()
+    for part in content:
+        rest += part
+        while len(rest) >= PIECE_BYTES:
+            yield bytes(rest[:PIECE_BYTES])
+            del rest[:PIECE_BYTES]
+    if rest:
+        yield bytes(rest)
+    yield b""
+
+
+def _decode_row(first: int, last: int, content: bytes, checksum: int) -> Iterator[Step]:
+    """The steps of a group commit, verified."""
+    if zlib.crc32(content) != checksum:
+        raise JournalDamaged(f"step {first} or a later one up to {last} does not match its checksum")
+    try:
+        steps = [_decode_step(step) for step in _decode_group(content)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalDamaged(f"the steps from {first} to {last} cannot be decoded: {error}") from None
+    if [step.number for step in steps] != list(range(first, last + 1)):
+        raise JournalDamaged(f"the steps from {first} to {last} hold other numbers")
+    return iter(steps)
+
+
+class PostgresJournals(Journals):
+    """The journals in a database."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def open(self, partition: str, epoch: int) -> PostgresJournal:
+        return PostgresJournal(self._store, partition, epoch)
+
+    def set_aside(self, partition: str, epoch: int) -> str:
+        database, aside = Database(self._store, f"worker {partition}#{epoch}"), partition + ASIDE
+        try:
+            with database.transaction() as connection:
+                held = connection.execute(
+                    "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE", (partition, epoch)
+                )
+                if not held.fetchone():
+                    raise Fenced(f"another worker has the journal of partition {partition}")
+                for table in _TABLES:
+                    connection.execute(f"DELETE FROM {table} WHERE partition = %s", (aside,))  # noqa: S608
+                    statement = f"UPDATE {table} SET partition = %s WHERE partition = %s"  # noqa: S608
+                    connection.execute(statement, (aside, partition))
+        finally:
+            database.close()
+        return f"partition {aside!r} of the store"

