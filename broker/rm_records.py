@@ -56,6 +56,11 @@ def _full_name(record: RmRecord, name: str) -> str:
     return distinct if distinct in record.leases else normalise_partition_name(record.rm, name)
 
 
+def encode_facts(record: RmRecord) -> bytes:
+    """Encode a record without the configuration, which is stored beside it."""
+    return msgspec.json.encode(replace(record, text=""))
+
+
 def sort_records(records: Iterable[RmRecord]) -> list[RmRecord]:
     """Sort by the order of registration; records of releases without it come last, by the time of registration."""
     return sorted(records, key=lambda one: (not one.order, one.order or one.registered_ns))
@@ -155,6 +160,6 @@ class RmPersistence:
         text = record.text if record is not None and (before is None or before.text != record.text) else None
         self._writing[rm] = self._numbers, record
         self._failed.pop(rm, None)
-        facts = b"" if record is None else msgspec.json.encode(replace(record, text=""))
+        facts = b"" if record is None else encode_facts(record)
         message = ManagerRecord(number=self._numbers, facts=facts, text=text, version=version)
         return self._numbers, make_outgoing(RECORD, message, Header(kind="ManagerRecord", rm=rm))

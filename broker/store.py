@@ -79,6 +79,10 @@ class Store(Protocol):
 
 def open_store(settings: "Settings") -> Store:
     """Open the record that the settings name. Raises OSError if it cannot be used."""
+    if settings.store:
+        from broker.postgres_store import PostgresStore  # needs a library that other systems do not have
+
+        return PostgresStore(settings.store)
     return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)
 
 

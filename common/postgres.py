@@ -59,7 +59,9 @@ _STARTED: Final = (
 _WEAK: Final = ("off", "local")
 """Values of `synchronous_commit` with which a commit may be lost."""
 
-_NO_TABLE: Final = "42P01"
+_NO_TABLES: Final = "the store has no tables: run `yunishard store init`"
+
+_UNDEFINED_TABLE: Final = "42P01"
 _DISK_FULL: Final = "53100"
 _WARNING: Final = "01000"
 
@@ -74,7 +76,7 @@ Connection = psycopg.Connection[tuple[object, ...]]
 class Database:
     """A connection for one thread at a time, which is opened when it is needed."""
 
-    def __init__(self, store: str, name: str) -> None:
+    def __init__(self, store: str, name: str, *, checks_format: bool = True) -> None:
         """Use the database of this connection string; `name` is shown in PostgreSQL's list of clients.
 
         Raises:
@@ -85,6 +87,7 @@ class Database:
             self._conninfo = make_conninfo(store, **{**_DEFAULTS, **given, "application_name": name})
         except psycopg.Error as error:
             raise OSError(f"the store is no valid connection string: {_first_line(error)}") from error
+        self._checks_format = checks_format
         self._connection: Connection | None = None
         self._is_doubtful = False
         """Whether the server has stopped to wait for the standby."""
@@ -134,24 +137,67 @@ class Database:
         (durable,) = connection.execute("SHOW synchronous_commit").fetchone() or ("",)
         if durable in _WEAK:
             connection.execute("SET synchronous_commit = on")
-        check_format(connection)
+        if self._checks_format and (found := read_format(connection)) < FORMAT:
+            raise OSError(f"the store has format {found}, this release needs {FORMAT}: run `yunishard store migrate`")
 
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
         self._is_doubtful |= notice.sqlstate == _WARNING and "synchronous replication" in (notice.message_primary or "")
 
 
-def check_format(connection: Connection) -> None:
-    """Refuse a store of another format. Raises OSError."""
-    (found,) = connection.execute("SELECT number FROM store_format").fetchone() or (0,)
-    if found != FORMAT:
-        step = "run `yunishard store migrate`" if isinstance(found, int) and found < FORMAT else "start that release"
-        text = f"the store has format {found}, and this release reads formats up to {FORMAT}: {step}"
-        raise OSError(text)
+def read_format(connection: Connection) -> int:
+    """The format of a store. Raises OSError for a later one than this release reads, psycopg.Error without tables."""
+    row = connection.execute("SELECT number FROM store_format").fetchone()
+    found = row[0] if row else 0
+    assert isinstance(found, int), found
+    if found > FORMAT:
+        raise OSError(
+            f"the store has format {found}, and this release reads formats up to {FORMAT}: start the release that "
+            "converted it, or a later one"
+        )
+    return found
+
+
+def convert(store: str, *, is_new: bool) -> int:
+    """Create the tables, or convert them to the format of this release; the format before, 0 without tables.
+
+    Raises:
+        OSError: it cannot be done, and nothing has changed.
+    """
+    database = Database(store, "store", checks_format=False)
+    try:
+        with database.transaction() as connection:
+            before = 0
+            if connection.execute("SELECT to_regclass('store_format')").fetchone() != (None,):
+                connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other
+                before = read_format(connection)
+            elif not is_new:
+                raise OSError(_NO_TABLES)
+            for number in range(before + 1, FORMAT + 1):
+                connection.execute((FORMATS / f"{number}.sql").read_bytes())
+            if before < FORMAT:
+                connection.execute("UPDATE store_format SET number = %s", (FORMAT,))
+            return before
+    finally:
+        database.close()
+
+
+def describe_server(store: str) -> str:
+    """The server's version, and whether it waits for a standby. Raises OSError if the store cannot be used."""
+    database = Database(store, "store")
+    try:
+        with database.autocommit() as connection:
+            row = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('synchronous_standby_names') <> ''"
+            ).fetchone()
+    finally:
+        database.close()
+    assert row is not None
+    return f"PostgreSQL {row[0]}, {'with' if row[1] else 'without'} a synchronous standby"
 
 
 def _describe(error: psycopg.Error) -> str:
-    if error.sqlstate == _NO_TABLE:
-        return "the store has no tables: run `yunishard store init`"
+    if error.sqlstate == _UNDEFINED_TABLE:
+        return _NO_TABLES
     if error.sqlstate == _DISK_FULL:
         return f"the disk of the store is full: {_first_line(error)}"
     return f"the store cannot be used: {_first_line(error)}"

@@ -189,6 +189,19 @@ def _words(
     return Kind(metavar, parse)
 
 
+_POSTGRESQL: Final = re.compile(r"postgres(ql)?://[^?]*(\?.*)?")
+_PASSWORD: Final = re.compile(r"//[^/?@]*:[^/?@]*@|[?&](ssl)?password=")
+
+
+def _store(text: str) -> str:
+    """The URI of a PostgreSQL database. It is shown and logged, so it must contain no password."""
+    if text and not _POSTGRESQL.fullmatch(text):
+        raise ValueError("expected postgresql://USER@HOST[,HOST]/DATABASE[?OPTIONS]")
+    if _PASSWORD.search(text):
+        raise ValueError("contains a password; put it in a file, and name that with ?passfile=FILE or PGPASSFILE")
+    return text
+
+
 def _methods(text: str) -> tuple[str, ...]:
     found = {word.strip() for word in text.split(",")}
     if text != OFF and not found <= set(AUTH_METHODS):
@@ -199,6 +212,7 @@ def _methods(text: str) -> tuple[str, ...]:
 FILE: Final = Kind("FILE", _path)
 DIR: Final = Kind("DIR", _path)
 TEXT: Final = Kind("TEXT", str)
+STORE: Final = Kind("URI", _store)
 FLAG: Final = Kind("true|false", _flag)
 ACL: Final = Kind("ACL", _acl)
 PERCENT: Final = Kind("PERCENT", lambda text: _count(0, 100).parse(text.removesuffix("%").strip()))
@@ -340,6 +354,7 @@ class Settings:
     lease_timeout_s: float = setting(DURATION, "time without a message after which a worker is replaced", "10s")
     proxy_memory_max_bytes: int = setting(_size(256), "memory of the proxy; beyond it, all RMs reconnect", "2GiB")
     state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
+    store: str = setting(STORE, "PostgreSQL database of journals and the broker's record (default: files in --state)")
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
     journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")
     history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from ipaddress import ip_address
 from typing import Final
 
+from broker.store import open_store
 from common import curve_keys
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
@@ -59,6 +60,7 @@ def prepare(settings: Settings) -> Iterator[tuple[Settings, StateDirectory]]:
     check_exposure(settings)
     with ExitStack() as stack:
         state = claim_state_directory(settings, stack)
+        _check_store(settings)
         _check_ports(settings)  # after the lock: the processes of a killed supervisor held ports, too
         settings = replace_settings(settings, {"state": state.folder})
         try:
@@ -96,6 +98,14 @@ def _check_predicates(settings: Settings) -> None:
         if name not in there:
             known = ", ".join(sorted(there)) or "none"
             raise settings.error("predicates", f"no plug-in {name!r} is installed; there are: {known}")
+
+
+def _check_store(settings: Settings) -> None:
+    if settings.store:
+        try:
+            open_store(settings).close()
+        except OSError as error:
+            raise settings.error("store", str(error)) from None
 
 
 def _check_token_keys(settings: Settings) -> None:

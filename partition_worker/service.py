@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from common import gc_tuning
@@ -151,13 +152,24 @@ async def _start_worker(settings: Settings, lease: Lease, wire: Transport) -> St
 
     if settings.journals is None:
         return StartedWorker(new_worker(), None)
-    journals = SqliteJournals(settings.journals)
+    journals = open_journals(settings.store, settings.journals)
     try:
         attempts = Quarantine(settings.journals, lease.partition).open_attempts(identify_parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", lease.partition, error)
     wake = partial(wire.wake, JOURNAL)
     return await recover_or_start_empty(new_worker, journals, lease, wake, settings.journal_max_bytes)
+
+
+def open_journals(store: str, folder: Path) -> Journals:
+    """Return the place where journals are stored: this database, or this directory."""
+    if store:
+        from partition_worker.journal.postgres_journal import (
+            PostgresJournals,  # needs a library of `yunishard[cluster]`
+        )
+
+        return PostgresJournals(store)
+    return SqliteJournals(folder)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:

@@ -10,6 +10,7 @@ examples:
   yunishard keys allow rm-1.key rm-1           allow a resource manager
   yunishard token alice --groups ops           a token for a user of REST
   yunishard journal show rm-1_default          recorded state of a partition
+  yunishard store init postgresql://db1/sched  prepare a database for --store
   yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
   source <(yunishard completion bash)          complete options in this shell
@@ -111,6 +112,7 @@ COMMANDS: Final = {
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
     "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", _SERVER),
+    "store": Command("deploy.store", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell"),
 }

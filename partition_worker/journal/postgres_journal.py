@@ -307,6 +307,17 @@ class PostgresJournals(Journals):
     def open(self, partition: str, epoch: int) -> PostgresJournal:
         return PostgresJournal(self._store, partition, epoch)
 
+    def epochs(self) -> dict[str, int]:
+        database = Database(self._store, "journals")
+        try:
+            with database.autocommit() as connection:
+                rows = connection.execute(
+                    "SELECT partition, epoch FROM journals WHERE partition NOT LIKE %s ORDER BY partition", ("% %",)
+                ).fetchall()
+        finally:
+            database.close()
+        return dict(msgspec.convert(rows, list[tuple[str, int]]))
+
     def set_aside(self, partition: str, epoch: int) -> str:
         database, aside = Database(self._store, f"worker {partition}#{epoch}"), partition + ASIDE
         try:

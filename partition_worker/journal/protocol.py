@@ -1,5 +1,5 @@
-"""The protocols of a partition's journal and of the place where journals are stored, with an implementation in
-`sqlite_journal.py` (`partition_worker/service.py` chooses it).
+"""The protocols of a partition's journal and of the place where journals are stored, with the
+implementations `sqlite_journal.py` and `postgres_journal.py` (`partition_worker/service.py` chooses one).
 
     Journals   the journals of all partitions: opens one under an epoch, and sets one aside that cannot be used
     Journal    the open journal of one partition: steps, snapshots, trimming, deletion
@@ -100,6 +100,14 @@ class Journals(Protocol):
             Fenced: another worker has opened it under a later epoch.
             JournalDamaged: it is damaged, or of an earlier format that this release cannot read.
             OSError: it cannot be used now, or a later release wrote it; nothing has changed.
+        """
+
+    def epochs(self) -> dict[str, int]:
+        """The partitions that have a journal, with the latest epoch of each.
+
+        Raises:
+            JournalDamaged: a journal cannot be read.
+            OSError: they cannot be read now.
         """
 
     def set_aside(self, partition: str, epoch: int) -> str:

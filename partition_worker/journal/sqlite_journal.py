@@ -23,7 +23,7 @@ from common.folders import lock_folder, sync_folder
 from common.sqlite_file import transaction
 from partition_worker.journal import database
 from partition_worker.journal.database import Meta, Row, translate_errors
-from partition_worker.journal.files import PRIVATE, Files, write_snapshot
+from partition_worker.journal.files import PRIVATE, SUFFIX, Files, write_snapshot
 from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
 from partition_worker.recovery import JournalDamaged
 
@@ -290,6 +290,14 @@ class SqliteJournals(Journals):
 
     def open(self, partition: str, epoch: int) -> SqliteJournal:
         return SqliteJournal(Files(self._folder, partition), epoch)
+
+    def epochs(self) -> dict[str, int]:
+        found = {}
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            files = Files(self._folder, path.name.removesuffix(SUFFIX))
+            with closing(database.JournalReader(files)) as reader:
+                found[files.partition] = reader.read_meta().epoch
+        return found
 
     def set_aside(self, partition: str, epoch: int) -> str:
         files = Files(self._folder, partition)

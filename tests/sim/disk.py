@@ -254,6 +254,9 @@ class Disk:
     def open(self, partition: str, epoch: int) -> SimulatedJournal:
         return SimulatedJournal(self, self.journal(partition), epoch)
 
+    def epochs(self) -> dict[str, int]:
+        return {name: one.epoch for name, one in sorted(self.journals.items())}
+
     def set_aside(self, partition: str, epoch: int) -> str:
         if self.journals[partition].epoch > epoch:
             raise Fenced("another worker has the partition")

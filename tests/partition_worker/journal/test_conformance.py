@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -453,6 +453,16 @@ def test_a_snapshot_from_before_a_fresh_step_is_not_recorded(open_journal: Opens
     journal.append(encoded(3), fresh=True)
     assert not journal.record_snapshot(2)
     assert (numbers(journal), snapshot_of(journal)) == ([3], None)
+
+
+def test_the_partitions_with_a_journal_are_listed_with_their_epochs(store: Store, open_journal: Opens) -> None:
+    assert store.journals.epochs() == {}
+    open_journal(1).append(encoded(1), fresh=False)
+    with closing(store.journals.open(OTHER, 7)) as other:
+        open_journal(3)
+        assert store.journals.epochs() == {PARTITION: 3, OTHER: 7}
+        other.delete()
+    assert store.journals.epochs() == {PARTITION: 3}
 
 
 # Journals that cannot be used -----------------------------------------------------------------------------------------

@@ -1,0 +1,195 @@
+"""The command `yunishard store`: create, convert and check a store in PostgreSQL, and copy a stopped system.
+
+A copy goes through the protocols `Store` and `Journals`, so it works in both directions and between two of a kind.
+
+Not here: the tables (`common/store_formats/`), and what is in them.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import track
+
+from broker.rm_records import encode_facts
+from broker.sqlite_store import SqliteStore
+from broker.store import RECORD_NAME, Store
+from common.control_messages import ManagerRecord
+from common.settings import STORE, Settings, SettingsError, replace_settings
+from common.text_formats import format_count
+from common.wire import encode_body
+from deploy.settings import resolve_settings
+from deploy.state_directory import claim_state_directory
+from partition_worker.journal.protocol import Journal, Journals
+from partition_worker.journal.sqlite_journal import SqliteJournals
+from partition_worker.recovery import JournalDamaged
+from yunishard.cli import UNUSABLE, CommandFailed
+
+SQLITE: Final = "sqlite:"
+"""The scheme of a state directory."""
+
+GROUP_BYTES: Final = 2 << 20
+"""Bytes of steps that are copied in one transaction."""
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard store`."""
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    for name, about in (
+        ("init", "create the tables in an empty database"),
+        ("migrate", "convert the tables to the format of this release"),
+        ("check", "test whether the store can be used, and show what is in it"),
+    ):
+        own = actions.add_parser(name, help=about, allow_abbrev=False)
+        own.add_argument("store", metavar="URI", nargs="?", help="the database (default: the setting `store`)")
+    copy = actions.add_parser("copy", help="copy a stopped system to another, empty store", allow_abbrev=False)
+    copy.add_argument("source", metavar="FROM", help=f"{SQLITE}STATE-DIRECTORY or postgresql://...")
+    copy.add_argument("target", metavar="TO", help="the same")
+
+
+def run_store(args: argparse.Namespace) -> int:
+    """Create, convert and check the PostgreSQL database that `yunishard up --store`
+    uses, and move a stopped system into it or back.
+
+    examples:
+      yunishard store init postgresql://yunishard@db1,db2/yunishard
+      yunishard store check
+      yunishard store copy sqlite:/var/lib/yunishard postgresql://yunishard@db1/yunishard
+
+    exit codes:
+      0  done
+      1  a journal or record could not be copied
+      2  wrong usage, or a store cannot be used; nothing has changed
+    """
+    try:
+        match args.action:
+            case "init" | "migrate" | "check":
+                _administer(args.action, args.store or _configured_store())
+            case "copy":
+                _copy(args.source, args.target)
+    except SettingsError as error:
+        raise CommandFailed(str(error), status=UNUSABLE) from None
+    except JournalDamaged as error:
+        raise CommandFailed(str(error)) from None
+    except OSError as error:
+        raise CommandFailed(error.strerror or str(error), status=UNUSABLE) from None
+    return 0
+
+
+def _configured_store() -> str:
+    settings = resolve_settings({}, os.environ)
+    if not settings.store:
+        raise SettingsError("no store: name one, as in postgresql://yunishard@db1/yunishard")
+    return settings.store
+
+
+def _administer(action: str, uri: str) -> None:
+    from common import postgres  # needs a library that other systems do not have
+
+    store = _parse(uri)
+    if action == "check":
+        with _open(store) as opened:
+            count = _count(len(opened.journals.epochs()), len(opened.record.read_records()))
+        _say(f"{postgres.describe_server(store)}; format {postgres.FORMAT}; {count}")
+        return
+    before = postgres.convert(store, is_new=action == "init")
+    done = "already" if before == postgres.FORMAT else f"now, before {before}" if before else "now"
+    _say(f"the store has format {postgres.FORMAT} {done}")
+
+
+def _count(partitions: int, rms: int) -> str:
+    return f"{format_count(partitions, 'partition journal')} and {format_count(rms, 'resource manager')}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+# Copying --------------------------------------------------------------------------------------------------------------
+
+
+class _Opened(NamedTuple):
+    record: Store
+    journals: Journals
+
+
+def _parse(uri: str) -> str:
+    try:
+        return STORE.parse(uri)
+    except ValueError as error:
+        raise SettingsError(f"{uri.partition('?')[0]}: {error}") from None
+
+
+@contextmanager
+def _open(uri: str) -> Iterator[_Opened]:
+    """Open a store for copying; a state directory is locked, so no system runs in it."""
+    with ExitStack() as stack:
+        record: Store
+        journals: Journals
+        if uri.startswith(SQLITE):
+            folder = Path(uri.removeprefix(SQLITE))
+            if not folder.is_dir():
+                raise SettingsError(f"{folder}: is no state directory")
+            state = claim_state_directory(replace_settings(Settings(), {"state": folder}), stack)
+            record, journals = SqliteStore(state.folder / RECORD_NAME), SqliteJournals(state.folder / "journals")
+        else:
+            from broker.postgres_store import PostgresStore
+            from partition_worker.journal.postgres_journal import PostgresJournals
+
+            record, journals = PostgresStore(_parse(uri)), PostgresJournals(_parse(uri))
+        stack.callback(record.close)
+        yield _Opened(record, journals)
+
+
+def _copy(source: str, target: str) -> None:
+    with _open(source) as old, _open(target) as new:
+        if new.journals.epochs() or new.record.read_records() or new.record.read_histories():
+            raise SettingsError(f"{target}: is not empty; nothing was copied")
+        partitions = old.journals.epochs()
+        bar = track(partitions.items(), "copying journals", console=Console(stderr=True), transient=True)
+        for partition, epoch in bar:
+            _copy_journal(old.journals, new.journals, partition, epoch)
+        rms = _copy_record(old.record, new.record)  # last: without it, the copy is no system yet
+    _say(f"copied {_count(len(partitions), rms)}")
+
+
+def _copy_journal(old: Journals, new: Journals, partition: str, epoch: int) -> None:
+    with closing(old.open(partition, epoch)) as source, closing(new.open(partition, epoch)) as target:
+        found = source.statistics()
+        if (snapshot := source.read_snapshot()) is not None:
+            target.write_snapshot(found.snapshot, snapshot)
+            target.record_snapshot(found.snapshot)
+        for fresh, group in _group_steps(source, found.begins, fresh=not found.snapshot):
+            target.append(group, fresh=fresh)
+
+
+def _group_steps(journal: Journal, first: int, *, fresh: bool) -> Iterator[tuple[bool, list[bytes]]]:
+    """The steps from this one on, in groups; whether the first one starts from an empty partition."""
+    group: list[bytes] = []
+    size = 0
+    for step in journal.read_steps(first):
+        group.append(encode_body(step))
+        size += len(group[-1])
+        if size >= GROUP_BYTES:
+            yield fresh, group
+            group, size, fresh = [], 0, False
+    if group:
+        yield fresh, group
+
+
+def _copy_record(old: Store, new: Store) -> int:
+    """Copy the broker's record; the number of RMs. A broker that starts later has a later incarnation."""
+    records, histories = old.read_records(), old.read_histories()
+    new.begin(old.begin(0)[0])
+    for rm, history in histories.items():
+        for entry in history.entries:
+            version = old.read_version(rm, entry.number)
+            new.write(rm, ManagerRecord(number=0, facts=b"", version=version))
+    for record in records:
+        new.write(record.rm, ManagerRecord(number=0, facts=encode_facts(record), text=record.text))
+    return len(records)
