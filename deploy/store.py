@@ -122,7 +122,7 @@ def _parse(uri: str) -> str:
     try:
         return STORE.parse(uri)
     except ValueError as error:
-        raise SettingsError(f"{uri.partition('?')[0]}: {error}") from None
+        raise SettingsError(f"URI: {error}") from None  # without the text, which may contain a password
 
 
 @contextmanager
