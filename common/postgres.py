@@ -14,6 +14,7 @@ Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_s
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from select import select
 from typing import Final
 
 try:
@@ -120,6 +121,8 @@ class Database:
         self._connection, self._is_doubtful = None, False
 
     def _connect(self) -> Connection:
+        if self._connection is not None and select([self._connection], [], [], 0.0)[0]:
+            self.close()  # nobody has asked anything: the server has closed it
         if self._connection is None:
             connection: Connection = psycopg.connect(self._conninfo, autocommit=True)
             try:

@@ -3,14 +3,17 @@
 import atexit
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from select import select
 from typing import Final
 
 import psycopg
@@ -20,6 +23,8 @@ from common.postgres import FORMATS
 USER: Final = "yunishard"
 NOBODY: Final = 65534
 """PostgreSQL does not run as root."""
+
+SOCKET: Final = ".s.PGSQL.5432"
 
 FAST: Final = (
     "fsync=off",
@@ -137,3 +142,62 @@ def full_disk(store: str, *tables: str) -> Iterator[None]:
             yield
         finally:
             connection.execute("DROP FUNCTION fail CASCADE")
+
+
+class Link:
+    """A connection between clients and a server that can lose what either of them says."""
+
+    def __init__(self, place: Server) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-link-"))
+        self._server = str(place.folder / SOCKET)
+        self._port = socket.socket(socket.AF_UNIX)
+        self._port.bind(str(self.folder / SOCKET))
+        self._port.listen()
+        self._clients: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._accept)]
+        self.loses_answers = self.loses_questions = False
+        """Cut the connection instead of forwarding what the server, or the client, says next."""
+        self._threads[0].start()
+
+    def through(self, store: str) -> str:
+        """The connection string of a store by way of this link."""
+        return store.replace(str(Path(self._server).parent), str(self.folder))
+
+    def cut(self) -> None:
+        """Close all connections."""
+        for one in self._clients:
+            _shut_down(one)
+
+    def close(self) -> None:
+        _shut_down(self._port)
+        self._threads[0].join()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        self._port.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._port.accept()
+                self._clients.add(client)
+                self._threads.append(threading.Thread(target=self._forward, args=(client,)))
+                self._threads[-1].start()
+
+    def _forward(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.connect(self._server)
+            while True:
+                for source in select([client, server], [], [])[0]:
+                    data = source.recv(1 << 16)
+                    loses = "loses_questions" if source is client else "loses_answers"
+                    if not data or getattr(self, loses):
+                        setattr(self, loses, getattr(self, loses) and not data)
+                        return
+                    (server if source is client else client).sendall(data)
+
+
+def _shut_down(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

@@ -15,7 +15,7 @@ import pytest
 from partition_worker.journal import sqlite_journal
 from partition_worker.journal.database import FORMAT
 from partition_worker.journal.files import Files
-from partition_worker.journal.postgres_journal import PostgresJournal, PostgresJournals
+from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.protocol import Fenced, Journal, Journals
 from partition_worker.journal.sqlite_journal import STATEMENT_STEPS, SqliteJournal, SqliteJournals
 from partition_worker.recovery import JournalDamaged
@@ -27,6 +27,8 @@ from tests.sim.disk import Disk, JournalFile, SimulatedJournal
 
 ROOT = Path(__file__).parents[3]
 OTHER = "rm-1_gpu"
+LOST = "lost|closed the connection"
+"""The reason of an answer that never came."""
 
 # Implementations ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +151,11 @@ class PostgresStore:
 
     def __init__(self) -> None:
         self._store = postgres.new_store()
-        self.journals = PostgresJournals(self._store)
+        self._link = postgres.Link(postgres.server())
+        self.journals = PostgresJournals(self._link.through(self._store))
+
+    def close(self) -> None:
+        self._link.close()
 
     def _sql(self, statement: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self._store) as connection:
@@ -163,17 +169,7 @@ class PostgresStore:
         run_and_die(APPENDS_TO_POSTGRES, self._store, numbers, epoch, "yes")
 
     def lose_answer(self, journal: Journal) -> None:
-        assert isinstance(journal, PostgresJournal)
-        append = journal._append
-
-        def lose(*arguments: object, **options: bool) -> None:
-            journal._append = append
-            row = journal._row
-            append(*arguments, **options)
-            journal._row = row
-            raise OSError("the connection is lost")
-
-        journal._append = lose
+        self._link.loses_answers = True
 
     def full(self) -> AbstractContextManager[None]:
         return postgres.full_disk(self._store, "steps")
@@ -224,14 +220,15 @@ class SimulatedStore:
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "simulated"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     match request.param:
         case "sqlite":
-            return SqliteStore(tmp_path / "journals", monkeypatch)
+            yield SqliteStore(tmp_path / "journals", monkeypatch)
         case "postgresql":
-            return PostgresStore()
+            with closing(PostgresStore()) as found:
+                yield found
         case _:
-            return SimulatedStore()
+            yield SimulatedStore()
 
 
 @pytest.fixture
@@ -337,7 +334,7 @@ def test_a_commit_of_unknown_outcome_is_repeated_and_stored_once(
     journal.append(encoded(1), fresh=False)
     steps = encoded(*range(2, 2 + count))
     store.lose_answer(journal)
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(OSError, match=LOST):
         journal.append(steps, fresh=fresh)
     more = [] if fresh else encoded(2 + count)
     last = journal.append([*steps, *more], fresh=fresh)
@@ -351,7 +348,7 @@ def test_a_commit_of_unknown_outcome_is_not_repeated_after_another_worker_has_op
 ) -> None:
     journal = open_journal(1)
     store.lose_answer(journal)
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(OSError, match=LOST):
         journal.append(encoded(1), fresh=False)
     successor = open_journal(2)
     with pytest.raises(Fenced):
