@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,6 +24,8 @@ from common.postgres import FORMATS
 USER: Final = "yunishard"
 NOBODY: Final = 65534
 """PostgreSQL does not run as root."""
+
+WAIT_MAX_S: Final = 20.0
 
 SOCKET: Final = ".s.PGSQL.5432"
 
@@ -104,6 +107,15 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def wait_for(place: Server, query: str) -> None:
+    """Wait until this query finds a row."""
+    until = time.monotonic() + WAIT_MAX_S
+    with psycopg.connect(place.dsn, autocommit=True) as connection:
+        while connection.execute(query).fetchone() is None:
+            assert time.monotonic() < until, query
+            time.sleep(0.01)
+
+
 @cache
 def server() -> Server:
     """The server of this test process."""
@@ -157,6 +169,11 @@ class Link:
         self._threads = [threading.Thread(target=self._accept)]
         self.loses_answers = self.loses_questions = False
         """Cut the connection instead of forwarding what the server, or the client, says next."""
+        self.delays_questions = False
+        """Cut the client's connection when it speaks, and hold back what it has said."""
+        self.sends_delayed_before = b""
+        """Forward what was held back before the next message that contains this."""
+        self._delayed: tuple[socket.socket, bytes] | None = None
         self._threads[0].start()
 
     def through(self, store: str) -> str:
@@ -167,6 +184,15 @@ class Link:
         """Close all connections."""
         for one in self._clients:
             _shut_down(one)
+
+    def send_delayed(self) -> None:
+        """Forward what was held back, and wait until the server has answered."""
+        assert self._delayed is not None
+        server, data = self._delayed
+        self._delayed, self.sends_delayed_before = None, b""
+        with server:
+            server.sendall(data)
+            assert server.recv(1 << 16)
 
     def close(self) -> None:
         _shut_down(self._port)
@@ -191,6 +217,12 @@ class Link:
             while True:
                 for source in select([client, server], [], [])[0]:
                     data = source.recv(1 << 16)
+                    if source is client and data and self.delays_questions:
+                        self.delays_questions = False
+                        self._delayed = server.dup(), data
+                        return
+                    if self.sends_delayed_before and self.sends_delayed_before in data:
+                        self.send_delayed()
                     loses = "loses_questions" if source is client else "loses_answers"
                     if not data or getattr(self, loses):
                         setattr(self, loses, getattr(self, loses) and not data)

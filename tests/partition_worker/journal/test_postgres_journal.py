@@ -1,0 +1,186 @@
+"""A journal in PostgreSQL when servers and connections fail: what was acknowledged is there, and nothing twice.
+
+Not here: what every journal does (`test_conformance.py`).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import psycopg
+import pytest
+
+from partition_worker.journal.postgres_journal import PostgresJournals
+from partition_worker.journal.protocol import Journal
+from tests import postgres
+from tests.machines import PARTITION
+from tests.partition_worker.journal.hand import encoded
+
+WAIT_MAX_S = 20.0
+
+
+def numbers(journal: Journal) -> list[int]:
+    return [step.number for step in journal.read_steps(1)]
+
+
+@contextmanager
+def opened(store: str, epoch: int = 1) -> Iterator[Journal]:
+    with closing(PostgresJournals(store).open(PARTITION, epoch)) as journal:
+        yield journal
+
+
+@contextmanager
+def appending(journal: Journal, *steps: int) -> Iterator[list[OSError]]:
+    """Append these steps in a thread, which must end within this block; the errors."""
+    errors: list[OSError] = []
+
+    def append() -> None:
+        try:
+            journal.append(encoded(*steps), fresh=False)
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    yield errors
+    thread.join(WAIT_MAX_S)
+    assert not thread.is_alive()
+
+
+# Connections ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def link() -> Iterator[postgres.Link]:
+    with closing(postgres.Link(postgres.server())) as found:
+        yield found
+
+
+def test_a_connection_that_broke_while_nobody_used_it_is_opened_again_unnoticed(link: postgres.Link) -> None:
+    with opened(link.through(postgres.new_store())) as journal:
+        journal.append(encoded(1), fresh=False)
+        link.cut()
+        journal.append(encoded(2), fresh=False)
+        assert numbers(journal) == [1, 2]
+
+
+def test_a_step_that_was_lost_on_the_way_is_appended_by_the_next_call(link: postgres.Link) -> None:
+    with opened(link.through(postgres.new_store())) as journal:
+        journal.append(encoded(1), fresh=False)
+        link.loses_questions = True
+        with pytest.raises(OSError, match="store cannot be used"):
+            journal.append(encoded(2), fresh=False)
+        assert journal.append(encoded(2, 3), fresh=False) == 3
+        assert numbers(journal) == [1, 2, 3]
+
+
+def test_a_commit_that_is_carried_out_after_it_was_given_up_is_stored_once(link: postgres.Link) -> None:
+    """The link holds the statement back, until the next call has found that it was not carried out."""
+    store = postgres.new_store()
+    with opened(link.through(store)) as journal:
+        journal.append(encoded(1), fresh=False)
+        link.delays_questions = True
+        with pytest.raises(OSError, match="store cannot be used"):
+            journal.append(encoded(2), fresh=False)
+        assert journal.append(encoded(2, 3), fresh=False) == 3
+        link.send_delayed()
+        assert numbers(journal) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("before", ["the next call", "its statement"])
+def test_the_late_one_may_also_come_between(link: postgres.Link, before: str) -> None:
+    with opened(link.through(postgres.new_store())) as journal:
+        journal.append(encoded(1), fresh=False)
+        link.delays_questions = True
+        with pytest.raises(OSError, match="store cannot be used"):
+            journal.append(encoded(2), fresh=False)
+        if before == "the next call":
+            link.send_delayed()
+        else:
+            link.sends_delayed_before = b"INSERT INTO steps"
+            with pytest.raises(OSError, match="only now"):
+                journal.append(encoded(2, 3), fresh=False)
+        assert journal.append(encoded(2, 3), fresh=False) == 3
+        assert numbers(journal) == [1, 2, 3]
+
+
+# Servers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[postgres.Server, postgres.Server]]:
+    """A primary, and its synchronous standby."""
+    primary = postgres.Server("synchronous_standby_names=*")
+    standby = postgres.Server(source=primary)
+    yield primary, standby
+    primary.remove()
+    standby.remove()
+
+
+def both(store: str, pair: tuple[postgres.Server, postgres.Server]) -> str:
+    """The connection string with both servers."""
+    return store.replace(str(pair[0].folder), f"{pair[0].folder},{pair[1].folder}")
+
+
+def test_a_journal_goes_on_at_the_standby_that_was_promoted(pair: tuple[postgres.Server, postgres.Server]) -> None:
+    primary, standby = pair
+    with opened(both(postgres.new_store(primary), pair)) as journal:
+        journal.append(encoded(1, 2), fresh=False)
+        primary.stop("immediate")
+        with pytest.raises(OSError, match="store cannot be used"):
+            journal.append(encoded(3), fresh=False)
+        standby.promote()
+        assert journal.append(encoded(3), fresh=False) == 3
+        assert numbers(journal) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("promotes", [True, False])
+def test_a_commit_that_waited_for_the_standby_when_the_primary_crashed_is_stored_once(
+    pair: tuple[postgres.Server, postgres.Server], promotes: bool
+) -> None:
+    """It is on the disk of the primary, and not on that of the standby."""
+    primary, standby = pair
+    store = postgres.new_store(primary)
+    with opened(both(store, pair)) as journal:
+        journal.append(encoded(1), fresh=False)
+        standby.stop()
+        with appending(journal, 2) as errors:
+            postgres.wait_for(primary, "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+            primary.stop("immediate")
+        assert len(errors) == 1
+        standby.start()
+        if promotes:
+            standby.promote()
+        else:
+            primary.start()
+        assert journal.append(encoded(2, 3), fresh=False) == 3
+        assert numbers(journal) == [1, 2, 3]
+        if not promotes:
+            primary.stop("immediate")
+            standby.promote()
+            assert numbers(journal) == [1, 2, 3], "acknowledged before the standby had it"
+
+
+def test_a_commit_for_which_the_server_stopped_waiting_is_not_acknowledged(
+    pair: tuple[postgres.Server, postgres.Server],
+) -> None:
+    primary, standby = pair
+    with opened(postgres.new_store(primary)) as journal:
+        standby.stop()
+        with appending(journal, 1) as errors:
+            waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            postgres.wait_for(primary, f"SELECT {waiting}")
+            with psycopg.connect(primary.dsn) as other:
+                other.execute(f"SELECT pg_cancel_backend(pid) {waiting}")
+        assert len(errors) == 1
+        standby.start()
+        assert journal.append(encoded(1), fresh=False) == 1
+        assert numbers(journal) == [1]
+
+
+def test_a_standby_is_not_written_and_named_as_the_cause(pair: tuple[postgres.Server, postgres.Server]) -> None:
+    primary, standby = pair
+    store = postgres.new_store(primary)
+    postgres.wait_for(primary, "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'")
+    with pytest.raises(OSError, match=r"read-only|read-write"):
+        PostgresJournals(store.replace(str(primary.folder), str(standby.folder))).open(PARTITION, 1)
