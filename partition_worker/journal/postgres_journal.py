@@ -89,13 +89,15 @@ class PostgresJournal(Journal):
             )
             if not done.rowcount:
                 raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
-            return self._read_row(connection)
+            return self._lock_row(connection)
 
-    def _read_row(self, connection: Connection) -> _Row:
-        """The row, locked until the end of the transaction."""
+    def _lock_row(self, connection: Connection) -> _Row:
+        """The row, locked until the end of the transaction. It is also written, so that the commit waits until a
+        standby has everything that this transaction has read.
+        """
         row = connection.execute(
-            "SELECT begins, snapshot, snapshot_epoch, last FROM journals"
-            " WHERE partition = %s AND epoch = %s FOR UPDATE",
+            "UPDATE journals SET epoch = epoch WHERE partition = %s AND epoch = %s"
+            " RETURNING begins, snapshot, snapshot_epoch, last",
             self._key,
         ).fetchone()
         if row is None:
@@ -149,17 +151,15 @@ class PostgresJournal(Journal):
             self.has_garbage = True
 
     def _settle(self) -> None:
-        """Find out the outcome of the last commit, by a commit that reaches the standby after it."""
+        """Find out the outcome of the last commit."""
         with self._held() as (_, row):
             self._row = row
 
     @contextmanager
     def _held(self) -> Iterator[tuple[Connection, _Row]]:
-        """A transaction that has locked and written the row under our epoch."""
+        """A transaction that has locked the row under our epoch."""
         with self._database.transaction() as connection:
-            row = self._read_row(connection)
-            connection.execute("UPDATE journals SET epoch = epoch WHERE partition = %s", (self._partition,))
-            yield connection, row
+            yield connection, self._lock_row(connection)
 
     def read_steps(self, first: int) -> Iterator[Step]:
         expected, last = first, self._row.last
