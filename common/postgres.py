@@ -4,7 +4,7 @@ A lost connection is opened again by the next call, to the first server of the c
 that is how clients follow a failover. Each error is an OSError with one line, because a later attempt may succeed.
 
 A commit is durable when it returns, on the synchronous standby too if there is one. If the connection breaks before
-the answer, the outcome is unknown, and whoever waited has to read it back *in a transaction that writes*: that one
+the answer, the outcome is unknown, and the caller has to read it back *in a transaction that writes*: that one
 waits for the standby as well, and everything before it has reached the standby then.
 
 Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_store.py`,
@@ -100,7 +100,7 @@ class Database:
             connection = self._connect()
             yield connection
             if self._is_doubtful:
-                raise psycopg.OperationalError("the server stopped waiting for its standby, as somebody asked it to")
+                raise psycopg.OperationalError("the server was asked to stop waiting for its standby")
         except psycopg.Error as error:
             lost = self._connection is not None and (self._connection.broken or self._is_doubtful)
             if isinstance(error, psycopg.OperationalError | psycopg.InternalError):  # also a server that is a standby
@@ -122,7 +122,7 @@ class Database:
 
     def _connect(self) -> Connection:
         if self._connection is not None and select([self._connection], [], [], 0.0)[0]:
-            self.close()  # nobody has asked anything: the server has closed it
+            self.close()  # no answer is due: the server has closed it
         if self._connection is None:
             connection: Connection = psycopg.connect(self._conninfo, autocommit=True)
             try:

@@ -112,7 +112,7 @@ COMMANDS: Final = {
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
     "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", _SERVER),
-    "store": Command("deploy.store", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
+    "store": Command("store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell"),
 }

@@ -55,7 +55,7 @@ _decode_number = msgspec.msgpack.Decoder(_Number).decode
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """What the journal's row contains, besides its key."""
+    """The journal's row without its key."""
 
     begins: int
     snapshot: int
@@ -152,11 +152,11 @@ class PostgresJournal(Journal):
 
     def _settle(self) -> None:
         """Find out the outcome of the last commit."""
-        with self._held() as (_, row):
+        with self._hold_row() as (_, row):
             self._row = row
 
     @contextmanager
-    def _held(self) -> Iterator[tuple[Connection, _Row]]:
+    def _hold_row(self) -> Iterator[tuple[Connection, _Row]]:
         """A transaction that has locked the row under our epoch."""
         with self._database.transaction() as connection:
             yield connection, self._lock_row(connection)
@@ -197,7 +197,7 @@ class PostgresJournal(Journal):
         self.has_garbage = True
         if number < self._row.begins:
             return False
-        with self._held() as (connection, _):
+        with self._hold_row() as (connection, _):
             recorded = connection.execute(
                 "UPDATE journals SET begins = %s, snapshot = %s, snapshot_epoch = epoch"
                 " WHERE partition = %s RETURNING begins, snapshot, snapshot_epoch, last",
@@ -233,7 +233,7 @@ class PostgresJournal(Journal):
     # Deletion --------------------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        with self._held() as (connection, row):
+        with self._hold_row() as (connection, row):
             steps = connection.execute(
                 "DELETE FROM steps WHERE partition = %(partition)s AND last IN (SELECT last FROM steps"
                 " WHERE partition = %(partition)s AND last < %(begins)s ORDER BY last LIMIT %(rows)s)",
@@ -261,7 +261,7 @@ class PostgresJournal(Journal):
 
     def delete(self) -> None:
         try:
-            with self._held() as (connection, _):
+            with self._hold_row() as (connection, _):
                 for table in _TABLES:
                     names = [self._partition, self._partition + ASIDE]
                     connection.execute(f"DELETE FROM {table} WHERE partition = ANY(%s)", (names,))  # noqa: S608
