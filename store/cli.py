@@ -151,8 +151,11 @@ def _copy(source: str, target: str) -> None:
         if new.journals.epochs() or new.record.read_records() or new.record.read_histories():
             raise SettingsError(f"{target}: is not empty; nothing was copied")
         partitions = old.journals.epochs()
-        bar = track(partitions.items(), "copying journals", console=Console(stderr=True), transient=True)
-        for partition, epoch in bar:
+        console = Console(stderr=True)
+        steps = track(
+            partitions.items(), "copying journals", console=console, transient=True, disable=not console.is_terminal
+        )
+        for partition, epoch in steps:
             _copy_journal(old.journals, new.journals, partition, epoch)
         rms = _copy_record(old.record, new.record)  # last: without it, the copy is no system yet
     _say(f"copied {_count(len(partitions), rms)}")

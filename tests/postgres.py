@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from common.postgres import FORMATS
+from common.postgres import convert
 
 USER: Final = "yunishard"
 NOBODY: Final = 65534
@@ -125,15 +125,14 @@ def server() -> Server:
 _schemas = count(1)
 
 
-def new_store(place: Server | None = None) -> str:
-    """A connection string of an initialized store that nobody else uses."""
+def new_store(place: Server | None = None, *, initialized: bool = True) -> str:
+    """A connection string of a store that nobody else uses."""
     place, schema = place or server(), f"store_{next(_schemas)}"
     with psycopg.connect(place.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
     dsn = f"{place.dsn}&options=-csearch_path%3D{schema}"
-    with psycopg.connect(dsn) as connection:
-        for path in sorted(FORMATS.glob("*.sql")):
-            connection.execute(path.read_text())
+    if initialized:
+        convert(dsn, is_new=True)
     return dsn
 
 

@@ -1,0 +1,175 @@
+"""`yunishard store`: what operators do with a database, and a system that moves into it and back."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from broker.postgres_store import PostgresStore
+from broker.sqlite_store import SqliteStore
+from broker.store import RECORD_NAME, Store
+from common.control_messages import ManagerRecord
+from common.settings import Settings, SettingsError, parse_setting
+from deploy.preflight import prepare
+from partition_worker.journal.postgres_journal import PostgresJournals
+from partition_worker.journal.protocol import Journals
+from partition_worker.journal.sqlite_journal import SqliteJournals
+from tests import postgres
+from tests.broker.test_store import facts, version, written
+from tests.machines import PARTITION, RM
+from tests.partition_worker.journal.hand import encoded, step
+from yunishard.cli import main
+
+OTHER = "rm-1_gpu"
+
+
+@pytest.fixture
+def empty() -> str:
+    """A database without tables."""
+    return postgres.new_store(initialized=False)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Run `yunishard store` with these words; the exit status, and what it has written."""
+    status = main(["store", *words])
+    shown = capsys.readouterr()
+    return status, shown.out + shown.err
+
+
+# Databases ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_created_once_and_checked(capsys: pytest.CaptureFixture[str], empty: str) -> None:
+    assert run(capsys, "check", empty) == (
+        2,
+        "yunishard store check: the store has no tables: run `yunishard store init`\n",
+    )
+    assert run(capsys, "migrate", empty)[0] == 2
+    assert run(capsys, "init", empty) == (0, "the store has format 1 now\n")
+    assert run(capsys, "init", empty) == run(capsys, "migrate", empty) == (0, "the store has format 1 already\n")
+    status, shown = run(capsys, "check", empty)
+    assert status == 0
+    assert shown.startswith("PostgreSQL 18.")
+    assert shown.endswith(", without a synchronous standby; format 1; 0 partition journals and 0 resource managers\n")
+
+
+def test_a_store_of_a_later_release_is_refused_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    store = postgres.new_store()
+    with psycopg.connect(store) as connection:
+        connection.execute("UPDATE store_format SET number = 7")
+    for action in ("init", "migrate", "check"):
+        status, shown = run(capsys, action, store)
+        assert status == 2
+        assert "the store has format 7, and this release reads formats up to 1: start the release that" in shown
+    with psycopg.connect(store) as connection:
+        assert connection.execute("SELECT number FROM store_format").fetchall() == [(7,)]
+
+
+def test_no_system_starts_with_a_store_that_cannot_be_used(tmp_path: Path, empty: str) -> None:
+    for store, reason in ((empty, "run `yunishard store init`"), ("postgresql://127.0.0.1:1/x", "refused")):
+        settings = Settings(store=store, state=tmp_path, native="off", grpc="off", rest="127.0.0.1:0")
+        with pytest.raises(SettingsError, match=f"^--store: .*{reason}"), prepare(settings):
+            pass
+
+
+@pytest.mark.parametrize(
+    "text", ["postgresql://u:geheim@h/d", "postgresql://h/d?password=geheim", "postgres://h/d?a=b&sslpassword=geheim"]
+)
+def test_a_password_is_refused_without_being_repeated(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with pytest.raises(SettingsError, match="contains a password; put it in a file") as refused:
+        parse_setting("store", text, "--store")
+    status, shown = run(capsys, "check", text)
+    assert status == 2
+    assert "geheim" not in shown + str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["sqlite:x", "db1", "mysql://h/d"])
+def test_another_database_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="expected postgresql://USER@HOST"):
+        parse_setting("store", text, "--store")
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(uri: str) -> Iterator[tuple[Store, Journals]]:
+    """The record and the journals in a store."""
+    if uri.startswith("sqlite:"):
+        folder = Path(uri.removeprefix("sqlite:"))
+        record: Store = SqliteStore(folder / RECORD_NAME)
+        journals: Journals = SqliteJournals(folder / "journals")
+    else:
+        record, journals = PostgresStore(uri), PostgresJournals(uri)
+    with closing(record):
+        yield record, journals
+
+
+def fill(uri: str) -> None:
+    with opened(uri) as (record, journals):
+        assert record.begin(5000) == (5000, "")
+        record.write("rm-2", written(None, version(1, "of an RM that has left")))
+        record.write(RM, written(facts(RM, "first"), version(3, "first")))
+        record.write(RM, written(facts(RM, "second"), version(4, "second")))
+        with closing(journals.open(PARTITION, 7)) as journal:
+            journal.append(encoded(*range(1, 1001)), fresh=False)
+            journal.write_snapshot(990, [b"a snapshot" * 200_000])
+            journal.record_snapshot(990)
+        with closing(journals.open(OTHER, 9)) as journal:
+            journal.append(encoded(5), fresh=True)
+            journal.append(encoded(*range(6, 2000), size=4000), fresh=False)
+
+
+def verify(uri: str) -> None:
+    with opened(uri) as (record, journals):
+        assert record.read_records() == [facts(RM, "second")]
+        assert list(record.read_histories()) == ["rm-2", RM]
+        assert [record.read_version(RM, number) for number in (3, 4)] == [version(3, "first"), version(4, "second")]
+        assert record.begin(0)[0] > 5000, "a later broker has a later number"
+        assert journals.epochs() == {OTHER: 9, PARTITION: 7}
+        with closing(journals.open(PARTITION, 7)) as journal:
+            assert journal.statistics()[:3] == (991, 990, 1000)
+            assert b"".join(journal.read_snapshot() or ()) == b"a snapshot" * 200_000
+            assert list(journal.read_steps(991)) == [step(number) for number in range(991, 1001)]
+        with closing(journals.open(OTHER, 9)) as journal:
+            assert journal.statistics()[:3] == (5, 0, 1999)
+            assert [one.number for one in journal.read_steps(5)] == list(range(5, 2000))
+
+
+def test_a_system_moves_into_a_database_and_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before, after = (f"sqlite:{tmp_path / name}" for name in ("before", "after"))
+    (tmp_path / "before").mkdir(mode=0o700)
+    (tmp_path / "after").mkdir(mode=0o700)
+    store = postgres.new_store()
+    fill(before)
+    copied = (0, "copied 2 partition journals and 1 resource manager\n")
+    assert run(capsys, "copy", before, store) == copied
+    verify(store)
+    assert run(capsys, "copy", store, after) == copied
+    verify(after)
+    verify(before)
+
+
+def test_nothing_is_copied_over_another_system(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    fill(f"sqlite:{tmp_path}")
+    store = postgres.new_store()
+    with opened(store) as (record, _):
+        record.begin(1)
+        record.write(RM, ManagerRecord(number=0, facts=b"", version=version(1, "mine")))
+    status, shown = run(capsys, "copy", f"sqlite:{tmp_path}", store)
+    assert status == 2
+    assert shown.endswith(": is not empty; nothing was copied\n")
+    with opened(store) as (record, journals):
+        assert (record.read_records(), journals.epochs()) == ([], {})
+
+
+def test_a_running_system_is_not_copied(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path, native="off", grpc="off", rest="127.0.0.1:0")
+    with prepare(settings):
+        status, shown = run(capsys, "copy", f"sqlite:{tmp_path}", postgres.new_store())
+    assert status == 2
+    assert "in use by process" in shown
+    assert run(capsys, "copy", f"sqlite:{tmp_path / 'missing'}", "postgresql://x")[0] == 2
