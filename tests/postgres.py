@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -165,19 +166,22 @@ class Link:
         self._port.bind(str(self.folder / SOCKET))
         self._port.listen()
         self._clients: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept)]
-        self.loses_answers = self.loses_questions = False
-        """Cut the connection instead of forwarding what the server, or the client, says next."""
-        self.delays_questions = False
-        """Cut the client's connection when it speaks, and hold back what it has said."""
-        self.sends_delayed_before = b""
-        """Forward what was held back before the next message that contains this."""
+        self._rule: tuple[bytes, Action] | None = None
         self._delayed: tuple[socket.socket, bytes] | None = None
+        self.refused = threading.Semaphore(0)
+        """Counts connections that were refused."""
+        self.is_open = True
+        """Whether new connections are forwarded."""
+        self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
     def through(self, store: str) -> str:
         """The connection string of a store by way of this link."""
         return store.replace(str(Path(self._server).parent), str(self.folder))
+
+    def once(self, action: "Action", text: bytes = b"") -> None:
+        """Do this with the next message of a client that contains the text."""
+        self._rule = text, action
 
     def cut(self) -> None:
         """Close all connections."""
@@ -185,10 +189,10 @@ class Link:
             _shut_down(one)
 
     def send_delayed(self) -> None:
-        """Forward what was held back, and wait until the server has answered."""
+        """Forward what was delayed, and wait until the server has answered."""
         assert self._delayed is not None
         server, data = self._delayed
-        self._delayed, self.sends_delayed_before = None, b""
+        self._delayed = None
         with server:
             server.sendall(data)
             assert server.recv(1 << 16)
@@ -206,6 +210,10 @@ class Link:
         with suppress(OSError):
             while True:
                 client, _ = self._port.accept()
+                if not self.is_open:
+                    client.close()
+                    self.refused.release()
+                    continue
                 self._clients.add(client)
                 self._threads.append(threading.Thread(target=self._forward, args=(client,)))
                 self._threads[-1].start()
@@ -213,20 +221,40 @@ class Link:
     def _forward(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
             server.connect(self._server)
-            while True:
+            goes_on, loses_answer = True, False
+            while goes_on:
                 for source in select([client, server], [], [])[0]:
                     data = source.recv(1 << 16)
-                    if source is client and data and self.delays_questions:
-                        self.delays_questions = False
-                        self._delayed = server.dup(), data
-                        return
-                    if self.sends_delayed_before and self.sends_delayed_before in data:
-                        self.send_delayed()
-                    loses = "loses_questions" if source is client else "loses_answers"
-                    if not data or getattr(self, loses):
-                        setattr(self, loses, getattr(self, loses) and not data)
-                        return
-                    (server if source is client else client).sendall(data)
+                    if not data or (source is server and loses_answer):
+                        goes_on = False
+                    elif source is server:
+                        client.sendall(data)
+                    else:
+                        action = self._apply_rule(data)
+                        loses_answer |= action is Action.LOSE_ANSWER
+                        goes_on = action not in (Action.LOSE, Action.DELAY)
+                        if action is Action.DELAY:
+                            self._delayed = server.dup(), data
+                        if goes_on:
+                            server.sendall(data)
+
+    def _apply_rule(self, data: bytes) -> "Action | None":
+        """What to do with this message of a client, besides forwarding it."""
+        if self._rule is None or self._rule[0] not in data:
+            return None
+        action, self._rule = self._rule[1], None
+        if action is Action.SEND_DELAYED:
+            self.send_delayed()
+        return action
+
+
+class Action(Enum):
+    """What a link does with a message of a client."""
+
+    LOSE = "cut the connection in place of forwarding it"
+    LOSE_ANSWER = "cut the connection in place of forwarding the answer"
+    DELAY = "cut the connection, and hold the message back"
+    SEND_DELAYED = "first forward what was held back"
 
 
 def _shut_down(one: socket.socket) -> None:

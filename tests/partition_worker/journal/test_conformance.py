@@ -169,7 +169,7 @@ class PostgresStore:
         run_and_die(APPENDS_TO_POSTGRES, self._store, numbers, epoch, "yes")
 
     def lose_answer(self, journal: Journal) -> None:
-        self._link.loses_answers = True
+        self._link.once(postgres.Action.LOSE_ANSWER, b"INSERT INTO steps")
 
     def full(self) -> AbstractContextManager[None]:
         return postgres.full_disk(self._store, "steps")

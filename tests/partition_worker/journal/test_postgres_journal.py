@@ -16,6 +16,7 @@ from partition_worker.journal.protocol import Journal
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
+from tests.postgres import Action
 
 WAIT_MAX_S = 20.0
 
@@ -68,7 +69,7 @@ def test_a_connection_that_broke_while_nobody_used_it_is_opened_again_unnoticed(
 def test_a_step_that_was_lost_on_the_way_is_appended_by_the_next_call(link: postgres.Link) -> None:
     with opened(link.through(postgres.new_store())) as journal:
         journal.append(encoded(1), fresh=False)
-        link.loses_questions = True
+        link.once(Action.LOSE)
         with pytest.raises(OSError, match="store cannot be used"):
             journal.append(encoded(2), fresh=False)
         assert journal.append(encoded(2, 3), fresh=False) == 3
@@ -80,7 +81,7 @@ def test_a_commit_that_is_carried_out_after_it_was_given_up_is_stored_once(link:
     store = postgres.new_store()
     with opened(link.through(store)) as journal:
         journal.append(encoded(1), fresh=False)
-        link.delays_questions = True
+        link.once(Action.DELAY)
         with pytest.raises(OSError, match="store cannot be used"):
             journal.append(encoded(2), fresh=False)
         assert journal.append(encoded(2, 3), fresh=False) == 3
@@ -92,13 +93,13 @@ def test_a_commit_that_is_carried_out_after_it_was_given_up_is_stored_once(link:
 def test_the_late_one_may_also_come_between(link: postgres.Link, before: str) -> None:
     with opened(link.through(postgres.new_store())) as journal:
         journal.append(encoded(1), fresh=False)
-        link.delays_questions = True
+        link.once(Action.DELAY)
         with pytest.raises(OSError, match="store cannot be used"):
             journal.append(encoded(2), fresh=False)
         if before == "the next call":
             link.send_delayed()
         else:
-            link.sends_delayed_before = b"INSERT INTO steps"
+            link.once(Action.SEND_DELAYED, b"INSERT INTO steps")
             with pytest.raises(OSError, match="only now"):
                 journal.append(encoded(2, 3), fresh=False)
         assert journal.append(encoded(2, 3), fresh=False) == 3

@@ -1,0 +1,97 @@
+"""The broker's record in PostgreSQL when the connection breaks: the outcome of a write is found out, never guessed.
+
+Not here: what every store does (`test_store.py`).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from broker import postgres_store
+from broker.postgres_store import PostgresStore
+from tests import postgres
+from tests.broker.test_store import facts, keep
+from tests.machines import RM
+from tests.postgres import Action
+
+WAIT_MAX_S = 20.0
+
+
+@pytest.fixture
+def link() -> Iterator[postgres.Link]:
+    with closing(postgres.Link(postgres.server())) as found:
+        yield found
+
+
+@pytest.fixture
+def uri() -> str:
+    return postgres.new_store()
+
+
+@pytest.fixture
+def store(link: postgres.Link, uri: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(link.through(uri))) as opened:
+        assert opened.begin(1000) == (1000, "")
+        keep(opened, 1, "first")
+        yield opened
+
+
+def test_a_write_whose_answer_was_lost_has_succeeded(link: postgres.Link, store: PostgresStore) -> None:
+    link.once(Action.LOSE_ANSWER, b"COMMIT")
+    keep(store, 2, "second")
+    assert store.read_records() == [facts(RM, "second")]
+    keep(store, 3, "third")
+    assert [one.number for one in store.read_histories()[RM].entries] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("lost", [b"BEGIN", b"INSERT INTO versions", b"COMMIT"])
+def test_a_write_that_was_lost_on_the_way_has_failed(link: postgres.Link, store: PostgresStore, lost: bytes) -> None:
+    link.once(Action.LOSE, lost)
+    with pytest.raises(OSError, match="the store cannot be used"):
+        keep(store, 2, "second")
+    assert store.read_records() == [facts(RM, "first")]
+    keep(store, 2, "another")
+    assert store.read_records() == [facts(RM, "another")]
+
+
+def test_a_write_waits_until_its_outcome_is_known(
+    link: postgres.Link, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "SETTLE_INTERVAL_S", 0.01)
+    link.once(Action.LOSE_ANSWER, b"COMMIT")
+    link.is_open = False
+    thread = threading.Thread(target=keep, args=(store, 2, "second"))
+    thread.start()
+    for _ in range(3):
+        assert link.refused.acquire(timeout=WAIT_MAX_S)
+    assert thread.is_alive()
+    link.is_open = True
+    thread.join(WAIT_MAX_S)
+    assert not thread.is_alive()
+    assert store.read_records() == [facts(RM, "second")]
+
+
+def test_a_write_of_unknown_outcome_fails_once_another_broker_has_begun(
+    link: postgres.Link, store: PostgresStore, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "SETTLE_INTERVAL_S", 0.01)
+    link.once(Action.LOSE, b"COMMIT")
+    link.is_open = False
+    errors: list[OSError] = []
+
+    def write() -> None:
+        try:
+            keep(store, 2, "second")
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert link.refused.acquire(timeout=WAIT_MAX_S)
+    with closing(PostgresStore(uri)) as another:
+        another.begin(2000)
+    link.is_open = True
+    thread.join(WAIT_MAX_S)
+    assert [str(error) for error in errors] == ["broker 2000 has taken the place of this one, 1000"]
