@@ -28,7 +28,7 @@ from deploy.state_directory import claim_state_directory
 from partition_worker.journal.protocol import Journal, Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
 from partition_worker.recovery import JournalDamaged
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import CommandFailed, CommandUnusable
 
 SQLITE: Final = "sqlite:"
 """The scheme of a state directory."""
@@ -73,11 +73,11 @@ def run_store(args: argparse.Namespace) -> int:
             case "copy":
                 _copy(args.source, args.target)
     except SettingsError as error:
-        raise CommandFailed(str(error), status=UNUSABLE) from None
+        raise CommandUnusable(str(error)) from None
     except JournalDamaged as error:
         raise CommandFailed(str(error)) from None
     except OSError as error:
-        raise CommandFailed(error.strerror or str(error), status=UNUSABLE) from None
+        raise CommandUnusable(error.strerror or str(error)) from None
     return 0
 
 

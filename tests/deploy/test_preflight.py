@@ -55,10 +55,11 @@ def test_a_port_in_use_is_refused(taken: int, option: str, scheme: str) -> None:
 
 
 def test_two_options_with_the_same_port_are_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    own = "127.8.7.6"  # no other test uses this address, so the port stays free
+    with socket.create_server((own, 0)) as server:
         port = server.getsockname()[1]
-    line = refusal(asked(grpc=f"127.0.0.1:{port}", rest=f"127.0.0.1:{port}"))
-    assert line == f"--rest: 127.0.0.1:{port}: --grpc has the same; give each its own"
+    line = refusal(asked(grpc=f"{own}:{port}", rest=f"{own}:{port}"))
+    assert line == f"--rest: {own}:{port}: --grpc has the same; give each its own"
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
