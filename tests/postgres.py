@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from select import select
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -59,13 +59,23 @@ def binaries() -> Path:
 
 def run(*command: str | Path) -> str:
     """Run a program as a user that is not root; what it says."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/", **_user())
+    prefix, options = another_user()
+    done = subprocess.run([*prefix, *command], check=False, capture_output=True, text=True, cwd="/", **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def _user() -> dict[str, int | list[int]]:
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+@cache
+def another_user() -> tuple[tuple[str, ...], dict[str, Any]]:
+    """How root becomes another user: words before the command, and options of `subprocess`."""
+    if os.geteuid() != 0:
+        return (), {}
+    nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    try:
+        subprocess.run(["true"], check=True, **nobody)
+    except (OSError, subprocess.SubprocessError):  # a container that has only root
+        return ("unshare", "--user", "--map-user=1000"), {}
+    return (), nobody
 
 
 class Server:
@@ -74,7 +84,7 @@ class Server:
     def __init__(self, *settings: str, source: "Server | None" = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
         atexit.register(self.remove)
-        if os.geteuid() == 0:
+        if another_user()[1]:
             os.chown(self.folder, NOBODY, NOBODY)
         self.data = self.folder / "data"
         if source is None:
