@@ -31,7 +31,7 @@ CASES = [
     (
         "",
         {
-            *("up", "replay", "validate", "config", "app", "schedule"),
+            *("up", "replay", "validate", "config", "app", "schedule", "store"),
             *("keys", "journal", "settings", "token", "completion"),
         },
     ),
