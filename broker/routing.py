@@ -180,23 +180,26 @@ class BrokerMachine:
 
     def _route_to_worker(self, incoming: Incoming) -> list[Outgoing]:
         header = incoming.header
-        session = self.registry.find_session(header.rm, header.session)
-        if session is None or session.proxy not in (incoming.source, ""):
+        session = self.registry.sessions.get(header.rm)
+        if session is None or session.session != header.session or session.proxy not in (incoming.source, ""):
             reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
             return [build_refusal(incoming.source, header, "unknown-session", reason)]
-        partition = session.full_name(header.partition)
-        if session.has(partition):
-            to = header if partition == header.partition else replace(header, partition=partition)
-            worker = self.registry.slots[partition].worker  # the RM resumes, and repeats it, once there is one
-            return [Outgoing(worker, to, incoming.body)] if worker else []
-        # The partition has just been removed. The proxy refuses the items of the message one by one.
-        return [] if header.kind in rm_messages.UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
+        partition = header.partition
+        if partition not in session.configs:
+            partition = session.full_name(partition)
+            if not session.has(partition):
+                # The partition has just been removed. The proxy refuses the items of the message one by one.
+                return (
+                    [] if header.kind in rm_messages.UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
+                )
+        to = header if partition == header.partition else replace(header, partition=partition)
+        worker = self.registry.slots[partition].worker  # the RM resumes, and repeats it, once there is one
+        return [Outgoing(worker, to, incoming.body)] if worker else []
 
     def _route_to_proxy(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
-        session = self.registry.find_session(header.rm, header.session)
-        slot = self._slot_of_sender(incoming)
-        if session is None or slot is None:
+        session, slot = self.registry.sessions.get(header.rm), self._slot_of_sender(incoming)
+        if session is None or session.session != header.session or slot is None:
             return []
         slot.last_seen = now
         slot.has_sent = slot.has_sent or header.life == session.generation(header.partition)
