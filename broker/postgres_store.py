@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
+from broker.store import Store
 from common.control_messages import ConfigVersion, ManagerRecord
 from common.messages import INT64_MAX
 from common.postgres import Connection, Database, OutcomeUnknown
@@ -36,28 +37,20 @@ class Replaced(OSError):
     """A later broker has taken the place of this one."""
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """The record in a database, for one thread at a time."""
 
     def __init__(self, store: str) -> None:
         self._database = Database(store, "broker")
-        self._incarnation = self._writes = 0
+        self._writes = 0
+        """Of this broker, also those that failed."""
         try:
-            self._read_epoch()
+            self.read_incarnation()
         except OSError:
             self.close()
             raise
 
-    def begin(self, unix_s: int) -> tuple[int, str]:
-        self._incarnation, self._writes = max(unix_s, self._read_epoch() + 1), 0
-        try:
-            self.probe()
-        except OSError as error:
-            _log.warning("the start of broker %s could not be recorded: %s", self._incarnation, error)
-            return self._incarnation, str(error)
-        return self._incarnation, ""
-
-    def _read_epoch(self) -> int:
+    def read_incarnation(self) -> int:
         with self._database.autocommit() as connection:
             row = connection.execute("SELECT epoch FROM leases WHERE name = %s", (_LEASE,)).fetchone()
         return msgspec.convert(row, tuple[int])[0] if row else 0
@@ -83,31 +76,30 @@ class PostgresStore:
             " ON CONFLICT (name) DO UPDATE SET epoch = greatest(leases.epoch, excluded.epoch),"
             " writes = CASE WHEN leases.epoch > excluded.epoch THEN leases.writes ELSE excluded.writes END"
             " RETURNING epoch",
-            {"name": _LEASE, "epoch": self._incarnation, "writes": writes},
+            {"name": _LEASE, "epoch": self.incarnation, "writes": writes},
         ).fetchone()
-        (epoch,) = msgspec.convert(row, tuple[int])
-        if epoch > self._incarnation:
-            raise Replaced(f"broker {epoch} has taken the place of this one, {self._incarnation}")
+        self._check_epoch(*msgspec.convert(row, tuple[int]))
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch > self.incarnation:
+            raise Replaced(f"broker {epoch} has taken the place of this one, {self.incarnation}")
 
     def _settle(self) -> int:
-        """The number of the last write that was carried out, as soon as that is known."""
+        """The number of this broker's last write that was carried out, as soon as that is known. The row is written, so
+        that the commit waits until a standby has what was read.
+        """
         while True:
             try:
                 with self._database.transaction() as connection:
-                    query = "SELECT epoch, writes FROM leases WHERE name = %s FOR UPDATE"
+                    query = "UPDATE leases SET epoch = epoch WHERE name = %s RETURNING epoch, writes"
                     row = connection.execute(query, (_LEASE,)).fetchone()
-                    epoch, writes = msgspec.convert(row, tuple[int, int]) if row else (0, 0)
-                    if epoch <= self._incarnation:  # what this transaction reads is final once it is durable
-                        self._lock(connection, writes if epoch == self._incarnation else 0)
-            except Replaced:
-                raise
             except OSError as error:
                 _log.warning("the outcome of a write is not known yet: %s", error)
                 time.sleep(SETTLE_INTERVAL_S)
                 continue
-            if epoch > self._incarnation:
-                raise Replaced(f"broker {epoch} has taken the place of this one, {self._incarnation}")
-            return writes if epoch == self._incarnation else 0
+            epoch, writes = msgspec.convert(row, tuple[int, int]) if row else (0, 0)
+            self._check_epoch(epoch)
+            return writes if epoch == self.incarnation else 0
 
     def probe(self) -> None:
         with self._transaction():

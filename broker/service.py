@@ -13,13 +13,16 @@ from subprocess import PIPE, Popen, SubprocessError
 from typing import Final
 
 from broker.routing import BrokerMachine
+from broker.sqlite_store import SqliteStore
 from broker.state import BrokerState, ConfigVersions
-from broker.store import RecordEndpoint, open_store
+from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life, log_lines
 from common.process_metrics import ProcessMetrics
+from common.settings import Settings
+from common.sqlite_file import IN_MEMORY
 from common.transport import BrokerPort, ThreadEndpoint, Transport, clock, drive
 from common.wire import Incoming, Outgoing
 
@@ -70,6 +73,15 @@ async def serve(arguments: Arguments, life: Life) -> None:
         write_notes = partial(log_lines, _log, lines)
         write_notes()
         await drive(broker, wire, life.stopping, notes=lines.values(), write_notes=write_notes)
+
+
+def open_store(settings: Settings) -> Store:
+    """Open the record that the settings name. Raises OSError if it cannot be used."""
+    if settings.store:
+        from broker.postgres_store import PostgresStore  # needs a library that other systems do not have
+
+        return PostgresStore(settings.store)
+    return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)
 
 
 class ValidationProcess(ThreadEndpoint):

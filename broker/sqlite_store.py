@@ -19,6 +19,7 @@ from msgspec.structs import astuple, replace
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
+from broker.store import Store
 from common.control_messages import ConfigVersion, ManagerRecord
 from common.messages import INT64_MAX
 from common.sqlite_file import open_file, transaction
@@ -40,11 +41,10 @@ _DELETE_OLDEST_RM: Final = (
 _log = logging.getLogger("core.config")
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """The open file, for one thread at a time. Raises OSError for one that cannot be used."""
 
     def __init__(self, path: Path) -> None:
-        self._incarnation = 0
         self._path = path
         with self._usable():
             self._file = open_file(path, FORMATS, ["synchronous=FULL"])
@@ -62,17 +62,11 @@ class SqliteStore:
             )
             raise OSError(text) from error
 
-    def begin(self, unix_s: int) -> tuple[int, str]:
+    def read_incarnation(self) -> int:
         with self._usable():
-            self._incarnation = max(unix_s, self._latest_incarnation() + 1)
-        try:
-            self.probe()
-        except OSError as error:
-            _log.warning("the start of broker %s could not be recorded: %s", self._incarnation, error)
-            return self._incarnation, str(error)
-        return self._incarnation, ""
+            return self._read_incarnation()
 
-    def _latest_incarnation(self) -> int:
+    def _read_incarnation(self) -> int:
         found: int = self._file.execute("SELECT coalesce(max(number), 0) FROM incarnations").fetchone()[0]
         return found
 
@@ -81,8 +75,8 @@ class SqliteStore:
         """All statements within take effect, or none. Raises OSError then, or if a later broker has written."""
         try:
             with transaction(self._file):
-                if (later := self._latest_incarnation()) > self._incarnation:
-                    raise OSError(f"broker {later} has taken the place of this one, {self._incarnation}")
+                if (later := self._read_incarnation()) > self.incarnation:
+                    raise OSError(f"broker {later} has taken the place of this one, {self.incarnation}")
                 yield
         except sqlite3.Error as error:
             raise OSError(str(error)) from error
@@ -90,7 +84,7 @@ class SqliteStore:
     def probe(self) -> None:
         with self._transaction():
             self._file.execute("DELETE FROM incarnations")
-            self._file.execute("INSERT INTO incarnations VALUES (?)", (self._incarnation,))
+            self._file.execute("INSERT INTO incarnations VALUES (?)", (self.incarnation,))
 
     def write(self, rm: str, record: ManagerRecord) -> None:
         version = record.version

@@ -9,22 +9,17 @@ out. So the loop never waits for a disk. Not here: what a record contains and wh
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
-from broker.sqlite_store import SqliteStore
 from broker.state import VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
-from common.sqlite_file import IN_MEMORY
 from common.transport import ThreadEndpoint
 from common.wire import Incoming, Outgoing, decode_body, encode_body
-
-if TYPE_CHECKING:
-    from common.settings import Settings
 
 RECORD_NAME: Final = "broker.sqlite"
 """The record in the state directory."""
@@ -46,6 +41,9 @@ class Store(Protocol):
     changed nothing.
     """
 
+    incarnation: int = 0
+    """The number of the broker that has begun."""
+
     def begin(self, unix_s: int) -> tuple[int, str]:
         """Start a new incarnation of the broker at this time: its number, and why it could not be written (empty if it
         could).
@@ -54,6 +52,16 @@ class Store(Protocol):
         that was moved away, and those of a broker that found the disk full when it started. Once it is written, all
         writes of earlier brokers fail.
         """
+        self.incarnation = max(unix_s, self.read_incarnation() + 1)
+        try:
+            self.probe()
+        except OSError as error:
+            _log.warning("the start of broker %s could not be recorded: %s", self.incarnation, error)
+            return self.incarnation, str(error)
+        return self.incarnation, ""
+
+    def read_incarnation(self) -> int:
+        """The latest incarnation that was written; 0 if there is none."""
 
     def read_records(self) -> list[RmRecord]:
         """The records in the order of registration. An RM whose record cannot be read has to register again."""
@@ -75,15 +83,6 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release the record."""
-
-
-def open_store(settings: "Settings") -> Store:
-    """Open the record that the settings name. Raises OSError if it cannot be used."""
-    if settings.store:
-        from broker.postgres_store import PostgresStore  # needs a library that other systems do not have
-
-        return PostgresStore(settings.store)
-    return SqliteStore(settings.state / RECORD_NAME if settings.state else IN_MEMORY)
 
 
 class RecordEndpoint(ThreadEndpoint):
