@@ -42,7 +42,7 @@ class Store(Protocol):
     """
 
     incarnation: int = 0
-    """The number of the broker that has begun."""
+    """The number of this start of the broker; 0 before it."""
 
     def begin(self, unix_s: int) -> tuple[int, str]:
         """Start a new incarnation of the broker at this time: its number, and why it could not be written (empty if it

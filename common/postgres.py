@@ -12,7 +12,7 @@ Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_s
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from select import select
 from typing import Final
@@ -166,34 +166,26 @@ def convert(store: str, *, is_new: bool) -> int:
     Raises:
         OSError: it cannot be done, and nothing has changed.
     """
-    database = Database(store, "store", checks_format=False)
-    try:
-        with database.transaction() as connection:
-            before = 0
-            if connection.execute("SELECT to_regclass('store_format')").fetchone() != (None,):
-                connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other
-                before = read_format(connection)
-            elif not is_new:
-                raise OSError(_NO_TABLES)
-            for number in range(before + 1, FORMAT + 1):
-                connection.execute((FORMATS / f"{number}.sql").read_bytes())
-            if before < FORMAT:
-                connection.execute("UPDATE store_format SET number = %s", (FORMAT,))
-            return before
-    finally:
-        database.close()
+    with closing(Database(store, "store", checks_format=False)) as database, database.transaction() as connection:
+        before = 0
+        if connection.execute("SELECT to_regclass('store_format')").fetchone() != (None,):
+            connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other
+            before = read_format(connection)
+        elif not is_new:
+            raise OSError(_NO_TABLES)
+        for number in range(before + 1, FORMAT + 1):
+            connection.execute((FORMATS / f"{number}.sql").read_bytes())
+        if before < FORMAT:
+            connection.execute("UPDATE store_format SET number = %s", (FORMAT,))
+        return before
 
 
 def describe_server(store: str) -> str:
     """The server's version, and whether it waits for a standby. Raises OSError if the store cannot be used."""
-    database = Database(store, "store")
-    try:
-        with database.autocommit() as connection:
-            row = connection.execute(
-                "SELECT current_setting('server_version'), current_setting('synchronous_standby_names') <> ''"
-            ).fetchone()
-    finally:
-        database.close()
+    with closing(Database(store, "store")) as database, database.autocommit() as connection:
+        row = connection.execute(
+            "SELECT current_setting('server_version'), current_setting('synchronous_standby_names') <> ''"
+        ).fetchone()
     assert row is not None
     return f"PostgreSQL {row[0]}, {'with' if row[1] else 'without'} a synchronous standby"
 

@@ -10,7 +10,7 @@ snapshot replaces nothing.
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 import msgspec
@@ -183,15 +183,14 @@ class PostgresJournal(Journal):
     # Snapshots -------------------------------------------------------------------------------------------------------
 
     def write_snapshot(self, number: int, content: Iterable[bytes]) -> None:
-        database = Database(self._store, f"snapshot of {self._partition}#{self._epoch}")
         key = (self._partition, number, self._epoch)
-        try:
-            with database.transaction() as connection:
-                connection.execute("DELETE FROM snapshots WHERE partition = %s AND number = %s AND epoch = %s", key)
-                rows = ((*key, at, piece, zlib.crc32(piece)) for at, piece in enumerate(_cut(content)))
-                connection.cursor().executemany("INSERT INTO snapshots VALUES (%s, %s, %s, %s, %s, %s)", rows)
-        finally:
-            database.close()
+        with (
+            closing(Database(self._store, f"snapshot of {self._partition}#{self._epoch}")) as database,
+            database.transaction() as connection,
+        ):
+            connection.execute("DELETE FROM snapshots WHERE partition = %s AND number = %s AND epoch = %s", key)
+            rows = ((*key, at, piece, zlib.crc32(piece)) for at, piece in enumerate(_cut(content)))
+            connection.cursor().executemany("INSERT INTO snapshots VALUES (%s, %s, %s, %s, %s, %s)", rows)
 
     def record_snapshot(self, number: int) -> bool:
         self.has_garbage = True
@@ -308,29 +307,25 @@ class PostgresJournals(Journals):
         return PostgresJournal(self._store, partition, epoch)
 
     def epochs(self) -> dict[str, int]:
-        database = Database(self._store, "journals")
-        try:
-            with database.autocommit() as connection:
-                rows = connection.execute(
-                    "SELECT partition, epoch FROM journals WHERE partition NOT LIKE %s ORDER BY partition", ("% %",)
-                ).fetchall()
-        finally:
-            database.close()
+        with closing(Database(self._store, "journals")) as database, database.autocommit() as connection:
+            rows = connection.execute(
+                "SELECT partition, epoch FROM journals WHERE partition NOT LIKE %s ORDER BY partition", ("% %",)
+            ).fetchall()
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     def set_aside(self, partition: str, epoch: int) -> str:
-        database, aside = Database(self._store, f"worker {partition}#{epoch}"), partition + ASIDE
-        try:
-            with database.transaction() as connection:
-                held = connection.execute(
-                    "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE", (partition, epoch)
-                )
-                if not held.fetchone():
-                    raise Fenced(f"another worker has the journal of partition {partition}")
-                for table in _TABLES:
-                    connection.execute(f"DELETE FROM {table} WHERE partition = %s", (aside,))  # noqa: S608
-                    statement = f"UPDATE {table} SET partition = %s WHERE partition = %s"  # noqa: S608
-                    connection.execute(statement, (aside, partition))
-        finally:
-            database.close()
+        aside = partition + ASIDE
+        with (
+            closing(Database(self._store, f"worker {partition}#{epoch}")) as database,
+            database.transaction() as connection,
+        ):
+            held = connection.execute(
+                "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE", (partition, epoch)
+            )
+            if not held.fetchone():
+                raise Fenced(f"another worker has the journal of partition {partition}")
+            for table in _TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE partition = %s", (aside,))  # noqa: S608
+                statement = f"UPDATE {table} SET partition = %s WHERE partition = %s"  # noqa: S608
+                connection.execute(statement, (aside, partition))
         return f"partition {aside!r} of the store"
