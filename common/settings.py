@@ -202,6 +202,15 @@ def _store(text: str) -> str:
     return text
 
 
+_HOST: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise _expected("up to 63 letters a-z, digits and '-'", text)
+    return text
+
+
 def _methods(text: str) -> tuple[str, ...]:
     found = {word.strip() for word in text.split(",")}
     if text != OFF and not found <= set(AUTH_METHODS):
@@ -218,6 +227,7 @@ ACL: Final = Kind("ACL", _acl)
 PERCENT: Final = Kind("PERCENT", lambda text: _count(0, 100).parse(text.removesuffix("%").strip()))
 DURATION: Final = _duration()
 RM: Final = Kind("ID", _rm_id)
+HOST: Final = Kind("NAME", _host)
 RM_IDS: Final = _words("IDS", "ids with commas between, as in 'rm-1,test-*'", parse_rm_ids)
 PLUGINS: Final = _words(
     "NAMES", "names of plug-ins with commas between", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
@@ -355,6 +365,9 @@ class Settings:
     proxy_memory_max_bytes: int = setting(_size(256), "memory of the proxy; beyond it, all RMs reconnect", "2GiB")
     state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
     store: str = setting(STORE, "PostgreSQL database of journals and the broker's record (default: files in --state)")
+    host_name: str = setting(HOST, "name of this host, which no other host of the same --store has", "local")
+    cluster_address: str = setting(_address("tcp://"), "port for the other hosts of the same --store, or `off`", OFF)
+    cluster_keys: Path | None = setting(DIR, "keys of the connections between hosts, from `yunishard cluster init`")
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
     journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")
     history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")

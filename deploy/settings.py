@@ -53,6 +53,7 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     _check_ports(settings)
     _check_tls(settings)
     _check_times(settings)
+    _check_cluster(settings)
     _check_auth(settings)
     if settings.default_rm and not compile_rm_ids(settings.allowed_rms).fullmatch(settings.default_rm):
         allowed = settings.origin("allowed-rms")
@@ -176,6 +177,18 @@ def _check_ports(settings: Settings) -> None:
         if settings.native == OFF and path is not None:
             native = f"the native port is {OFF} ({settings.origin('native')})"
             raise settings.error(name, f"protects nothing while {native}; leave one of the two out")
+
+
+def _check_cluster(settings: Settings) -> None:
+    """Check that a host of several has all of their settings."""
+    needed = {"store": settings.store, "host-name": not settings.is_default("host-name")}
+    if settings.cluster_address == OFF:
+        if settings.cluster_keys is not None:
+            raise settings.error("cluster-keys", "needs --cluster-address too")
+        return
+    for name, is_given in {**needed, "cluster-keys": settings.cluster_keys}.items():
+        if not is_given:
+            raise settings.error("cluster-address", f"needs --{name} too")
 
 
 def _check_tls(settings: Settings) -> None:

@@ -11,6 +11,7 @@ from broker.postgres_store import PostgresStore
 from broker.sqlite_store import SqliteStore
 from broker.store import RECORD_NAME, Store
 from common.control_messages import ManagerRecord
+from common.postgres import FORMAT
 from common.settings import Settings, SettingsError, parse_setting
 from deploy.preflight import prepare
 from partition_worker.journal.postgres_journal import PostgresJournals
@@ -47,12 +48,16 @@ def test_a_store_is_created_once_and_checked(capsys: pytest.CaptureFixture[str],
         "yunishard store check: the store has no tables: run `yunishard store init`\n",
     )
     assert run(capsys, "migrate", empty)[0] == 2
-    assert run(capsys, "init", empty) == (0, "the store has format 1 now\n")
-    assert run(capsys, "init", empty) == run(capsys, "migrate", empty) == (0, "the store has format 1 already\n")
+    assert run(capsys, "init", empty) == (0, f"the store has format {FORMAT} now\n")
+    assert (
+        run(capsys, "init", empty) == run(capsys, "migrate", empty) == (0, f"the store has format {FORMAT} already\n")
+    )
     status, shown = run(capsys, "check", empty)
     assert status == 0
     assert shown.startswith("PostgreSQL 18.")
-    assert shown.endswith(", without a synchronous standby; format 1; 0 partition journals and 0 resource managers\n")
+    assert shown.endswith(
+        f", without a synchronous standby; format {FORMAT}; 0 partition journals and 0 resource managers\n"
+    )
 
 
 def test_a_store_of_a_later_release_is_refused_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +67,7 @@ def test_a_store_of_a_later_release_is_refused_and_not_changed(capsys: pytest.Ca
     for action in ("init", "migrate", "check"):
         status, shown = run(capsys, action, store)
         assert status == 2
-        assert "the store has format 7, and this release reads formats up to 1: start the release that" in shown
+        assert f"the store has format 7, and this release reads formats up to {FORMAT}: start the release that" in shown
     with psycopg.connect(store) as connection:
         assert connection.execute("SELECT number FROM store_format").fetchall() == [(7,)]
 
