@@ -137,6 +137,33 @@ class ProbeRecord(Control, frozen=True):
     """
 
 
+# The lease of the leader ---------------------------------------------------------------------------------------------
+
+
+class PollLease(Control, frozen=True):
+    """The broker's machine to its shell: renew the lease of this epoch, or try to acquire it if that is 0. Answered by
+    `LeasePolled`.
+    """
+
+    epoch: int
+    duration_s: float
+
+
+class LeasePolled(Control, frozen=True):
+    """The shell to the broker's machine: who leads now."""
+
+    epoch: int = 0
+    """Of this broker's lease; 0 if another one leads."""
+    holder: str = ""
+    """The host of the other one, and where this host reaches it."""
+    endpoint: str = ""
+    public_key: str = ""
+    left_s: float = 0.0
+    """Seconds until its lease ends."""
+    problem: str = ""
+    """Why nothing is known; empty otherwise."""
+
+
 # Registry and liveness -----------------------------------------------------------------------------------------------
 
 

@@ -33,8 +33,9 @@ WORKER_PREFIX: Final = "worker/"
 RECORD: Final = "@record"
 FILE: Final = "@file"
 READER: Final = "@reader"
-"""Endpoints within the broker's process: its durable record, the watched file, and the validation of large texts. No
-partition can have these names."""
+LEASE: Final = "@lease"
+"""Endpoints within the broker's process: its durable record, the watched file, the validation of large texts, and the
+lease of the leader. No partition can have these names."""
 
 JOURNAL: Final = "@journal"
 """The endpoint of the journal within a worker's process."""

@@ -48,6 +48,15 @@ class WireError(ValueError):
     """A message that cannot be decoded; the text names the place and what is expected there."""
 
 
+class BrokerAddress(Struct, frozen=True):
+    """Where the processes of a system reach the broker."""
+
+    address: str
+    """`ipc://PATH` on this machine, `tcp://HOST:PORT` on another."""
+    key: str = ""
+    """The broker's public CURVE key; empty over `ipc://`."""
+
+
 class Outgoing(Struct, frozen=True, gc=False):
     """A message to send to the peer `to`, with an encoded body."""
 

@@ -1,0 +1,62 @@
+"""Leases of time in PostgreSQL: of several processes, the holder of the lease does what only one may do.
+
+A lease ends by the clock of the database, never by that of a host, unless its holder renews it. Its epoch grows with
+every acquisition. The holder counts the time from before it sent the statement, so that it stops no later than the
+database considers the lease to have ended.
+
+Not here: what holders do (`broker/election.py`, `webservice/history/`), and connections (`postgres.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from common.postgres import Connection
+
+_HELD: Final = "SELECT holder, epoch, extract(epoch FROM expires_at - clock_timestamp())::float8, endpoint, public_key"
+
+
+class HeldLease(msgspec.Struct, frozen=True):
+    """A row of `leases`."""
+
+    holder: str
+    """The name of the host whose process has it; empty before the first one."""
+    epoch: int
+    left_s: float
+    """Seconds until it ends; negative if it has ended."""
+    endpoint: str = ""
+    """Where other hosts reach its holder."""
+    public_key: str = ""
+    """The holder's CURVE key."""
+
+
+def read_lease(connection: Connection, name: str) -> HeldLease | None:
+    """The lease of this name; None if it was never acquired."""
+    row = connection.execute(f"{_HELD} FROM leases WHERE name = %s", (name,)).fetchone()
+    return None if row is None else HeldLease(*msgspec.convert(row, tuple[str, int, float, str, str]))
+
+
+def acquire_lease(connection: Connection, name: str, wanted: HeldLease) -> int:
+    """Take the lease if it has ended, or was that of an earlier process of the same holder; its new epoch, or 0.
+
+    The epoch is at least that of `wanted`, and above all earlier ones; `left_s` is the duration.
+    """
+    row = connection.execute(
+        "INSERT INTO leases AS held (name, holder, epoch, expires_at, endpoint, public_key) VALUES (%(name)s,"
+        " %(holder)s, %(epoch)s, clock_timestamp() + make_interval(secs => %(left_s)s), %(endpoint)s, %(public_key)s)"
+        " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = greatest(held.epoch + 1, excluded.epoch),"
+        " expires_at = excluded.expires_at, endpoint = excluded.endpoint, public_key = excluded.public_key, writes = 0"
+        " WHERE held.holder = excluded.holder OR held.expires_at < clock_timestamp() RETURNING epoch",
+        {"name": name, **msgspec.structs.asdict(wanted)},
+    ).fetchone()
+    return msgspec.convert(row, tuple[int])[0] if row else 0
+
+
+def renew_lease(connection: Connection, name: str, epoch: int, duration_s: float) -> bool:
+    """Extend the lease of this epoch; whether it is still the latest."""
+    row = connection.execute(
+        "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => %s) WHERE name = %s AND epoch = %s"
+        " RETURNING epoch",
+        (duration_s, name, epoch),
+    ).fetchone()
+    return row is not None
