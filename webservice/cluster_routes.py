@@ -1,4 +1,4 @@
-"""REST routes about all partitions at once: clusters, partitions, node utilization, health check, metrics.
+"""REST routes about all partitions at once: clusters, partitions, node utilization, probes, health check, metrics.
 
 The answers of several partitions are joined only here, so this module decides how an unresponsive partition affects the
 others: it is missing or marked, and never fails the whole answer.
@@ -30,6 +30,11 @@ PARTITION_MAX_S: Final = 3.0
 """Seconds for one partition to answer its part of a list or of the health check. Monitoring systems time out after
 about ten seconds, and the other partitions must arrive by then.
 """
+
+READY_MAX_S: Final = 2.0
+"""Seconds for the broker to answer a readiness probe; a later answer counts as none. Probes time out after a few."""
+
+_PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 
 
 def _route(path: str, access: Access, answer: Content | type[object]) -> Route:
@@ -83,6 +88,29 @@ async def node_utilisations(call: Call) -> Reply:
         return rest_views.SilentUtilisationView(cluster_id=one.entry.rm_id, partition=one.shown)
 
     return await _join(call, known, "utilisation", make_silent)
+
+
+@Route(CLUSTER, "GET", "/ws/v1/livez", Access.ANYBODY, (Content(ANY_TEXT, TEXT),))
+async def live(call: Call) -> Reply:
+    """Whether this web service answers, for liveness probes.
+
+    It depends on no other process, so an unreachable broker or database is no reason to restart this host.
+    """
+    return Reply(b"live\n", content_type=_PLAIN_TEXT)
+
+
+@Route(CLUSTER, "GET", "/ws/v1/readyz", Access.ANYBODY, (Content(ANY_TEXT, TEXT),))
+async def ready(call: Call) -> Reply:
+    """Whether this host can serve requests, for readiness probes and load balancers.
+
+    The status is 503 while the broker that leads does not answer this web service within 2 s.
+    """
+    try:
+        async with asyncio.timeout(READY_MAX_S):
+            await call.services.broker.partitions()
+    except TimeoutError:
+        raise RequestError(503, f"The broker did not answer within {READY_MAX_S:g} s") from None
+    return Reply(b"ready\n", content_type=_PLAIN_TEXT)
 
 
 @_route("scheduler/healthcheck", Access.KNOWN, HealthView)

@@ -315,3 +315,38 @@ def test_requests_are_counted_by_route_and_status() -> None:
     assert 'route="/ws/v1/partition/{partition}/queues",status="404"} 1\n' in shown
     assert 'yunishard_rest_request_seconds_count{route="/ws/v1/clusters"} 2\n' in shown
     assert "nowhere" not in shown
+
+
+class NeverAnswered(FakeLink):
+    async def partitions(self) -> PartitionList:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Unreachable(FakeLink):
+    async def partitions(self) -> PartitionList:
+        raise RequestError(503, "The broker did not answer within 10 s")
+
+
+@pytest.mark.parametrize("link", [FakeLink(), NeverAnswered(), Unreachable()])
+def test_a_web_service_is_alive_whether_or_not_the_broker_answers(link: FakeLink) -> None:
+    answer = request(link, "/ws/v1/livez")
+    assert (answer.status_code, answer.content) == (200, b"live\n")
+
+
+@pytest.mark.parametrize(
+    ("link", "status", "text"),
+    [
+        (FakeLink(), 200, "ready"),
+        (NeverAnswered(), 503, "The broker did not answer within 0.01 s"),
+        (Unreachable(), 503, "The broker did not answer within 10 s"),
+    ],
+)
+def test_a_host_is_ready_while_the_broker_answers(
+    monkeypatch: pytest.MonkeyPatch, link: FakeLink, status: int, text: str
+) -> None:
+    if status == 503:
+        monkeypatch.setattr(cluster_routes, "READY_MAX_S", 0.01)
+    answer = request(link, "/ws/v1/readyz")
+    assert answer.status_code == status
+    assert text in answer.text
