@@ -261,7 +261,7 @@ class Api:
             except OSError as error:
                 entry.outcome = ""
                 _log.error("no change is made: %s", error)
-                text = f"Nothing was changed, for the audit log cannot be written: {error}; make room, then try again"
+                text = f"Nothing was changed, as the audit log cannot be written: {error}; solve that, then try again"
                 raise RequestError(503, text) from None
 
     async def _end_change(self, entry: Entry, request: Request) -> None:

@@ -1,9 +1,10 @@
 """The audit log: one JSON line for each outcome of a request that changes something, with its sender and address.
 
-A change has two lines with one ID: `begun`, which is on the disk before anything changes (or the change is refused),
-and its outcome. A refused request has one line. Each line has the number of its format. Only the owner may read the
-file. A full file is renamed with a number and a new one begins; the oldest is deleted. Changes by resource managers and
-by the watched file are in the broker's record.
+A change has two lines with one ID: `begun`, which is durable before anything changes (or the change is refused), and
+its outcome. A refused request has one line. Each line has the number of its format. Changes by resource managers and by
+the watched file are in the broker's record.
+
+The lines are in files of the state directory (`AuditFile`), or in the store of several hosts (`postgres_audit.py`).
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -34,7 +35,7 @@ FILES_MAX: Final = 10
 """Including the current one; its predecessors are `audit.log.1` (the latest) and so on."""
 
 WRITE_MAX_S: Final = 5.0
-"""Seconds for the disk to write a line; a slower disk counts as failed."""
+"""Seconds to write a line; a slower disk or database counts as failed."""
 
 PROBE_S: Final = 5.0
 """Seconds for which `problem` returns the outcome of the last write instead of trying again."""
@@ -60,6 +61,8 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """UTC, to the millisecond, as in `2026-03-01T12:00:00.123Z`."""
     id: str
     """Of the request, as in the header X-Request-Id of its answer."""
+    host: str = ""
+    """The host whose web service received the request, if the log is that of several hosts."""
     outcome: str = ""
     """`begun`, then `done`, `failed` (with the status) or `unknown` (the service stopped in the middle); or `refused`.
     """
@@ -87,12 +90,33 @@ class _LineFormat(msgspec.Struct):
     format: int = 0
 
 
-class AuditLog:
-    """The current file and its predecessors."""
+class AuditLines(Protocol):
+    """Where the lines are. Used by one thread at a time."""
 
-    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = file
+    name: str
+    """Of the file or database, for error messages."""
+
+    def append(self, line: bytes) -> None:
+        """Append a line, which ends with a newline. It is durable then.
+
+        Raises:
+            OSError: the line may be missing; the text is the reason, in one line.
+        """
+
+    def probe(self) -> None:
+        """Test whether a line could be appended. Raises OSError, as `append` does."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class AuditLog:
+    """Writes entries, in a thread, and limits those of failed requests."""
+
+    def __init__(self, lines: AuditLines, clock: Callable[[], float] = time.time, *, host: str = "") -> None:
+        self._lines = lines
         self._clock = clock
+        self._host = host
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._minute = 0
         self._failed: Counter[str] = Counter()
@@ -104,7 +128,7 @@ class AuditLog:
         """When the last write was tried, in monotonic seconds."""
 
     async def write(self, entry: Entry) -> None:
-        """Write a line with the present time, and wait until it is on the disk.
+        """Write a line with the present time, and wait until it is durable.
 
         Raises:
             OSError: the line may be missing; the text is the reason, in one line.
@@ -112,15 +136,21 @@ class AuditLog:
         now = self._clock()
         entry.time = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
         entry.format, entry.unrecorded, self._unrecorded = FORMAT, self._unrecorded, 0
-        if problem := await self._try(partial(self._append, msgspec.json.encode(entry) + b"\n")):
+        entry.host = self._host
+        if problem := await self._try(partial(self._lines.append, msgspec.json.encode(entry) + b"\n")):
             self._unrecorded += entry.unrecorded
             raise OSError(problem)
 
     async def problem(self) -> str:
-        """Why no line can be written at present; empty if one can. Writes a test block at most once in PROBE_S."""
+        """Why no line can be written at present; empty if one can. It is tested at most once in PROBE_S."""
         if time.monotonic() - self._tried_at < PROBE_S:
             return self._problem
-        return await self._try(self._probe)
+        return await self._try(self._lines.probe)
+
+    def close(self) -> None:
+        """Write no further lines; those that wait are written."""
+        self._thread.submit(self._lines.close)
+        self._thread.shutdown(wait=False)
 
     async def _try(self, work: Callable[[], None]) -> str:
         """Run this in the thread. Returns and stores the reason of a failure; empty without one."""
@@ -129,9 +159,9 @@ class AuditLog:
             async with asyncio.timeout(WRITE_MAX_S):
                 await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except TimeoutError:
-            problem = f"{self._file}: the disk did not write it within {WRITE_MAX_S:g} s"
+            problem = f"{self._lines.name}: no line was written within {WRITE_MAX_S:g} s"
         except OSError as error:
-            problem = f"{self._file}: {(error.strerror or str(error)).lower()}"
+            problem = str(error)
         self._tried_at, self._problem = time.monotonic(), problem
         return problem
 
@@ -155,8 +185,37 @@ class AuditLog:
         except OSError as error:
             _log.error("the audit log lacks that %s was %s: %s", entry.id, entry.outcome, error)
 
-    def _probe(self) -> None:
+
+class AuditFile:
+    """The current file and its predecessors. Only their owner may read them. A full file is renamed with a number and a
+    new one begins; the oldest is deleted.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.name = str(file)
+
+    def append(self, line: bytes) -> None:
+        with self._naming_file():
+            self._append(line)
+
+    def probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
+        with self._naming_file():
+            self._probe()
+
+    @contextmanager
+    def _naming_file(self) -> Iterator[None]:
+        """Raise errors with the path of the file and the reason."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(f"{self.name}: {(error.strerror or str(error)).lower()}") from error
+
+    def close(self) -> None:
+        pass  # the file is open during a write only
+
+    def _probe(self) -> None:
         with self._open():
             pass
         beside = self._file.with_name(f"{self._file.name}.probe")

@@ -21,7 +21,7 @@ from common.process_metrics import ProcessMetrics
 from common.settings import CERTIFICATE, PROXY, TOKEN, Settings, TlsPaths, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.api import Api
-from webservice.audit import AuditLog
+from webservice.audit import AuditFile, AuditLog
 from webservice.authn_authz import AccessControl, KeyFile, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
@@ -143,8 +143,16 @@ def make_access_control(settings: Settings) -> AccessControl:
         admins=admins,
         origins=settings.cors,
         hosts=(*settings.rest_hosts, host_and_port(settings.rest)[0].lower()),
-        audit=AuditLog(settings.state / AUDIT) if settings.state else None,
+        audit=_open_audit_log(settings),
     )
+
+
+def _open_audit_log(settings: Settings) -> AuditLog | None:
+    if settings.store:
+        from webservice.postgres_audit import PostgresAudit  # needs a library that other systems do not have
+
+        return AuditLog(PostgresAudit(settings.store), host=settings.host_name)
+    return AuditLog(AuditFile(settings.state / AUDIT)) if settings.state else None
 
 
 async def serve(arguments: Arguments, life: Life) -> None:
@@ -188,6 +196,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
         server.should_exit = True
         await serving
         control.users.close()
+        if control.audit is not None:
+            control.audit.close()
         if services.history is not None:
             services.history.close()
         for task in background:

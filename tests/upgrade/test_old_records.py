@@ -12,7 +12,7 @@ from broker.rm_records import restore_session
 from broker.sqlite_store import SqliteStore
 from tests.deploy.system import FREE_PORTS, up
 from tests.upgrade.test_old_states import extracted, named
-from webservice.audit import AuditLog, Entry
+from webservice.audit import AuditFile, AuditLog, Entry
 from webservice.history.queries import HistoryFilter, read_page
 from webservice.history.store import Store
 
@@ -62,7 +62,7 @@ def test_a_history_is_continued_with_everything_in_it(archive: Path, tmp_path: P
 def test_an_audit_log_is_continued(archive: Path, tmp_path: Path) -> None:
     path = extracted(archive, tmp_path) / "audit.log"
     before = path.read_bytes()
-    asyncio.run(AuditLog(path).write(Entry(id="1", address="127.0.0.1", method="PUT", path="/")))
+    asyncio.run(AuditLog(AuditFile(path)).write(Entry(id="1", address="127.0.0.1", method="PUT", path="/")))
     assert path.read_bytes().startswith(before)
     assert [json.loads(line)["method"] for line in path.read_text().splitlines()] == ["PUT"] * 5
 

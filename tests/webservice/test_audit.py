@@ -12,7 +12,7 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, loopback_users, partition, request
 from webservice import audit
-from webservice.audit import FAILED_A_MINUTE_MAX, FILE_BYTES_MAX, FILES_MAX, AuditLog, Entry
+from webservice.audit import FAILED_A_MINUTE_MAX, FILE_BYTES_MAX, FILES_MAX, AuditFile, AuditLog, Entry
 from webservice.authn_authz import AccessControl
 from webservice.broker_client import Change
 
@@ -32,7 +32,7 @@ def write(
     file: Path,
     *entries: Entry,
 ) -> None:
-    log = AuditLog(file, Clock())
+    log = AuditLog(AuditFile(file), Clock())
 
     async def run() -> None:
         for one in entries:
@@ -85,7 +85,7 @@ def test_a_file_of_a_later_release_is_left_alone_and_nothing_is_changed_over_res
     reason = "a later release wrote it: it has format 2, this release supports up to 1"
     with pytest.raises(OSError, match=reason):
         write(file, entry(3))
-    assert asyncio.run(AuditLog(file).problem()) == f"{file}: {reason}"
+    assert asyncio.run(AuditLog(AuditFile(file)).problem()) == f"{file}: {reason}"
     assert (file.read_text(), [*tmp_path.iterdir()]) == (later, [file])
     file.rename(tmp_path / "audit.later")
     write(file, entry(3))
@@ -110,7 +110,7 @@ def test_a_full_file_gets_a_number_and_the_oldest_goes(tmp_path: Path) -> None:
 
 def test_a_file_that_was_moved_away_is_created_again(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
-    log = AuditLog(file)
+    log = AuditLog(AuditFile(file))
 
     async def run() -> None:
         await log.write(entry(1))
@@ -153,7 +153,7 @@ def many(log: AuditLog, *entries: Entry) -> Coroutine[None, None, None]:
 @pytest.mark.parametrize("who", ["", "mallory"])
 def test_one_user_cannot_push_out_other_lines_and_omitted_lines_are_counted(tmp_path: Path, who: str) -> None:
     file, clock = tmp_path / "audit.log", Clock()
-    log = AuditLog(file, clock)
+    log = AuditLog(AuditFile(file), clock)
     refusals = [entry(number, user=who, outcome="refused") for number in range(FAILED_A_MINUTE_MAX + 5)]
     asyncio.run(many(log, *refusals))
     assert len(ids(file)) == FAILED_A_MINUTE_MAX
@@ -167,7 +167,7 @@ def test_one_user_cannot_push_out_other_lines_and_omitted_lines_are_counted(tmp_
 
 def test_what_is_left_out_is_counted_once_however_many_write_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
-    log = AuditLog(file, Clock())
+    log = AuditLog(AuditFile(file), Clock())
     asyncio.run(many(log, *(entry(outcome="refused") for _ in range(FAILED_A_MINUTE_MAX + 5))))
 
     async def both() -> None:
@@ -181,7 +181,7 @@ def test_what_is_left_out_is_counted_once_however_many_write_at_a_time(tmp_path:
 
 def test_omitted_lines_are_counted_while_the_log_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "later" / "audit.log"
-    log = AuditLog(file, Clock())
+    log = AuditLog(AuditFile(file), Clock())
     asyncio.run(many(log, *(entry(outcome="refused") for _ in range(FAILED_A_MINUTE_MAX + 5))))
     file.parent.mkdir()
     asyncio.run(many(log, entry(901, user="bob", outcome="refused")))
@@ -191,7 +191,7 @@ def test_omitted_lines_are_counted_while_the_log_cannot_be_written(tmp_path: Pat
 def test_a_refusal_that_cannot_be_written_is_in_the_process_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asyncio.run(many(AuditLog(tmp_path / "none" / "audit.log"), entry(7, outcome="refused")))
+    asyncio.run(many(AuditLog(AuditFile(tmp_path / "none" / "audit.log")), entry(7, outcome="refused")))
     [line] = caplog.messages
     assert line.startswith("the audit log lacks that 7 was refused: ")
 
@@ -207,7 +207,7 @@ KILL = "/ws/v1/partition/default/application/app-1/kill"
 
 
 def control(file: Path, uid: int = 1000) -> AccessControl:
-    return AccessControl(loopback_users(uid), audit=AuditLog(file, lambda: 0.0))
+    return AccessControl(loopback_users(uid), audit=AuditLog(AuditFile(file), lambda: 0.0))
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -286,7 +286,7 @@ def test_the_forwarded_address_of_a_proxy_is_recorded(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     proxies = (ip_network("127.0.0.1"),)
     behind = {"X-Forwarded-User": "alice", "X-Forwarded-For": f"{'10.0.0.1, ' * 99}192.0.2.7"}
-    one = AccessControl(loopback_users(), proxies=proxies, audit=AuditLog(file, lambda: 0.0))
+    one = AccessControl(loopback_users(), proxies=proxies, audit=AuditLog(AuditFile(file), lambda: 0.0))
     request(FakeLink(partition()), KILL, "POST", headers=behind, control=one)
     assert str(lines(file)[0]["forwardedFor"]).endswith(", 192.0.2.7")
 
@@ -325,8 +325,8 @@ def test_nothing_is_changed_that_cannot_be_written_down(tmp_path: Path, caplog: 
     answer = request(link, KILL, "POST", control=control(file))
     assert (answer.status_code, link.changes) == (503, [])
     assert answer.json()["message"] == (
-        f"Nothing was changed, for the audit log cannot be written: {file}: no such file or directory;"
-        " make room, then try again"
+        f"Nothing was changed, as the audit log cannot be written: {file}: no such file or directory;"
+        " solve that, then try again"
     )
     assert f"no change is made: {file}: no such file or directory" in caplog.messages
 

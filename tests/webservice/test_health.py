@@ -14,7 +14,7 @@ from common.settings import Settings
 from tests.full_disk import full_disk
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice import audit, health
-from webservice.audit import PROBE_S, AuditLog
+from webservice.audit import PROBE_S, AuditFile, AuditLog
 from webservice.calls import Services
 from webservice.health import NONE_REGISTERED, SystemProblems, find_storage_problems, health_view
 from webservice.history.queries import HistoryReader
@@ -278,7 +278,7 @@ def problems(
 
 
 def test_a_directory_with_room_is_no_problem(tmp_path: Path) -> None:
-    assert problems(tmp_path, AuditLog(tmp_path / "audit.log")) == SystemProblems()
+    assert problems(tmp_path, AuditLog(AuditFile(tmp_path / "audit.log"))) == SystemProblems()
 
 
 def test_what_is_not_kept_is_no_problem() -> None:
@@ -313,7 +313,7 @@ def test_an_unwritable_audit_log_is_a_problem_before_the_first_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "audit.log"
-    log = AuditLog(file)
+    log = AuditLog(AuditFile(file))
 
     async def found() -> list[str]:
         with full_disk(0):
@@ -330,4 +330,4 @@ def test_an_unwritable_audit_log_is_a_problem_before_the_first_change(
 
 def test_an_audit_log_that_is_a_directory_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "audit.log").mkdir()
-    assert "is a directory" in problems(None, AuditLog(tmp_path / "audit.log")).audit
+    assert "is a directory" in problems(None, AuditLog(AuditFile(tmp_path / "audit.log"))).audit
