@@ -31,7 +31,18 @@ from broker.state import FROM_FILE, BrokerState
 from common import control_messages, rm_messages
 from common.config.problems import ConfigError
 from common.messages import Command, Header, Message, News
-from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, WORKER_PREFIX, usual_name
+from common.names import (
+    DISTINCT,
+    FILE,
+    LOCAL_HOST,
+    RECORD,
+    RMPROXY,
+    SUPERVISOR,
+    WORKER_PREFIX,
+    peer_name,
+    role_of,
+    usual_name,
+)
 from common.query_messages import ChangeConfig, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
@@ -69,6 +80,7 @@ class BrokerMachine:
         if away := len(self.registry.away):
             self.state.notes.append(f"waiting for {format_count(away, 'RM')} registered before this start")
         self._liveness.schedule(now)
+        self._supervisor = peer_name(SUPERVISOR, LOCAL_HOST)
         self._reported_partitions: list[str] | None = list(self.registry.slots)
         """The partitions that the supervisor has received; None for a supervisor that has just connected."""
         self._preloader = ConfigPreloader(self._handle_other)
@@ -174,7 +186,7 @@ class BrokerMachine:
         wanted = control_messages.WorkersWanted(partitions=partitions, dismissed=registry.dismissed)
         self._reported_partitions, registry.dismissed = partitions, {}
         removals, registry.removals = registry.removals, []
-        return [*failed, *removals, make_outgoing(SUPERVISOR, wanted)]
+        return [*failed, *removals, make_outgoing(self._supervisor, wanted)]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
@@ -273,7 +285,7 @@ class BrokerMachine:
                 return self._changes.count_vote(header.partition, vote, now)
             case "Recorded" if incoming.source == RECORD:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
-            case "WorkerEnded" if incoming.source == SUPERVISOR:
+            case "WorkerEnded" if role_of(incoming.source) == SUPERVISOR:
                 return self._handle_worker_ended(header, decode_body(control_messages.WorkerEnded, incoming.body), now)
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
@@ -311,6 +323,7 @@ class BrokerMachine:
 
     def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
         if hello.role == SUPERVISOR:
+            self._supervisor = incoming.source
             self._reported_partitions = None
             self._grants.renew_unclaimed(hello.workers.values())
         if hello.role == RMPROXY:

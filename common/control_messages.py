@@ -174,6 +174,8 @@ class Hello(Control, frozen=True):
     """
 
     role: str
+    host: str = ""
+    """Of the supervisor and of a worker: the name of their host."""
     pid: int = 0
     """Of a worker, for operators, as are the next two."""
     release: str = ""

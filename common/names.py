@@ -14,21 +14,25 @@ BROKER: Final = "broker"
 SUPERVISOR: Final = "supervisor"
 RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
-"""The roles of our processes. As peers of the broker, proxies and web services have a `peer_name`; there is one broker
-and one supervisor."""
+"""The roles of our processes. As peers of the broker, all but workers have a `peer_name`; the broker that leads is
+`BROKER`."""
 
 FRONT_ENDS: Final = (RMPROXY, WEBSERVICE)
 """Roles of which several processes may run at once."""
 
 SUPERVISED: Final = "1"
-"""The instance of the proxy and of the web service that the supervisor runs. A restarted one takes over the name, so
-that the broker detects the restart at once."""
+"""The instance of the proxy and of the web service that the supervisor runs; in a cluster, this is the name of their
+host. A restarted one takes over the name, so that the broker detects the restart at once."""
+
+LOCAL_HOST: Final = "local"
+"""The name of the only host, and the instance of its supervisor."""
 
 WORKER: Final = "partition_worker"
 """The role of a worker."""
 
 WORKER_PREFIX: Final = "worker/"
-"""Precedes the name of a worker's instance in its name as a peer of the broker."""
+"""Precedes the name of a worker's instance in its name as a peer of the broker. The instance that a supervisor gives it
+is `HOST.PID-NUMBER`, with the process id of the supervisor."""
 
 RECORD: Final = "@record"
 FILE: Final = "@file"
@@ -49,6 +53,7 @@ PREDICATE_PLUGINS: Final = "yunishard.predicates"
 OFF: Final = "off"
 """In place of a port's address: the port is not opened."""
 
+INSTANCE: Final = re.compile(r"[A-Za-z0-9_.-]{1,96}")
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 DISTINCT: Final = "~"
 """Precedes the number in a `distinct_name`; occurs in no RM id and no partition name."""
@@ -123,8 +128,8 @@ def role_of(peer: str) -> str:
 
 
 def process_label(peer: str) -> str:
-    """Return the label `process` of a process's metrics: its name, or the role of one that the supervisor runs."""
-    return peer.removesuffix(f"/{SUPERVISED}")
+    """Return the label `process` of a process's metrics: its name, or its role on the only host."""
+    return peer.removesuffix(f"/{SUPERVISED}").removesuffix(f"/{LOCAL_HOST}")
 
 
 # Lists of RM ids ------------------------------------------------------------------------------------------------------

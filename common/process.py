@@ -34,7 +34,7 @@ import msgspec
 import uvloop
 
 from common import gc_tuning
-from common.names import FRONT_ENDS, PARTITION, WORKER, lease_name, peer_name
+from common.names import FRONT_ENDS, INSTANCE, WORKER, lease_name, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
 
 LEAVE_MAX_S: Final = 5.0
@@ -168,8 +168,8 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
     """
     settings = read_settings(args.settings) if args.settings else Settings()
     instance = args.instance or secrets.token_hex(4)
-    if not PARTITION.fullmatch(instance):
-        raise SettingsError(f"--instance: expected up to 64 letters, digits and '_', '.', '-', got {instance!r}")
+    if not INSTANCE.fullmatch(instance):
+        raise SettingsError(f"--instance: expected up to 96 letters, digits and '_', '.', '-', got {instance!r}")
     return Arguments(args.broker, replace_settings(settings, parse_options(args)), instance)
 
 

@@ -21,7 +21,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from common.acl import AclError, parse_acl
-from common.names import OFF, RM_ID, parse_rm_ids
+from common.names import LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
 from common.text_formats import parse_duration
 
 T = TypeVar("T", covariant=True)
@@ -365,7 +365,7 @@ class Settings:
     proxy_memory_max_bytes: int = setting(_size(256), "memory of the proxy; beyond it, all RMs reconnect", "2GiB")
     state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
     store: str = setting(STORE, "PostgreSQL database of journals and the broker's record (default: files in --state)")
-    host_name: str = setting(HOST, "name of this host, which no other host of the same --store has", "local")
+    host_name: str = setting(HOST, "name of this host, which no other host of the same --store has", LOCAL_HOST)
     cluster_address: str = setting(_address("tcp://"), "port for the other hosts of the same --store, or `off`", OFF)
     cluster_keys: Path | None = setting(DIR, "keys of the connections between hosts, from `yunishard cluster init`")
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
@@ -391,6 +391,11 @@ class Settings:
     def is_default(self, name: str) -> bool:
         """Whether no source sets it."""
         return any(one.name == name and one.source == DEFAULT for one in self.effective)
+
+    @property
+    def instance(self) -> str:
+        """The instance of the proxy and of the web service that the supervisor runs."""
+        return SUPERVISED if self.cluster_address == OFF else self.host_name
 
     @property
     def grpc_tls(self) -> TlsPaths | None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, OFF, RMPROXY, SUPERVISED, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
+from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
 from common.restart_delay import RestartDelay
 from common.wire import NEVER, Outgoing, make_outgoing
 from deploy import children
@@ -83,7 +83,7 @@ class Supervisor:
         settings: Its ports may be 0 until they are bound first, or `off`.
         broker: The address of the broker's socket.
         file: The file of the settings, for the processes.
-        instance: Differs from that of every other supervisor whose workers may still run.
+        instance: Differs from that of every other supervisor of this host whose workers may still run.
         starts_max: Workers that may start at the same time.
     """
 
@@ -118,7 +118,7 @@ class Supervisor:
     def make_hello(self) -> Outgoing:
         """Build the first message to a broker, with the workers that may claim a partition."""
         running = {one.name: one.partition for one in self._workers() if one.is_running and not one.is_dismissed}
-        return make_outgoing(BROKER, Hello(role=SUPERVISOR, workers=running))
+        return make_outgoing(BROKER, Hello(role=SUPERVISOR, host=self._settings.host_name, workers=running))
 
     def metrics(self) -> Iterator[Family]:
         """Yield the metrics of processes and restarts."""
@@ -267,7 +267,7 @@ class Supervisor:
     def _add_worker(self, due: float, delay: RestartDelay) -> None:
         """Add a worker that starts at this time."""
         self._workers_named += 1
-        name = f"{WORKER_PREFIX}{self._instance}-{self._workers_named}"
+        name = f"{WORKER_PREFIX}{self._settings.host_name}.{self._instance}-{self._workers_named}"
         self._children[name] = Child(name, WORKER, due=due, delay=delay)
 
     def _time_out(self, child: Child) -> Iterator[Instruction]:
@@ -374,9 +374,9 @@ class Supervisor:
         own: tuple[str, ...] = ()
         if child.role == RMPROXY:
             ports = ("--native", self._endpoints["native"], "--grpc", self._endpoints["grpc"])
-            own = ("--instance", SUPERVISED, *ports)
+            own = ("--instance", self._settings.instance, *ports)
         elif child.role == WEBSERVICE:
-            own = ("--instance", SUPERVISED, "--rest", self._endpoints["rest"].rpartition("/")[2])
+            own = ("--instance", self._settings.instance, "--rest", self._endpoints["rest"].rpartition("/")[2])
         elif child.role == WORKER:
             own = ("--instance", child.name.removeprefix(WORKER_PREFIX))
         return ("--broker", self._address, *own, "--settings", self._file)

@@ -20,7 +20,7 @@ from typing import Final
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
 from common.metrics import Family, encode_families
-from common.names import BROKER, SUPERVISOR
+from common.names import BROKER, SUPERVISOR, peer_name, process_label
 from common.process import configure_logging, install_signal_handlers
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings, SettingsError, add_options, given_options
@@ -56,8 +56,11 @@ _log = logging.getLogger("core.supervisor")
 class BrokerLink:
     """The connection to the broker, while there is one. Only WorkersWanted arrives on it."""
 
-    def __init__(self, address: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]) -> None:
+    def __init__(
+        self, address: str, name: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]
+    ) -> None:
         self._address = address
+        self._name = name
         self._report = report
         self._metrics = metrics
         self._link: BrokerConnection | None = None
@@ -65,7 +68,7 @@ class BrokerLink:
     def open(self) -> None:
         """Connect, and send metrics."""
         self.close()
-        self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
+        self._link = BrokerConnection(self._address, peer=BROKER, name=self._name, wake=self._read)
         self.send_metrics()
 
     def send_metrics(self) -> None:
@@ -99,8 +102,9 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
     supervisor = Supervisor(
         settings, broker=state.broker, file=str(state.settings), instance=str(os.getpid()), starts_max=starts_max
     )
-    link = BrokerLink(state.broker, report, lambda: [*own.collect(), *supervisor.metrics()])
-    own = ProcessMetrics(SUPERVISOR, send=link.send_metrics)
+    name = peer_name(SUPERVISOR, settings.host_name)
+    link = BrokerLink(state.broker, name, report, lambda: [*own.collect(), *supervisor.metrics()])
+    own = ProcessMetrics(process_label(name), send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, state.lock, group, report, compiled)
         while supervisor.status is None:

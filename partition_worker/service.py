@@ -73,17 +73,23 @@ async def serve(arguments: Arguments, life: Life) -> None:
     link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(wire.arrived, BROKER))
     wire.add(BROKER, link)
     try:
-        lease = await wait_for_grant(wire, arguments.settings.heartbeat_s, life)
+        lease = await wait_for_grant(wire, arguments.settings, life)
         if lease is not None:
             await serve_partition(arguments.settings, lease, link, wire, life)
     finally:
         link.close()
 
 
-async def wait_for_grant(wire: Transport, heartbeat_s: float, life: Life) -> Lease | None:
+async def wait_for_grant(wire: Transport, settings: Settings, life: Life) -> Lease | None:
     """Wait until the broker grants a partition; None if the process has to stop first."""
-    hello = Hello(role="worker", pid=os.getpid(), release=version("yunishard"), compiled=find_spec(LIBRARY) is not None)
-    idle, settled = IdleWorker(hello, heartbeat_s=heartbeat_s), asyncio.Event()
+    hello = Hello(
+        role="worker",
+        host=settings.host_name,
+        pid=os.getpid(),
+        release=version("yunishard"),
+        compiled=find_spec(LIBRARY) is not None,
+    )
+    idle, settled = IdleWorker(hello, heartbeat_s=settings.heartbeat_s), asyncio.Event()
 
     def settle() -> None:
         settled.set()
@@ -262,6 +268,7 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
     plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
     return Worker(
         PartitionHost(partition=partition, epoch=epoch, manual=settings.manual, plugins=plugins, tuning=tuning),
+        host_name=settings.host_name,
         journalled=settings.journals is not None,
         heartbeat_s=settings.heartbeat_s,
         attempts=attempts,

@@ -89,11 +89,14 @@ class Worker:
         self,
         host: PartitionHost,
         *,
+        host_name: str = "",
         journalled: bool = False,
         heartbeat_s: float = NEVER,
         attempts: partition_host.Attempts | None = None,
     ) -> None:
+        """`host_name` is that of the machine that it runs on."""
         self.host, self.name = host, host.name
+        self._host_name = host_name
         self.barrier = OutboxBarrier(journalled=journalled)
         self.attempts = attempts or partition_host.Attempts()
         self.poisons: list[partition_host.QuarantinedMessage] = []
@@ -155,6 +158,7 @@ class Worker:
         session = self.host.session
         message = Hello(
             role="worker",
+            host=self._host_name,
             rollout=session.rollout,
             prepared=session.prepared[1].rollout if session.prepared is not None else 0,
             problem=self.problem,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.rm_records import decode_record
-from broker.routing import SUPERVISOR, BrokerMachine
+from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import (
@@ -33,7 +33,7 @@ from common.control_messages import (
     WriteFile,
 )
 from common.messages import Header
-from common.names import FILE, RECORD, WEBSERVICE, WORKER_PREFIX
+from common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
@@ -45,6 +45,7 @@ from tests.invariants import check
 from tests.world_rm import RM
 
 PROXY: Final = "rmproxy"
+KEEPER: Final = peer_name(SUPERVISOR, LOCAL_HOST)
 DELAY_MAX_S: Final = 0.010
 STEPS_MAX: Final = 200_000
 """A world that is not quiet by then never will be."""
@@ -144,7 +145,7 @@ class World:
         header = Header(kind="WorkerEnded")  # without its partition there is no delay, for which nothing waits here
         if slot is not None and slot.is_awaited:
             header = replace(header, partition=partition, epoch=epoch)
-        self.carry(SUPERVISOR, [make_outgoing(BROKER, WorkerEnded(worker=name, reason=""), header)])
+        self.carry(KEEPER, [make_outgoing(BROKER, WorkerEnded(worker=name, reason=""), header)])
         self._start_idle()
 
     def kill_broker(self) -> None:
@@ -156,8 +157,8 @@ class World:
         self._incarnation += 1
         self._switch = self._broker()
         running = {peer: name for name, peer in self.peers.items()}
-        hello = Hello(role="supervisor", workers=running | dict.fromkeys(self._idle, ""))
-        self.carry(SUPERVISOR, [make_outgoing(BROKER, hello)])
+        hello = Hello(role="supervisor", host=LOCAL_HOST, workers=running | dict.fromkeys(self._idle, ""))
+        self.carry(KEEPER, [make_outgoing(BROKER, hello)])
         for name, worker in self.workers.items():
             self.carry(self.peers[name], [worker.make_hello()])
         for peer in list(self._idle):
@@ -264,7 +265,7 @@ class World:
         header, body = decode_header(packet.frames), packet.frames[2]
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         self._note(packet.source, packet.to, *packet.frames)
-        if packet.to == SUPERVISOR:
+        if packet.to == KEEPER:
             if header.kind == "WorkersWanted":
                 self._supervise(decode_body(WorkersWanted, body))
         elif packet.to == RECORD:
@@ -312,7 +313,7 @@ class World:
             self._start_idle()
         for peer in list(self._idle)[: max(0, len(self.workers) + len(self._idle) - len(wanted.partitions))]:
             del self._idle[peer]
-            self.carry(SUPERVISOR, [make_outgoing(BROKER, WorkerEnded(worker=peer, reason=""))])
+            self.carry(KEEPER, [make_outgoing(BROKER, WorkerEnded(worker=peer, reason=""))])
 
     def _start_idle(self) -> None:
         self._processes += 1

@@ -24,7 +24,7 @@ from common.control_messages import (
     WorkersWanted,
 )
 from common.messages import Message
-from common.names import FILE, RECORD, lease_name
+from common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, lease_name, peer_name
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.rm_messages import (
     ConfigurationUpdated,
@@ -40,6 +40,7 @@ from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"
+KEEPER: Final = peer_name(SUPERVISOR, LOCAL_HOST)
 GPU: Final = "rm-1_gpu"
 PATIENT: Final = Settings(lease_timeout_s=NEVER)
 """Nobody is looked after, so that time may pass without heartbeats."""
@@ -280,7 +281,7 @@ def is_prepare(send: Outgoing) -> bool:
 
 def wanted(sends: list[Outgoing]) -> list[list[str]]:
     """What the supervisor is told to run."""
-    return [decode_body(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
+    return [decode_body(WorkersWanted, one.body).partitions for one in sends if one.to == KEEPER]
 
 
 def registered(config: str = ONE_QUEUE) -> BrokerBench:

@@ -10,11 +10,11 @@ from broker.registry import Registry, RmSession
 from broker.rm_sessions import RmRegistration
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
 from common.messages import Header
-from common.names import SUPERVISOR, lease_name
+from common.names import lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, registered, wanted
+from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, registered, wanted
 from tests.machines import PARTITION, RM, SESSION, config_of, said, sent, two_partitions
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"
@@ -100,9 +100,7 @@ FULL = "rm-1_default.sqlite: the journal cannot be used: database or disk is ful
 CAUSE = f"the worker of partition rm-1_default cannot start: {FULL}; correct that, then try again"
 
 
-def ends(
-    bench: BrokerBench, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR
-) -> list[Outgoing]:
+def ends(bench: BrokerBench, partition: str, reason: str, *, epoch: int = 0, source: str = KEEPER) -> list[Outgoing]:
     """The supervisor reports that a worker ended before it was ready; one that crashed has no `.sqlite` to name."""
     seat = bench.broker.registry.slots.get(partition)
     worker = lease_name(partition, epoch or bench.epoch(partition))

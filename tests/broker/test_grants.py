@@ -2,12 +2,11 @@
 
 from broker.leases import CHECK_INTERVAL_S
 from common.control_messages import Grant, Hello, WorkerEnded, WorkersWanted
-from common.names import SUPERVISOR
 from common.restart_delay import FIRST_S, STEADY_S
 from common.rm_messages import Heartbeat, NodeRequest, Refused
 from common.settings import Settings
 from common.wire import Outgoing, decode_body
-from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, kinds
+from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, kinds
 from tests.machines import PARTITION, RM, said, sent, two_partitions
 
 NONE = {"rm": "", "session": ""}
@@ -25,7 +24,7 @@ def claims(bench: BrokerBench, worker: str, partition: str, epoch: int) -> list[
 
 def ends(bench: BrokerBench, worker: str, partition: str = "", epoch: int = 0, reason: str = "") -> list[Outgoing]:
     ended = WorkerEnded(worker=worker, reason=reason, cannot_start=bool(reason))
-    return bench.hear(SUPERVISOR, ended, **NONE, partition=partition, epoch=epoch)
+    return bench.hear(KEEPER, ended, **NONE, partition=partition, epoch=epoch)
 
 
 def granted(sends: list[Outgoing]) -> dict[str, str]:
@@ -39,7 +38,7 @@ def test_a_worker_is_granted_a_partition_that_wants_one_and_votes_once_it_has_re
     sends = bench.call()
     assert sends == [
         sent("worker/1", Grant(), **NONE, partition=PARTITION, epoch=1),
-        sent(SUPERVISOR, WorkersWanted(partitions=[PARTITION]), **NONE),
+        sent(KEEPER, WorkersWanted(partitions=[PARTITION]), **NONE),
     ]
     assert bench.broker.state.notes == [
         "worker/1 is here (process 7, release 1.0, interpreted engine)",
@@ -124,7 +123,7 @@ def test_the_later_epoch_wins_whoever_comes_first() -> None:
     sends = claims(bench, "worker/2", PARTITION, 2)
     assert bench.broker.registry.slots[PARTITION].worker == "worker/2", "its grant was sent, and not recorded in time"
     assert bench.facts[RM].leases == {PARTITION: 2}
-    [wanted] = [decode_body(WorkersWanted, one.body) for one in sends if one.to == SUPERVISOR]
+    [wanted] = [decode_body(WorkersWanted, one.body) for one in sends if one.to == KEEPER]
     assert wanted.dismissed == {"worker/1": PARTITION}
     [told] = claims(bench, "worker/1", PARTITION, 1)
     assert decode_body(WorkersWanted, told.body).dismissed == {"worker/1": PARTITION}
@@ -160,7 +159,7 @@ def test_a_worker_that_hangs_before_it_has_recovered_loses_its_grant_too() -> No
     registers(bench, "worker/2")
     sends = bench.wait(bench.now + 5.0 + 2 * CHECK_INTERVAL_S)
     assert granted(sends) == {"worker/2": PARTITION}
-    [wanted] = [decode_body(WorkersWanted, one.body) for one in sends if one.to == SUPERVISOR]
+    [wanted] = [decode_body(WorkersWanted, one.body) for one in sends if one.to == KEEPER]
     assert wanted.dismissed == {"worker/1": PARTITION}
     assert bench.epoch(PARTITION) > epoch
 

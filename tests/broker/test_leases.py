@@ -15,11 +15,11 @@ from common.control_messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.names import SUPERVISOR, lease_name
+from common.names import lease_name
 from common.rm_messages import Heartbeat, NodeResponse, PartitionRestarted, Received, Refused, ResumeWanted
 from common.settings import Settings
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
+from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, is_prepare, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, said, sent, two_partitions
 
 NONE = {"rm": "", "session": ""}
@@ -60,7 +60,7 @@ def idle(bench: BrokerBench, worker: str) -> list[Outgoing]:
 # Heartbeats ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [PROXY, WEB, "supervisor", "rm-9_default#7"])
+@pytest.mark.parametrize("source", [PROXY, WEB, KEEPER, "rm-9_default#7"])
 def test_a_heartbeat_is_answered_with_the_incarnation_whoever_sends_it(source: str) -> None:
     bench = watchful()
     assert beat(bench, source) == ["0"]
@@ -356,8 +356,8 @@ def test_a_partition_whose_worker_ended_with_the_broker_goes_to_another_under_a_
     bench = inherited()
     inherited_epoch = bench.epoch(PARTITION)
     assert kinds(idle(bench, "worker/3")) == [], "as the one that has the partition may still come"
-    sends = bench.hear(SUPERVISOR, Hello(role="supervisor", workers=workers), **NONE)
-    assert kinds(sends) == [("worker/3", "Grant"), (SUPERVISOR, "WorkersWanted")]
+    sends = bench.hear(KEEPER, Hello(role="supervisor", workers=workers), **NONE)
+    assert kinds(sends) == [("worker/3", "Grant"), (KEEPER, "WorkersWanted")]
     assert sends[0].header.epoch == bench.epoch(PARTITION) > inherited_epoch
     assert bench.facts[RM].leases == {PARTITION: bench.epoch(PARTITION)}
 
@@ -366,7 +366,7 @@ def test_a_worker_that_outlives_the_broker_keeps_its_lease_until_it_has_been_sil
     bench = watchful()
     bench.begin_again()
     epoch = bench.epoch(PARTITION)
-    bench.hear(SUPERVISOR, Hello(role="supervisor", workers={"worker/1": PARTITION, "worker/2": GPU}), **NONE)
+    bench.hear(KEEPER, Hello(role="supervisor", workers={"worker/1": PARTITION, "worker/2": GPU}), **NONE)
     bench.hear("worker/2", Hello(role="worker"), **NONE, partition=GPU, epoch=bench.epoch(GPU))
     together(bench, LEASE_S - CHECK_INTERVAL_S, GPU)
     assert bench.leases() == {PARTITION: epoch, GPU: 2}
@@ -377,11 +377,11 @@ def test_a_worker_that_outlives_the_broker_keeps_its_lease_until_it_has_been_sil
 
 def test_a_worker_that_ends_before_it_has_met_the_next_broker_is_replaced_at_once() -> None:
     bench = inherited()
-    bench.hear(SUPERVISOR, Hello(role="supervisor", workers={"worker/1": PARTITION}), **NONE)
+    bench.hear(KEEPER, Hello(role="supervisor", workers={"worker/1": PARTITION}), **NONE)
     idle(bench, "worker/2")
     ended = WorkerEnded(worker="worker/1", reason="")
-    assert bench.hear(SUPERVISOR, ended, **NONE, partition=PARTITION, epoch=99) == []
-    sends = bench.hear(SUPERVISOR, ended, **NONE, partition=PARTITION, epoch=1)
+    assert bench.hear(KEEPER, ended, **NONE, partition=PARTITION, epoch=99) == []
+    sends = bench.hear(KEEPER, ended, **NONE, partition=PARTITION, epoch=1)
     assert kinds(sends) == [("worker/2", "Grant")]
 
 
@@ -398,7 +398,7 @@ def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what
     bench.begin_again()
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
     told = kinds(bench.hear(GPU, hello, partition=GPU, epoch=2))
-    assert told == [(GPU, "PartitionRemoved"), ("supervisor", "WorkersWanted")]
+    assert told == [(GPU, "PartitionRemoved"), (KEEPER, "WorkersWanted")]
     assert list(bench.broker.registry.slots) == [PARTITION]
 
 

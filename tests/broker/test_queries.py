@@ -10,10 +10,10 @@ from broker.queries import PendingQueries
 from broker.state import ConfigVersions
 from common.config.model import compute_checksum
 from common.config.validation import DEFAULT_TEXT
-from common.names import RECORD, SUPERVISOR
+from common.names import RECORD
 from common.query_messages import Answer, Query, ReadConfig
 from common.rm_messages import Leave
-from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, kinds, registered
+from tests.broker.bench import GPU, KEEPER, PROXY, WEB, BrokerBench, answers, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, sent, two_partitions
 
 
@@ -58,7 +58,7 @@ def test_who_asked_a_partition_that_ends_is_answered() -> None:
     bench.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
     *answers, removal, supervisor = kinds(bench.hear(PROXY, Leave()))
     assert answers == [(PROXY, "Left"), (WEB, "Answer")]
-    assert (removal, supervisor) == ((PARTITION, "PartitionRemoved"), (SUPERVISOR, "WorkersWanted"))
+    assert (removal, supervisor) == ((PARTITION, "PartitionRemoved"), (KEEPER, "WorkersWanted"))
 
 
 TWO = two_partitions()

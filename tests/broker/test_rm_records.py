@@ -14,7 +14,7 @@ from common.names import RECORD, lease_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave, NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, PATIENT, PROXY, WEB, BrokerBench, kinds, registered
+from tests.broker.bench import GPU, KEEPER, PATIENT, PROXY, WEB, BrokerBench, kinds, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
 
@@ -193,7 +193,7 @@ def test_a_full_disk_does_not_keep_a_worker_from_its_partition_but_what_the_rm_h
     bench.broker.registry.renew_lease(PARTITION)
     assert kinds(bench.hear("worker/1", Hello(role="worker"), rm="", session="")) == [
         ("worker/1", "Grant"),
-        ("supervisor", "WorkersWanted"),
+        (KEEPER, "WorkersWanted"),
     ]
     recovered = Hello(role="worker", rollout=1)
     assert bench.hear(PARTITION, recovered, partition=PARTITION, epoch=bench.epoch(PARTITION)) == []

@@ -13,7 +13,19 @@ from common.config.model import compute_checksum
 from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from common.wire import NEVER, Outgoing, decode_body
-from tests.broker.bench import GPU, PATIENT, PROXY, BrokerBench, answers, is_prepare, joined, kinds, registered, wanted
+from tests.broker.bench import (
+    GPU,
+    KEEPER,
+    PATIENT,
+    PROXY,
+    BrokerBench,
+    answers,
+    is_prepare,
+    joined,
+    kinds,
+    registered,
+    wanted,
+)
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
@@ -391,7 +403,7 @@ def test_it_is_told_again_if_it_asks_again_whoever_has_its_name_by_then() -> Non
 def test_it_is_not_told_before_that_is_durable() -> None:
     bench = registered()
     bench.disk_problem = "disk full"
-    assert kinds(leave(bench)) == [(PARTITION, "PartitionRemoved"), ("supervisor", "WorkersWanted")]
+    assert kinds(leave(bench)) == [(PARTITION, "PartitionRemoved"), (KEEPER, "WorkersWanted")]
     bench.disk_problem = ""
     assert (PROXY, "Left") in kinds(bench.wait(bench.now + 1))
 

@@ -31,11 +31,10 @@ from common.query_messages import (
 )
 from common.rm_messages import Ack, NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
 from common.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
-from tests.broker.bench import GPU, PROXY, BrokerBench, is_prepare, joined, registered, wanted
+from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
 WEB = "webservice"
-SUPERVISOR = "supervisor"
 NONE = {"rm": "", "session": ""}
 
 
@@ -49,7 +48,7 @@ def refused(reason: str, code: str = "registration", **fields: str | int) -> Out
 def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -> None:
     bench = BrokerBench()
     wanted = WorkersWanted(partitions=[PARTITION])
-    assert bench.call() == [sent(SUPERVISOR, wanted, **NONE)]
+    assert bench.call() == [sent(KEEPER, wanted, **NONE)]
     asked = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
     assert bench.hello(PARTITION) == [asked]
     assert bench.vote(asked) == [
@@ -136,9 +135,7 @@ def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
         refused("registration of RM failed: partition rm-1_gpu: no room"),
         sent(PARTITION, PartitionRemoved(), **NONE, partition=PARTITION),
         sent(GPU, PartitionRemoved(), **NONE, partition=GPU),
-        sent(
-            SUPERVISOR, WorkersWanted(partitions=[], dismissed={f"{PARTITION}#1": PARTITION, f"{GPU}#2": GPU}), **NONE
-        ),
+        sent(KEEPER, WorkersWanted(partitions=[], dismissed={f"{PARTITION}#1": PARTITION, f"{GPU}#2": GPU}), **NONE),
     ]
     assert bench.register()[-1].header.kind == "Registered"
 
@@ -369,9 +366,9 @@ def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_ne
 
 def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
     bench = BrokerBench()
-    assert wanted(bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [[]]
+    assert wanted(bench.hear(KEEPER, Hello(role="supervisor"), **NONE)) == [[]]
     bench.call(ONE_QUEUE)
-    hello = bench.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
+    hello = bench.hear(KEEPER, Hello(role="supervisor"), **NONE)
     assert wanted(hello)[0] == [PARTITION]
 
 
@@ -546,7 +543,7 @@ def test_the_supervisor_is_told_only_of_changes() -> None:
     assert wanted(bench.hello(PARTITION)) == []
     assert wanted(bench.call(session=NEXT)) == []
     expected = WorkersWanted(partitions=[PARTITION, "rm-2_default"])
-    assert bench.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)
+    assert bench.call(rm="rm-2", session="another")[-1] == sent(KEEPER, expected, **NONE)
 
 
 # One partition ------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class System:
 
 def worker(number: int) -> str:
     """The name of a worker."""
-    return f"{WORKER_PREFIX}s-{number}"
+    return f"{WORKER_PREFIX}local.s-{number}"
 
 
 WORKER_A, WORKER_B, SPARE = worker(1), worker(2), worker(2)
@@ -179,13 +179,13 @@ def test_without_a_rest_port_there_is_no_web_service() -> None:
 def hello(**workers: str) -> Outgoing:
     """The first message to a broker; `w1` is the first worker."""
     running = {worker(int(name[1:])): partition for name, partition in workers.items()}
-    return make_outgoing(BROKER, Hello(role="supervisor", workers=running))
+    return make_outgoing(BROKER, Hello(role="supervisor", host="local", workers=running))
 
 
 def test_as_many_workers_run_as_partitions_are_wanted_and_only_their_names_are_given_to_them() -> None:
     system = running()
     [start] = system(wanting("rm_a"))
-    assert start == Start(WORKER_A, WORKER, ("--broker", "ipc://b", "--instance", "s-1", *FILE))
+    assert start == Start(WORKER_A, WORKER, ("--broker", "ipc://b", "--instance", "local.s-1", *FILE))
     assert started(system(wanting("rm_a", "rm_b"))) == [WORKER_B]
     assert system(*serving(1, "rm_b", 7), *serving(2, "rm_a")) == []
     assert system.notes[-6:-2] == [
@@ -548,7 +548,7 @@ def test_spare_workers_start_once_everything_else_is_ready() -> None:
     assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if "worker" in name]
     starts = [step for step in system(WEB_READY) if isinstance(step, Start)]
     assert [start.name for start in starts] == [worker(1), worker(2)]
-    assert starts[0].arguments == ("--broker", "ipc://b", "--instance", "s-1", *FILE)
+    assert starts[0].arguments == ("--broker", "ipc://b", "--instance", "local.s-1", *FILE)
 
 
 def test_for_a_spare_worker_that_gets_a_partition_another_one_is_started() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from common.control_messages import Figures, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families, report_process_up
-from common.names import BROKER, RMPROXY, SUPERVISOR, WEBSERVICE
+from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
@@ -158,7 +158,7 @@ class Keeper:
 
     def _connect(self) -> None:
         self._disconnect()
-        self._dealer = self._world.dealer(self._process, SUPERVISOR, BROKER)
+        self._dealer = self._world.dealer(self._process, peer_name(SUPERVISOR, LOCAL_HOST), BROKER)
         self._process.route(BROKER, self._give)
         self._beat_at = self._world.now + BEAT_S
         self._incarnation = ""
