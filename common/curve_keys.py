@@ -21,6 +21,7 @@ from typing import Final, Self
 import zmq
 from zmq.utils import z85
 
+from common.folders import is_exposed
 from common.names import RM_ID, compile_rm_ids, parse_rm_ids
 
 SERVER: Final = "server"
@@ -84,8 +85,9 @@ def read_pair(file: Path) -> KeyPair:
     """
     text = _text_of(file)
     secret = _key_in(file, text, "secret")
-    mode = stat.S_IMODE(file.stat().st_mode)
-    if mode & 0o077:
+    found = file.stat()
+    if is_exposed(found):
+        mode = stat.S_IMODE(found.st_mode)
         raise KeyFileError(f"{file}: others can read this secret key (mode {mode:o}): chmod 600, or make a new one")
     return KeyPair(zmq.curve_public(secret.encode()).decode(), secret)
 

@@ -1,7 +1,8 @@
-"""Directories: a lock against other processes, and durable names of files."""
+"""Directories and files: a lock against other processes, durable names of files, and permissions of secrets."""
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,3 +26,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_exposed(found: os.stat_result) -> bool:
+    """Whether other users can read a secret file with this status.
+
+    The group of a file that belongs to root may read it, as with PostgreSQL's keys: so does Kubernetes pass a Secret to
+    a process that is not root.
+    """
+    allowed = stat.S_IRGRP if found.st_uid == 0 and os.geteuid() != 0 else 0
+    return bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)

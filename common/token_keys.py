@@ -10,7 +10,6 @@ Not here: tokens (`webservice/tokens.py`, `yunishard/commands/credentials.py`).
 import base64
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from common.curve_keys import write_new
+from common.folders import is_exposed
 
 if TYPE_CHECKING:
     import jwt
@@ -158,13 +158,13 @@ def read_token_keys(file: Path) -> TokenKeys:
     try:
         with file.open("rb") as opened:
             text = opened.read(KEY_FILE_BYTES_MAX + 1)
-            mode = os.fstat(opened.fileno()).st_mode
+            status = os.fstat(opened.fileno())
     except OSError as error:
         raise TokenKeyError(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(text) > KEY_FILE_BYTES_MAX:
         raise TokenKeyError(f"is larger than {KEY_FILE_BYTES_MAX >> 10} KiB")
     found = parse_token_keys(text)
-    if found.secret is not None and mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if found.secret is not None and is_exposed(status):
         raise TokenKeyError("holds a secret that others may read; make a new one, and keep it with mode 600")
     return found
 
