@@ -1,0 +1,1 @@
+"""Files for operators: the container image, systemd units, Kubernetes manifests, the compose file."""
