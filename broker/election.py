@@ -37,8 +37,8 @@ class Election:
         """When to call `tick`."""
         self.epoch = 0
         """Of the acquired lease; 0 in a standby."""
-        self.leader: BrokerAddress | None = None
-        """Where the processes of this host reach the leader; None while it is not known."""
+        self.leaders: list[BrokerAddress] = []
+        """Where the processes of this host reach the leader, if that has changed; the shell takes it away."""
         self.lost = ""
         """Why this broker does not lead any more; empty otherwise."""
         self.notes: list[str] = []
@@ -50,6 +50,7 @@ class Election:
         self._asked_at: float | None = None
         """When the poll that is under way was sent."""
         self._holder = ""
+        self._leader: BrokerAddress | None = None
         self._problem = ""
 
     def is_over(self, now: float) -> bool:
@@ -93,14 +94,21 @@ class Election:
     def _lead(self, epoch: int, asked_at: float) -> None:
         if not self.epoch:
             self.notes.append(f"this broker leads, under epoch {epoch}")
-        self.epoch, self.leader, self._problem = epoch, self._own, ""
+        self.epoch, self._problem = epoch, ""
+        self._announce(self._own)
         self._ends = asked_at + self._duration_s * (1 - SAFETY)
 
     def _follow(self, polled: LeasePolled) -> None:
         if polled.holder != self._holder:
             self.notes.append(f"the broker of host {polled.holder} leads; this one is a standby")
         self._holder, self._problem = polled.holder, ""
-        self.leader = BrokerAddress(polled.endpoint, polled.public_key) if polled.left_s > 0 else None
+        if polled.left_s > 0:
+            self._announce(BrokerAddress(polled.endpoint, polled.public_key))
+
+    def _announce(self, leader: BrokerAddress) -> None:
+        if leader != self._leader:
+            self.leaders.append(leader)
+        self._leader = leader
 
 
 class ElectedBroker:

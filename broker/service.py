@@ -6,12 +6,13 @@ Not here: decisions (`routing.py`).
 
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sized
+from contextlib import ExitStack, closing
 from functools import partial
 from subprocess import PIPE, Popen, SubprocessError
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from broker.election import ElectedBroker
 from broker.routing import BrokerMachine
 from broker.sqlite_store import SqliteStore
 from broker.state import BrokerState, ConfigVersions
@@ -26,6 +27,9 @@ from common.sqlite_file import IN_MEMORY
 from common.transport import BrokerPort, ThreadEndpoint, Transport, clock, drive
 from common.wire import Incoming, Outgoing
 
+if TYPE_CHECKING:
+    from broker.candidacy import Candidacy
+
 VALIDATION_MAX_S: Final = 30.0
 """How long the analysis of one text may take. The largest text that is accepted needs about ten seconds."""
 
@@ -35,9 +39,24 @@ _log = logging.getLogger("core.broker")
 
 
 async def serve(arguments: Arguments, life: Life) -> None:
-    """Run the broker until it is stopped. Raises OSError if the record cannot be used."""
-    settings = arguments.settings
+    """Run the broker until it is stopped; with a store of several hosts, once it leads. Raises OSError if the record
+    cannot be used.
+    """
     wire = Transport()
+    life.ready()
+    if not arguments.settings.store:
+        await lead(arguments, life, wire, None)
+        return
+    from broker.candidacy import Candidacy  # needs a library that other systems do not have
+
+    with closing(Candidacy(arguments, wire, life)) as candidacy:
+        if await candidacy.win():
+            await lead(arguments, life, wire, candidacy)
+
+
+async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Candidacy | None") -> None:
+    """Run the only broker of an embedded system, or the leader of several."""
+    settings = arguments.settings
     with ExitStack() as stack:
         store = open_store(settings)
         stack.callback(store.close)
@@ -52,27 +71,40 @@ async def serve(arguments: Arguments, life: Life) -> None:
         validation = ValidationProcess(wake=partial(wire.wake, READER))
         stack.callback(validation.close)
         wire.add(READER, validation)
-        port = BrokerPort(arguments.broker, wake=partial(wire.arrived, ""))
+        port = BrokerPort(arguments.broker.address, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
-        incarnation, problem = store.begin(int(clock()))
+        if candidacy is None:
+            _, problem = store.begin(int(clock()))
+        else:
+            store.incarnation, problem = candidacy.election.epoch, ""
         state = BrokerState(
             default_text=file.text if file else "",
             watched=str(file.path) if file else "",
             versions=ConfigVersions(store.read_histories()),
             settings=settings,
-            incarnation=incarnation,
+            incarnation=store.incarnation,
         )
         broker = BrokerMachine(state, now=clock(), records=store.read_records(), record_problem=problem)
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
         broker.metrics.process_families = process.collect
-        life.ready()
         life.on_stop(wire.wake)
         lines = {logging.INFO: state.notes, logging.WARNING: state.warnings}
-        write_notes = partial(log_lines, _log, lines)
+
+        def write_notes() -> None:
+            log_lines(_log, lines)
+            if candidacy is not None:
+                candidacy.write_notes()
+
         write_notes()
-        await drive(broker, wire, life.stopping, notes=lines.values(), write_notes=write_notes)
+        if candidacy is None:
+            life.leads(arguments.broker)
+            await drive(broker, wire, life.stopping, notes=lines.values(), write_notes=write_notes)
+        else:
+            elected = ElectedBroker(broker, candidacy.election)
+            notes: list[Sized] = [*lines.values(), *candidacy.notes]
+            await drive(elected, wire, life.stopping, notes=notes, write_notes=write_notes)
 
 
 def open_store(settings: Settings) -> Store:

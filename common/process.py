@@ -4,8 +4,9 @@ The supervisor starts a process with the address of the broker, the settings fil
 one end of a socket pair, for lines of JSON. The process writes a line when it is ready (`{"ready": {...}}`, with the
 endpoints it opened) or cannot start (`{"failed": "..."}`), and a heartbeat while its loop runs (`{"alive": 7}`). A
 worker also reports the lease that the broker has granted it (`{"granted": {...}}`), and is ready again once it serves
-that partition. When the other end closes, the supervisor is gone, however it ended, and the process stops. Without a
-lifeline, a process runs until a signal stops it.
+that partition. The broker reports where the leading broker is (`{"leader": {...}}`), and the supervisor writes that
+line to all others when it changes. When the other end closes, the supervisor is gone, however it ended, and the process
+stops. Without a lifeline, a process runs until a signal stops it.
 
 Not here: decisions (each process's machine), restarts (`deploy/`).
 """
@@ -36,6 +37,7 @@ import uvloop
 from common import gc_tuning
 from common.names import FRONT_ENDS, INSTANCE, WORKER, lease_name, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
+from common.wire import BrokerAddress
 
 LEAVE_MAX_S: Final = 5.0
 """Seconds for an orderly stop after the supervisor is gone; then the process exits at once."""
@@ -62,11 +64,17 @@ class Lease(msgspec.Struct, frozen=True):
 class Arguments:
     """The command line of a server process."""
 
-    broker: str
-    """Address of the broker's socket."""
+    broker: BrokerAddress
+    """Where the process reaches the broker; the leading one, of several. Of a broker: its own socket."""
     settings: Settings
     instance: str
     """Name of this process among those of its role."""
+
+
+class LeaderLine(msgspec.Struct):
+    """A line of the supervisor."""
+
+    leader: BrokerAddress
 
 
 class Life:
@@ -78,6 +86,9 @@ class Life:
         self._heartbeat_s = heartbeat_s
         self._heartbeats = 0
         self._waiters: list[Callable[[], None]] = []
+        self._leader: BrokerAddress | None = None
+        """The latest line of the supervisor."""
+        self._move: Callable[[BrokerAddress], None] | None = None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -95,6 +106,16 @@ class Life:
         self.stopping.set()
         for wake in self._waiters:
             wake()
+
+    def on_leader(self, move: Callable[[BrokerAddress], None]) -> None:
+        """Call this function when another broker leads, now and later."""
+        self._move = move
+        if self._leader is not None:
+            move(self._leader)
+
+    def leads(self, leader: BrokerAddress) -> None:
+        """Report where the processes of this host reach the leading broker."""
+        write_line(self._lifeline, {"leader": leader})
 
     def ready(self, **endpoints: str) -> None:
         """Report that all endpoints are open."""
@@ -117,14 +138,21 @@ class Life:
     def _follow(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         try:
             # A reset means that the other end is gone, which this thread waits for.
-            with suppress(ConnectionResetError):
-                line.recv(1)  # the supervisor sends nothing
+            with suppress(ConnectionResetError), line.makefile("rb") as lines:
+                for text in lines:
+                    leader = msgspec.json.decode(text, type=LeaderLine).leader
+                    loop.call_soon_threadsafe(self._set_leader, leader)
             loop.call_soon_threadsafe(self.stop)
         except RuntimeError:  # the loop has already ended
             line.close()
             return
         time.sleep(LEAVE_MAX_S)
         os._exit(70)
+
+    def _set_leader(self, leader: BrokerAddress) -> None:
+        self._leader = leader
+        if self._move is not None:
+            self._move(leader)
 
 
 def write_line(lifeline: int | None, line: dict[str, object]) -> None:
@@ -150,7 +178,9 @@ def make_parser(role: str, about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {role}", description=about, epilog="The options of `yunishard up` override the settings file."
     )
-    parser.add_argument("--broker", required=True, metavar="ADDRESS", help="the broker's socket, ipc://PATH")
+    parser.add_argument("--broker", required=True, metavar="ADDRESS", help="the broker's socket, as in ipc://PATH")
+    about = "public key of a broker on another machine, tcp://HOST:PORT"
+    parser.add_argument("--broker-key", default="", metavar="KEY", help=about)
     about = "JSON file of the effective settings, made by `yunishard up` (default: the default settings, no state)"
     parser.add_argument("--settings", type=Path, metavar="FILE", help=about)
     parser.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
@@ -170,7 +200,8 @@ def parse_arguments(args: argparse.Namespace) -> Arguments:
     instance = args.instance or secrets.token_hex(4)
     if not INSTANCE.fullmatch(instance):
         raise SettingsError(f"--instance: expected up to 96 letters, digits and '_', '.', '-', got {instance!r}")
-    return Arguments(args.broker, replace_settings(settings, parse_options(args)), instance)
+    broker = BrokerAddress(args.broker, args.broker_key)
+    return Arguments(broker, replace_settings(settings, parse_options(args)), instance)
 
 
 def lock_name(broker: str, name: str) -> None:
@@ -180,6 +211,8 @@ def lock_name(broker: str, name: str) -> None:
     Raises:
         OSError: another process has the name.
     """
+    if not broker.startswith("ipc://"):
+        return
     path = f"{broker.removeprefix('ipc://')}.{name.replace('/', '-')}.lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -15,7 +15,7 @@ from common.control_messages import WorkersWanted
 from common.metrics import Family, counter, gauge
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, lease_name
 from common.restart_delay import RestartDelay
-from common.wire import Outgoing
+from common.wire import BrokerAddress, Outgoing
 
 STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
 
@@ -97,6 +97,12 @@ class Granted(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class LeaderFound(msgspec.Struct, frozen=True):
+    """The broker has reported where the leading broker is."""
+
+    leader: BrokerAddress
+
+
 class Alive(msgspec.Struct, frozen=True):
     """A process has sent a heartbeat."""
 
@@ -117,11 +123,15 @@ class Died(msgspec.Struct, frozen=True):
     ending: str
 
 
+class HelloWanted(msgspec.Struct, frozen=True):
+    """This supervisor is not registered with the leading broker, or messages to or from it were lost."""
+
+
 class Leave(msgspec.Struct, frozen=True):
     """A signal asks the system to stop; the second one, at once."""
 
 
-Event = Ready | Granted | Alive | Failed | Died | Leave | WorkersWanted
+Event = Ready | Granted | LeaderFound | Alive | Failed | Died | HelloWanted | Leave | WorkersWanted
 
 # Instructions ---------------------------------------------------------------------------------------------------------
 
@@ -146,8 +156,17 @@ class Kill(msgspec.Struct, frozen=True):
     name: str
 
 
+class Tell(msgspec.Struct, frozen=True):
+    """Write to a process where the leading broker is."""
+
+    name: str
+    leader: BrokerAddress
+
+
 class Connect(msgspec.Struct, frozen=True):
-    """Connect to the broker, which is ready."""
+    """Connect to the leading broker, in place of an earlier one."""
+
+    leader: BrokerAddress
 
 
 class Disconnect(msgspec.Struct, frozen=True):
@@ -173,7 +192,7 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Instruction = Start | Terminate | Kill | Connect | Disconnect | Outgoing | Forget | Announce | Note
+Instruction = Start | Terminate | Kill | Tell | Connect | Disconnect | Outgoing | Forget | Announce | Note
 """`Outgoing` is a message for the broker, dropped without a connection."""
 
 # Metrics --------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ import msgspec
 from common.names import WORKER
 from common.process import Lease
 from common.process_limits import REMEDY, is_shortage
-from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, Ready, Start
+from common.wire import BrokerAddress
+from deploy.children import STOP_ORDER, Alive, Died, Event, Failed, Granted, LeaderFound, Ready, Start
 
 Commands = Mapping[str, Sequence[str]]
 """The command of each role, without arguments."""
@@ -44,6 +45,7 @@ class Line(msgspec.Struct):
 
     ready: dict[str, str] | None = None
     granted: Lease | None = None
+    leader: BrokerAddress | None = None
     failed: str | None = None
     alive: int | None = None
 
@@ -76,6 +78,15 @@ class Lifeline:
                     lines, self._partial = [*lines, self._partial], b""
                 for line in lines:
                     self._receive(line)
+
+    def write(self, leader: BrokerAddress) -> None:
+        """Write a line to the child.
+
+        Raises:
+            BlockingIOError: it has not read earlier lines for so long that the kernel's buffer is full.
+        """
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended
+            self._end.send(msgspec.json.encode({"leader": leader}) + b"\n")
 
     def close(self) -> None:
         """Close it: if the child still runs, it stops."""
@@ -138,6 +149,15 @@ class Processes:
             with suppress(ProcessLookupError):
                 self._running[name].process.send_signal(number)
 
+    def tell(self, name: str, leader: BrokerAddress) -> None:
+        """Write to a child where the leading broker is. A child that does not read its lifeline is killed."""
+        if name in self._running:
+            try:
+                self._running[name].lifeline.write(leader)
+            except BlockingIOError:
+                self.report(Failed(name, "it does not read its lifeline"))
+                self.signal(name, signal.SIGKILL)
+
     async def _follow(self, name: str, running: _Running) -> None:
         status = await running.process.wait()
         running.lifeline.read()
@@ -159,5 +179,7 @@ class Processes:
             self.report(Ready(name, line.ready))
         elif line.granted is not None:
             self.report(Granted(name, line.granted.partition, line.granted.epoch))
+        elif line.leader is not None:
+            self.report(LeaderFound(line.leader))
         elif line.failed is not None:
             self.report(Failed(name, line.failed))

@@ -2,7 +2,8 @@
 
 It works towards one goal with every event:
 
-    run   the broker, then rmproxy and webservice, then a worker for each partition that the broker wants, and spares
+    run   the broker, then rmproxy and webservice, then a worker for each partition that the broker wants, and spares;
+          all of them connect to the leading broker, which may be that of another host
     stop  everything in order; the exit status tells why
 
 Until the first `ready`, a failure of broker, rmproxy or webservice means that the system cannot start: stop, status 2.
@@ -29,7 +30,8 @@ from common.messages import Header
 from common.metrics import Family
 from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
 from common.restart_delay import RestartDelay
-from common.wire import NEVER, Outgoing, make_outgoing
+from common.rm_messages import Heartbeat
+from common.wire import NEVER, BrokerAddress, Outgoing, make_outgoing
 from deploy import children
 from deploy.children import Cause, Child, Event, Instruction, Phase
 
@@ -81,7 +83,7 @@ class Supervisor:
 
     Args:
         settings: Its ports may be 0 until they are bound first, or `off`.
-        broker: The address of the broker's socket.
+        broker: The address of the socket of this host's broker.
         file: The file of the settings, for the processes.
         instance: Differs from that of every other supervisor of this host whose workers may still run.
         starts_max: Workers that may start at the same time.
@@ -111,6 +113,11 @@ class Supervisor:
         """When the next worker starts even if no other is ready by then; NEVER while none waits."""
         self._workers_named = 0
         self._looked = 0.0
+        self._leader: BrokerAddress | None = None
+        """Where the processes reach the leading broker, as far as is known."""
+        self._is_connected = False
+        self._beat_at = NEVER if settings.cluster_address == OFF else 0.0
+        """When the next heartbeat to the leading broker is due: those of another host do not share our lifelines."""
         self._broker = Child(BROKER, BROKER, due=0.0)
         self._children: dict[str, Child] = {BROKER: self._broker}
         self._restarts: Counter[tuple[str, Cause]] = Counter()
@@ -127,8 +134,11 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When it needs `tick`, or NEVER."""
-        due = (child.due for child in self._children.values() if not child.is_queued)
-        return min((self._looked + LOOK_S, self._turn_at, *due)) if self._children else NEVER
+        if not self._children:
+            return NEVER
+        due = [child.due for child in self._children.values() if not child.is_queued]
+        beat_at = self._beat_at if self._is_connected else NEVER
+        return min(self._looked + LOOK_S, self._turn_at, beat_at, *due)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Apply one event."""
@@ -140,7 +150,7 @@ class Supervisor:
 
     def tick(self, now: float) -> list[Instruction]:
         """Act on deadlines that have passed; also called once at the start."""
-        notes = list(self._extend_deadlines(now))
+        notes = [*self._extend_deadlines(now), *self._send_heartbeat(now)]
         late = [child for child in self._children.values() if child.due <= now and child.phase is not Phase.PAUSED]
         return [*notes, *(step for child in late for step in self._time_out(child)), *self._approach_goal(now)]
 
@@ -154,6 +164,11 @@ class Supervisor:
             for child in running:
                 child.due += late_s
 
+    def _send_heartbeat(self, now: float) -> Iterator[Instruction]:
+        if self._is_connected and self._beat_at <= now:
+            self._beat_at = now + self._settings.heartbeat_s
+            yield make_outgoing(BROKER, Heartbeat())
+
     # Events
 
     def _apply(self, event: Event, now: float) -> Iterator[Instruction]:
@@ -166,6 +181,10 @@ class Supervisor:
                 yield from self._handle_death(self._children.pop(event.name), event.ending, now)
             case children.Granted():
                 yield from self._mark_granted(self._children[event.name], event, now)
+            case children.LeaderFound():
+                yield from self._follow_leader(event.leader)
+            case children.HelloWanted():
+                yield self.make_hello()
             case WorkersWanted():
                 self._ended.update(self._wanted)
                 self._wanted = dict.fromkeys(event.partitions)
@@ -179,6 +198,18 @@ class Supervisor:
             case children.Leave():
                 yield children.Note("info", "stopping")
                 self._stop_status = STOPPED
+
+    def _follow_leader(self, leader: BrokerAddress) -> Iterator[Instruction]:
+        """Connect to the leading broker, and have all processes do so."""
+        if leader == self._leader and self._is_connected:
+            return
+        if leader != self._leader:
+            for child in self._children.values():
+                if child is not self._broker and child.phase is not Phase.PAUSED:
+                    yield children.Tell(child.name, leader)
+        self._leader, self._is_connected = leader, True
+        yield children.Connect(leader)
+        yield self.make_hello()
 
     def _extend(self, child: Child, now: float) -> None:
         """Move the deadline of a process that has sent a heartbeat."""
@@ -199,9 +230,6 @@ class Supervisor:
         self._extend(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
         yield children.Note("debug", f"{child.title} is ready")
-        if child is self._broker:
-            yield children.Connect()
-            yield self.make_hello()
         fronts = (self._children.get(role) for role in self._front_ends)
         if not self._announced and all(front and front.phase is Phase.READY for front in fronts):
             self._announced = True
@@ -226,7 +254,8 @@ class Supervisor:
             yield self._report_worker_end(child, ending)
         level = "warning" if is_unexpected else "info"
         yield children.Note(level, f"{text} ({child.problem})" if child.problem else text)
-        if child is self._broker:
+        if child is self._broker and self._leader is not None and self._leader.address == self._address:
+            self._is_connected = False
             yield children.Disconnect()
         if self._stop_status is not None or not is_unexpected:
             return
@@ -325,7 +354,7 @@ class Supervisor:
 
     def _start_missing(self, now: float) -> Iterator[Instruction]:
         """Start missing processes that may start now."""
-        if self._broker.phase is Phase.READY:
+        if self._leader is not None:
             for role in self._front_ends:
                 self._children.setdefault(role, Child(role, role, due=now))
         for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:
@@ -379,7 +408,9 @@ class Supervisor:
             own = ("--instance", self._settings.instance, "--rest", self._endpoints["rest"].rpartition("/")[2])
         elif child.role == WORKER:
             own = ("--instance", child.name.removeprefix(WORKER_PREFIX))
-        return ("--broker", self._address, *own, "--settings", self._file)
+        broker = self._leader if child is not self._broker and self._leader else BrokerAddress(self._address)
+        key = ("--broker-key", broker.key) if broker.key else ()
+        return ("--broker", broker.address, *key, *own, "--settings", self._file)
 
 
 def _stop_max_s(child: Child) -> float:

@@ -23,9 +23,10 @@ from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR, peer_name, process_label
 from common.process import configure_logging, install_signal_handlers
 from common.process_metrics import ProcessMetrics
+from common.rm_messages import Heartbeat
 from common.settings import Settings, SettingsError, add_options, given_options
 from common.transport import BrokerConnection, clock
-from common.wire import Outgoing, decode_body, make_outgoing
+from common.wire import BrokerAddress, Outgoing, decode_body, make_outgoing
 from deploy import children
 from deploy.children import Event, Instruction
 from deploy.preflight import find_warnings, prepare
@@ -54,21 +55,18 @@ _log = logging.getLogger("core.supervisor")
 
 
 class BrokerLink:
-    """The connection to the broker, while there is one. Only WorkersWanted arrives on it."""
+    """The connection to the leading broker, while there is one."""
 
-    def __init__(
-        self, address: str, name: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]
-    ) -> None:
-        self._address = address
+    def __init__(self, name: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]) -> None:
         self._name = name
         self._report = report
         self._metrics = metrics
         self._link: BrokerConnection | None = None
 
-    def open(self) -> None:
+    def open(self, leader: BrokerAddress) -> None:
         """Connect, and send metrics."""
         self.close()
-        self._link = BrokerConnection(self._address, peer=BROKER, name=self._name, wake=self._read)
+        self._link = BrokerConnection(leader.address, peer=BROKER, name=self._name, wake=self._read)
         self.send_metrics()
 
     def send_metrics(self) -> None:
@@ -89,8 +87,13 @@ class BrokerLink:
 
     def _read(self) -> None:
         while self._link is not None and (incoming := self._link.receive()) is not None:
-            if incoming.header.kind == WorkersWanted.__name__:
-                self._report(decode_body(WorkersWanted, incoming.body))
+            match incoming.header.kind:
+                case "WorkersWanted":
+                    self._report(decode_body(WorkersWanted, incoming.body))
+                case "Heartbeat" if not decode_body(Heartbeat, incoming.body).incarnation:
+                    self._report(children.HelloWanted())
+                case "LinkLost":
+                    self._report(children.HelloWanted())
 
 
 async def supervise(settings: Settings, state: StateDirectory, commands: Commands, compiled: Path | None) -> Supervisor:
@@ -103,7 +106,7 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
         settings, broker=state.broker, file=str(state.settings), instance=str(os.getpid()), starts_max=starts_max
     )
     name = peer_name(SUPERVISOR, settings.host_name)
-    link = BrokerLink(state.broker, name, report, lambda: [*own.collect(), *supervisor.metrics()])
+    link = BrokerLink(name, report, lambda: [*own.collect(), *supervisor.metrics()])
     own = ProcessMetrics(process_label(name), send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, state.lock, group, report, compiled)
@@ -137,8 +140,10 @@ async def _execute(instruction: Instruction, processes: Processes, link: BrokerL
             processes.signal(name, signal.SIGTERM)
         case children.Kill(name):
             processes.signal(name, signal.SIGKILL)
-        case children.Connect():
-            link.open()
+        case children.Tell(name, leader):
+            processes.tell(name, leader)
+        case children.Connect(leader):
+            link.open(leader)
         case children.Disconnect():
             link.close()
         case Outgoing():

@@ -69,7 +69,8 @@ async def serve(arguments: Arguments, life: Life) -> None:
             transport.add(NATIVE, native)
             guard.add(native)
             native_address = native.address
-        link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=partial(transport.arrived, BROKER))
+        wake = partial(transport.arrived, BROKER)
+        link = BrokerConnection(arguments.broker.address, peer=BROKER, name=name, wake=wake)
         stack.callback(link.close)
         transport.add(BROKER, link)
         grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)

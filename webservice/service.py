@@ -169,7 +169,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     for name in ("uvicorn.error", "webservice.http1"):
         logging.getLogger(name).addFilter(client_errors)
     tls = settings.rest_tls
-    client = BrokerClient(arguments.broker, name=peer, heartbeat_s=settings.heartbeat_s)
+    client = BrokerClient(arguments.broker.address, name=peer, heartbeat_s=settings.heartbeat_s)
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:

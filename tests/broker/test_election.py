@@ -35,14 +35,14 @@ def leading(machine: Election, now: float) -> None:
 def test_a_standby_follows_the_leader_and_tries_again_when_its_lease_ends() -> None:
     machine = election()
     following(machine, 100.0)
-    assert (machine.leader, machine.epoch) == (OTHER, 0)
+    assert (machine.leaders, machine.epoch) == ([OTHER], 0)
     assert machine.deadline == 102.0
     following(machine, 102.0, left_s=0.5)
     assert machine.deadline == pytest.approx(102.55)
     following(machine, 102.55, left_s=-0.1)
-    assert machine.leader is None
+    assert machine.leaders == [OTHER]
     leading(machine, 103.0)
-    assert (machine.leader, machine.epoch) == (OWN, 7)
+    assert (machine.leaders, machine.epoch) == ([OTHER, OWN], 7)
     assert machine.notes == [
         "the broker of host b leads; this one is a standby",
         "this broker leads, under epoch 7",

@@ -25,13 +25,13 @@ import asyncio, sys, time
 from common.process import Lease, main
 
 async def serve(arguments, life):
-    if arguments.broker == "fail":
+    if arguments.broker.address == "fail":
         raise OSError("cannot listen on tcp://127.0.0.1:1: taken")
-    if arguments.broker == "defect":
+    if arguments.broker.address == "defect":
         raise KeyError("a defect")
-    if arguments.broker == "blocked":
+    if arguments.broker.address == "blocked":
         time.sleep(3600)
-    if arguments.broker == "large":
+    if arguments.broker.address == "large":
         class Told:
             def __del__(self):
                 sys.stderr.write("somebody looks for it\\n")
@@ -40,7 +40,8 @@ async def serve(arguments, life):
         return
     woken = asyncio.Event()
     life.on_stop(woken.set)
-    if arguments.broker == "granted":
+    life.on_leader(life.leads)
+    if arguments.broker.address == "granted":
         life.granted(Lease("rm_a", 7))
         life.ready()
     else:
@@ -96,6 +97,17 @@ def child(story: str = "serve", *, heartbeat_s: float = PATIENCE_S) -> Iterator[
                 yield Child(process, ours)
             finally:
                 process.kill()
+
+
+@pytest.mark.processes
+def test_it_follows_each_leader_of_which_the_supervisor_tells() -> None:
+    with child() as one:
+        one.line()
+        for leader in ({"address": "tcp://10.0.0.2:9094", "key": "k"}, {"address": "ipc://b", "key": ""}):
+            one.lifeline.sendall(json.dumps({"leader": leader}).encode() + b"\n")
+            assert one.line() == {"leader": leader}
+        one.lifeline.close()
+        assert one.ends() == 0
 
 
 @pytest.mark.processes
@@ -202,7 +214,7 @@ def test_a_process_takes_the_settings_of_its_file_and_options_override_them(tmp_
     words = ["--broker", "ipc://b", "--settings", str(file), "--log-level", "debug", "--native", "off"]
     arguments = parse_arguments(make_parser("rmproxy", "").parse_args(words))
     settings = arguments.settings
-    assert arguments.broker == "ipc://b"
+    assert arguments.broker.address == "ipc://b"
     assert (settings.silence_s, settings.state, settings.log_level, settings.native) == (
         5.0,
         Path("/s"),
@@ -236,7 +248,7 @@ def test_a_name_is_locked_while_a_process_with_it_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--instance", "a/b"], "--instance: expected up to 64 letters, digits and '_', '.', '-', got 'a/b'"),
+        (["--instance", "a/b"], "--instance: expected up to 96 letters, digits and '_', '.', '-', got 'a/b'"),
         (["--log-level", "loud"], "--log-level: expected one of debug, info, warning, error, got 'loud'"),
         (["--settings", "/nowhere"], "the settings in /nowhere cannot be read: [Errno 2] No such file or directory"),
     ],

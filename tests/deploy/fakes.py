@@ -53,6 +53,8 @@ def main(role: str, arguments: list[str]) -> int:
         socket.bind(args.broker)
     if not (FOLDER / f"mute.{role}").exists():
         write_line(args.lifeline, {"ready": endpoints})
+        if role == "broker":
+            write_line(args.lifeline, {"leader": {"address": args.broker}})
     while True:
         if role == "broker":
             serve(socket)

@@ -11,8 +11,9 @@ from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded,
 from common.messages import Header
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
 from common.restart_delay import FIRST_S
+from common.rm_messages import Heartbeat
 from common.settings import Settings, replace_settings
-from common.wire import NEVER, Outgoing, make_outgoing
+from common.wire import NEVER, BrokerAddress, Outgoing, decode_body, make_outgoing
 from deploy.children import (
     Alive,
     Announce,
@@ -23,12 +24,15 @@ from deploy.children import (
     Failed,
     Forget,
     Granted,
+    HelloWanted,
     Instruction,
     Kill,
+    LeaderFound,
     Leave,
     Note,
     Ready,
     Start,
+    Tell,
     Terminate,
 )
 from deploy.supervisor import (
@@ -53,6 +57,9 @@ SETTINGS = replace_settings(
 )
 FILE = ("--settings", "s.json")
 PROXY_READY = Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "127.0.0.1:2"})
+LEADER = BrokerAddress("ipc://b")
+LED = (Ready(BROKER), LeaderFound(LEADER))
+"""The broker of this host runs, and leads."""
 WEB_READY = Ready(WEBSERVICE, {"rest": "http://127.0.0.1:3"})
 
 
@@ -123,7 +130,7 @@ def serving(number: int, partition: str, epoch: int = 1) -> tuple[Event, ...]:
 def running(*partitions: str, spares: int = 0) -> System:
     """A system where everything is ready."""
     system = System(replace(SETTINGS, spare_workers=spares))
-    system(Ready(BROKER), wanting(*partitions))
+    system(*LED, wanting(*partitions))
     for number, partition in enumerate(partitions, start=1):
         system(*serving(number, partition))
     system(PROXY_READY, WEB_READY)
@@ -138,8 +145,8 @@ def started(steps: Sequence[Instruction]) -> list[str]:
 def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
     system = System()
     assert system.done == [Start(BROKER, BROKER, ("--broker", "ipc://b", *FILE))]
-    assert system(Ready(BROKER)) == [
-        Connect(),
+    assert system(*LED) == [
+        Connect(LEADER),
         hello(),
         Start(
             RMPROXY,
@@ -155,7 +162,7 @@ def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
 
 def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:
     system = System()
-    assert system(Ready(BROKER), WEB_READY)[-1] != Announce("ready")
+    assert system(*LED, WEB_READY)[-1] != Announce("ready")
     assert system(PROXY_READY) == [
         Announce("native  tcp://127.0.0.1:1"),
         Announce("grpc    127.0.0.1:2"),
@@ -169,7 +176,7 @@ def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:
 
 def test_without_a_rest_port_there_is_no_web_service() -> None:
     system = System(replace(SETTINGS, grpc="off", rest="off"))
-    started = system(Ready(BROKER, {}))
+    started = system(Ready(BROKER, {}), LeaderFound(LEADER))
     assert [step.name for step in started if isinstance(step, Start)] == [RMPROXY]
     ready = system(Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "off"}))
     lines = [step.line for step in ready if isinstance(step, Announce)]
@@ -283,7 +290,7 @@ def test_what_is_left_of_a_partition_that_is_wanted_again_is_kept() -> None:
 
 def test_a_worker_that_fails_before_all_is_ready_keeps_nothing_from_starting() -> None:
     system = System()
-    system(Ready(BROKER), wanting("rm_a"))
+    system(*LED, wanting("rm_a"))
     system(Failed(WORKER_A, "disk full"), Died(WORKER_A, "exit status 2"))
     assert system(PROXY_READY, WEB_READY)[-1] == Announce("ready")
     assert started(system.wait(1)) == [WORKER_B]
@@ -340,7 +347,7 @@ def test_when_the_broker_dies_it_alone_begins_again_and_is_told_who_runs() -> No
     system(Ready(worker(4)), Died(worker(3), "SIGKILL"))
     assert system(Died(BROKER, "SIGKILL")) == [Disconnect()]
     assert started(system.wait(FIRST_S)) == [BROKER]
-    assert system(Ready(BROKER)) == [Connect(), hello(w1="rm_a", w4="", w5="")]
+    assert system(*LED) == [Connect(LEADER), hello(w1="rm_a", w4="", w5="")]
     assert system(wanting("rm_a", "rm_b", "rm_c")) == []
 
 
@@ -365,14 +372,14 @@ def test_a_worker_is_not_stopped_because_a_new_broker_does_not_want_its_partitio
     system = running("rm_a", "rm_b")
     system(Died(BROKER, "SIGKILL"))
     system.wait(FIRST_S)
-    system(Ready(BROKER))
+    system(*LED)
     assert system(wanting("rm_b")) == []
     assert system(wanting("rm_b", w1="rm_a")) == [Terminate(WORKER_A)]
 
 
 def test_a_failure_before_all_is_ready_stops_everything_and_says_why() -> None:
     system = System()
-    system(Ready(BROKER), WEB_READY)
+    system(*LED, WEB_READY)
     assert system(Failed(RMPROXY, "cannot listen"), Died(RMPROXY, "exit status 2")) == [Terminate(WEBSERVICE)]
     assert system(Died(WEBSERVICE, "exit status 0")) == [Terminate(BROKER)]
     system(Died(BROKER, "exit status 0"))
@@ -545,7 +552,7 @@ def test_a_tick_that_is_a_little_late_makes_no_difference() -> None:
 
 def test_spare_workers_start_once_everything_else_is_ready() -> None:
     system = System(replace(SETTINGS, spare_workers=2))
-    assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if "worker" in name]
+    assert not [name for name in started(system(*LED, PROXY_READY)) if "worker" in name]
     starts = [step for step in system(WEB_READY) if isinstance(step, Start)]
     assert [start.name for start in starts] == [worker(1), worker(2)]
     assert starts[0].arguments == ("--broker", "ipc://b", "--instance", "local.s-1", *FILE)
@@ -660,3 +667,54 @@ def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(
             book(system(Died(name, "exit status 0")))
     assert not alive
     assert system.status() == STOPPED
+
+
+# Several hosts --------------------------------------------------------------------------------------------------------
+
+OTHER = BrokerAddress("tcp://10.0.0.2:9094", "its key")
+ON_HOST_A = replace(SETTINGS, host_name="a", cluster_address="tcp://10.0.0.1:9094")
+HEARTBEAT = make_outgoing(BROKER, Heartbeat())
+
+
+def test_nothing_connects_before_the_leader_is_known_and_then_all_to_it() -> None:
+    system = System(ON_HOST_A)
+    assert system(Ready(BROKER)) == []
+    connected, greeting, *started = system(LeaderFound(OTHER))
+    assert connected == Connect(OTHER)
+    assert isinstance(greeting, Outgoing)
+    assert [step.name for step in started if isinstance(step, Start)] == [RMPROXY, WEBSERVICE]
+    arguments = [step.arguments[:4] for step in started if isinstance(step, Start)]
+    assert arguments == [("--broker", OTHER.address, "--broker-key", OTHER.key)] * 2
+
+
+def test_all_processes_are_told_of_another_leader_once() -> None:
+    system = running("rm_a")
+    *told, connected, greeting = system(LeaderFound(OTHER))
+    assert told == [Tell(name, OTHER) for name in (RMPROXY, WEBSERVICE, WORKER_A)]
+    assert connected == Connect(OTHER)
+    assert isinstance(greeting, Outgoing)
+    assert system(LeaderFound(OTHER)) == []
+
+
+def test_the_connection_to_another_host_outlives_the_own_broker() -> None:
+    system = running("rm_a")
+    system(LeaderFound(OTHER))
+    assert Disconnect() not in system(Died(BROKER, "SIGKILL"))
+    system.wait(FIRST_S)
+    assert system(Ready(BROKER), LeaderFound(OTHER)) == []
+
+
+def test_a_leader_that_does_not_know_the_supervisor_receives_its_workers() -> None:
+    system = running("rm_a")
+    (greeting,) = system(HelloWanted())
+    assert isinstance(greeting, Outgoing)
+    assert decode_body(Hello, greeting.body).workers == {WORKER_A: "rm_a"}
+
+
+def test_heartbeats_go_to_a_leader_on_another_host_only() -> None:
+    system = System(ON_HOST_A)
+    assert HEARTBEAT not in system.wait(3)
+    system(Ready(BROKER), LeaderFound(OTHER), PROXY_READY, WEB_READY)
+    assert system.wait(3).count(HEARTBEAT) == 4, "at once, and each second"
+    embedded = running("rm_a")
+    assert HEARTBEAT not in embedded.wait(3)

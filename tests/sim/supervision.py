@@ -17,7 +17,7 @@ from common.metrics import encode_families, report_process_up
 from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
 from common.rm_messages import Heartbeat
 from common.settings import Settings
-from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
+from common.wire import NEVER, BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import (
     Alive,
     Connect,
@@ -27,6 +27,7 @@ from deploy.children import (
     Failed,
     Instruction,
     Kill,
+    LeaderFound,
     Ready,
     Start,
     Terminate,
@@ -45,6 +46,8 @@ ANEW_S: Final = 1.0
 
 SETTINGS: Final = Settings(native="tcp://n:1", grpc="g:1", rest="r:1", silence_s=2.0)
 
+LEADER: Final = BrokerAddress("ipc://broker")
+
 _FIGURES: Final = Figures(families=encode_families([report_process_up(SUPERVISOR)]))
 
 
@@ -54,7 +57,7 @@ class Keeper:
     def __init__(self, world: "World", process: "Process", *, spares: int) -> None:
         self.supervisor = Supervisor(
             replace(SETTINGS, spare_workers=spares),
-            broker="ipc://broker",
+            broker=LEADER.address,
             file="settings.json",
             instance=str(world.number_supervisor()),
         )
@@ -126,6 +129,8 @@ class Keeper:
         """A child has opened everything; from now on it says that it lives."""
         if child.alive:
             self.report(Ready(name))
+            if name == BROKER:
+                self.report(LeaderFound(LEADER))
             self._world.timeline.after(BEAT_S, partial(self._beat, child, name))
 
     def _beat(self, child: "Process", name: str) -> None:

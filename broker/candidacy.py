@@ -1,0 +1,163 @@
+"""The shell of a broker's election: one thread polls the lease of the leader in the store.
+
+A poll also renews the host's row in `hosts`: its heartbeat shows operators and the next leader that the host reaches
+the store. A broker whose lease is over ends its process at once, without waiting for threads that may hang
+in the store; the supervisor starts it again, as a standby.
+
+Not here: when to poll, and what follows (`election.py`).
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Final
+
+from broker.election import Election
+from common.control_messages import LeasePolled, PollLease
+from common.host_facts import HostFacts, read_host_facts
+from common.messages import Header
+from common.names import BROKER, LEASE
+from common.postgres import Connection, Database
+from common.postgres_leases import HeldLease, acquire_lease, read_lease, renew_lease
+from common.process import Arguments, Life, log_lines
+from common.transport import ThreadEndpoint, Transport, drive
+from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
+
+RELEASE: Final = version("yunishard")
+
+LEADER_DURATION: Final = 1 / 2
+"""Duration of the leader's lease as a part of `lease-timeout`: the next leader is there in time to notice, at the end
+of that timeout, that the workers of a lost host are gone."""
+
+EXIT_STATUS: Final = 75
+"""Of a leader whose lease is over."""
+
+_log = logging.getLogger("core.broker")
+
+
+class Candidacy:
+    """The part of this process in the election."""
+
+    def __init__(self, arguments: Arguments, wire: Transport, life: Life, *, key: str = "") -> None:
+        """`key` is the public CURVE key of this broker; empty if no other host reaches it.
+
+        Raises:
+            OSError: the state directory cannot be used.
+        """
+        settings = arguments.settings
+        self.election = Election(
+            BrokerAddress(arguments.broker.address), duration_s=LEADER_DURATION * settings.lease_timeout_s
+        )
+        self.notes = (self.election.leaders, self.election.notes, self.election.warnings)
+        """Lists that `write_notes` empties."""
+        self._wire = wire
+        self._life = life
+        self._poller = LeasePoller(settings.store, read_host_facts(settings), key, wake=partial(wire.wake, LEASE))
+        wire.add(LEASE, self._poller)
+
+    async def win(self) -> bool:
+        """Be a standby until this broker leads; False if the process has to stop first."""
+        settled = asyncio.Event()
+
+        def settle() -> None:
+            settled.set()
+            self._wire.wake()
+
+        def write_notes() -> None:
+            self.write_notes()
+            if self.election.epoch:
+                settle()
+
+        self._life.on_stop(settle)
+        await drive(self.election, self._wire, settled, notes=self.notes, write_notes=write_notes)
+        return bool(self.election.epoch)
+
+    def write_notes(self) -> None:
+        """Log, and report another leader to the supervisor. Ends the process if the lease is over."""
+        log_lines(_log, {logging.INFO: self.election.notes, logging.WARNING: self.election.warnings})
+        if self.election.lost:
+            os._exit(EXIT_STATUS)
+        while self.election.leaders:
+            self._life.leads(self.election.leaders.pop(0))
+
+    def close(self) -> None:
+        """Release the lease, so that a standby need not wait until it ends."""
+        if self.election.epoch:
+            self._poller.release(self.election.epoch)
+        self._poller.close()
+
+
+class LeasePoller(ThreadEndpoint):
+    """Polls the lease for one broker, on a connection of its own: the record's may wait for a slow write."""
+
+    def __init__(self, store: str, host: HostFacts, key: str, *, wake: Callable[[], None]) -> None:
+        """`key` is the public CURVE key of this broker; empty if no other host reaches it."""
+        super().__init__("lease", wake=wake)
+        self._database = Database(store, "lease")
+        self._host = host
+        self._key = key
+
+    def send(self, message: Outgoing) -> None:
+        """Poll; needs a running loop."""
+        self.run(partial(self._answer, decode_body(PollLease, message.body)))
+
+    def _answer(self, poll: PollLease) -> Incoming:
+        try:
+            polled = self._poll(poll)
+        except OSError as error:
+            polled = LeasePolled(problem=str(error))
+        return Incoming(LEASE, Header(kind="LeasePolled"), encode_body(polled))
+
+    def _poll(self, poll: PollLease) -> LeasePolled:
+        host = self._host
+        with self._database.transaction() as connection:
+            if problem := renew_host(connection, host, poll.duration_s):
+                return LeasePolled(problem=problem)
+            if poll.epoch:
+                epoch = poll.epoch if renew_lease(connection, BROKER, poll.epoch, poll.duration_s) else 0
+            else:
+                # Not less than the time, so that epochs grow even if an old copy of the database is restored.
+                wanted = HeldLease(host.name, int(time.time()), poll.duration_s, host.address, self._key)
+                epoch = acquire_lease(connection, BROKER, wanted)
+            held = None if epoch else read_lease(connection, BROKER)
+        if held is None:
+            return LeasePolled(epoch=epoch)
+        return LeasePolled(holder=held.holder, endpoint=held.endpoint, public_key=held.public_key, left_s=held.left_s)
+
+    def release(self, epoch: int) -> None:
+        """End the lease of this epoch now; needs a running loop."""
+        self.run(partial(self._release, epoch))
+
+    def _release(self, epoch: int) -> None:
+        try:
+            with self._database.autocommit() as connection:
+                renew_lease(connection, BROKER, epoch, 0.0)
+        except OSError as error:
+            _log.warning("the lease of the leader could not be released, so it ends by itself: %s", error)
+
+    def close(self) -> None:
+        super().close()
+        self._database.close()
+
+
+def renew_host(connection: Connection, host: HostFacts, duration_s: float) -> str:
+    """Write the row of this host with a new heartbeat; the reason if another host of this name has one, at most twice
+    as old as this duration.
+    """
+    row = connection.execute(
+        "INSERT INTO hosts AS known (name, id, address, cores, memory_bytes, release, heartbeat) VALUES"
+        " (%(name)s, %(id)s, %(address)s, %(cores)s, %(memory_bytes)s, %(release)s, clock_timestamp())"
+        " ON CONFLICT (name) DO UPDATE SET id = excluded.id, address = excluded.address, cores = excluded.cores,"
+        " memory_bytes = excluded.memory_bytes, release = excluded.release, heartbeat = excluded.heartbeat"
+        " WHERE known.id = excluded.id"
+        " OR known.heartbeat < clock_timestamp() - make_interval(secs => %(silent_s)s) RETURNING name",
+        {**host._asdict(), "release": RELEASE, "silent_s": 2 * duration_s},
+    ).fetchone()
+    if row:
+        return ""
+    other = "another system uses this store as host"
+    return f"{other} {host.name}: stop it, or choose another --host-name for this one"
