@@ -5,20 +5,23 @@ that is how clients follow a failover. Each error is an OSError with one line, b
 
 A commit is durable when it returns, on the synchronous standby too if there is one. If the connection breaks before
 the answer, the outcome is unknown, and the caller has to read it back *in a transaction that writes*: that one
-waits for the standby as well, and everything before it has reached the standby then.
+waits for the standby as well, and everything before it has reached the standby then. A server that sends nothing for
+a time, although its machine acknowledges each packet (a stopped process, a hanging disk), counts as a lost connection.
 
 Not here: the tables (`store_formats/`), and what is in them (`broker/postgres_store.py`,
 `partition_worker/journal/postgres_journal.py`).
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from select import select
-from typing import Final
+from typing import Final, TypeVar
 
 try:
     import psycopg
+    from psycopg.abc import PQGen
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as error:  # also if libpq is missing
     raise OSError(f"a store in PostgreSQL needs psycopg: install yunishard[cluster] ({error})") from error
@@ -34,6 +37,17 @@ CONNECT_MAX_S: Final = 5
 
 UNANSWERED_MAX_S: Final = 10
 """Time after which a connection counts as lost whose packets are not acknowledged."""
+
+ANSWER_MAX_S: Final = 5.0
+"""Time without any part of an answer after which a server counts as hung. Less than the lease of a worker, whose
+event loop waits for small commits. A commit that waits longer for a standby that is down is settled like any other.
+"""
+
+LONG_ANSWER_MAX_S: Final = 60.0
+"""The same for statements that write or delete a whole journal or snapshot."""
+
+CONVERSION_MAX_S: Final = 3600.0
+"""The same for the statements that create and convert tables."""
 
 LOCK_MAX_S: Final = 2
 """Time limit for the lock of a row: an earlier worker or broker that is not fenced yet."""
@@ -51,14 +65,18 @@ _DEFAULTS: Final = {
 }
 """Parameters of libpq that a connection string may replace."""
 
-_STARTED: Final = (
-    f"SET lock_timeout = '{LOCK_MAX_S}s'",
-    f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_MAX_S}s'",
-    "SET statement_timeout = 0",  # it would end the wait for the standby, and the commit would count as durable
+_SESSION: Final = (
+    f"set_config('lock_timeout', '{LOCK_MAX_S}s', false),"
+    f" set_config('idle_in_transaction_session_timeout', '{IDLE_TRANSACTION_MAX_S}s', false),"
+    " set_config('statement_timeout', '0', false),"
+    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
+    " THEN set_config('synchronous_commit', 'on', false) END"
 )
+"""Columns that set up a session, so it takes one round trip. Poolers refuse such settings in the connection string.
 
-_WEAK: Final = ("off", "local")
-"""Values of `synchronous_commit` with which a commit may be lost."""
+`statement_timeout` would end the wait for the standby, and the commit would count as durable; with these values of
+`synchronous_commit` it could be lost.
+"""
 
 _NO_TABLES: Final = "the store has no tables: run `yunishard store init`"
 
@@ -72,13 +90,51 @@ class OutcomeUnknown(OSError):
 
 
 Connection = psycopg.Connection[tuple[object, ...]]
+Result = TypeVar("Result")
+
+
+class _Hung(psycopg.OperationalError):
+    """The server has sent no part of an answer for too long."""
+
+
+class _BoundedConnection(Connection):
+    """A connection that closes if the server hangs."""
+
+    answer_max_s = ANSWER_MAX_S
+
+    def wait(self, gen: PQGen[Result], interval: float = 0.1, timeout: float | None = None) -> Result:
+        """Drive a command, which yields while it waits for the socket; each INTERVAL seconds it continues anyway."""
+        assert timeout is None, timeout
+        try:
+            return super().wait(_limit_silence(gen, self.answer_max_s), interval)
+        except _Hung:
+            self.close()
+            raise
+
+
+def _limit_silence(command: PQGen[Result], limit_s: float) -> PQGen[Result]:
+    """The same command; it fails once the socket was not ready for this time."""
+    active_s = time.monotonic()
+    try:
+        wanted = next(command)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() - active_s > limit_s:
+                raise _Hung(f"the server has not answered for {limit_s:g} s")
+            wanted = command.send(ready)
+            if ready:
+                active_s = time.monotonic()
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
 
 class Database:
     """A connection for one thread at a time, which is opened when it is needed."""
 
-    def __init__(self, store: str, name: str, *, checks_format: bool = True) -> None:
-        """Use the database of this connection string; `name` is shown in PostgreSQL's list of clients.
+    def __init__(self, store: str, name: str, *, answer_max_s: float | None = None, checks_format: bool = True) -> None:
+        """Use the database of this connection string; `name` is shown in PostgreSQL's list of clients. A server that is
+        silent for `answer_max_s` (default: ANSWER_MAX_S) counts as hung.
 
         Raises:
             OSError: the connection string is not valid.
@@ -88,7 +144,7 @@ class Database:
             self._conninfo = make_conninfo(store, **{**_DEFAULTS, **given, "application_name": name})
         except psycopg.Error as error:
             raise OSError(f"the store is no valid connection string: {_first_line(error)}") from error
-        self._checks_format = checks_format
+        self._answer_max_s, self._checks_format = answer_max_s or ANSWER_MAX_S, checks_format
         self._connection: Connection | None = None
         self._is_doubtful = False
         """Whether the server has stopped to wait for the standby."""
@@ -102,7 +158,9 @@ class Database:
             if self._is_doubtful:
                 raise psycopg.OperationalError("the server was asked to stop waiting for its standby")
         except psycopg.Error as error:
-            lost = self._connection is not None and (self._connection.broken or self._is_doubtful)
+            lost = self._connection is not None and (
+                self._connection.broken or self._is_doubtful or isinstance(error, _Hung)
+            )
             if isinstance(error, psycopg.OperationalError | psycopg.InternalError):  # also a server that is a standby
                 self.close()
             raise (OutcomeUnknown if lost else OSError)(_describe(error)) from error
@@ -124,7 +182,8 @@ class Database:
         if self._connection is not None and select([self._connection], [], [], 0.0)[0]:
             self.close()  # no answer is due: the server has closed it
         if self._connection is None:
-            connection: Connection = psycopg.connect(self._conninfo, autocommit=True)
+            connection = _BoundedConnection.connect(self._conninfo, autocommit=True)
+            connection.answer_max_s = self._answer_max_s
             try:
                 self._prepare(connection)
             except BaseException:
@@ -135,12 +194,11 @@ class Database:
 
     def _prepare(self, connection: Connection) -> None:
         connection.add_notice_handler(self._note)
-        for statement in _STARTED:
-            connection.execute(statement)
-        (durable,) = connection.execute("SHOW synchronous_commit").fetchone() or ("",)
-        if durable in _WEAK:
-            connection.execute("SET synchronous_commit = on")
-        if self._checks_format and (found := read_format(connection)) < FORMAT:
+        if not self._checks_format:
+            connection.execute(f"SELECT {_SESSION}")
+            return
+        found = _check_format(connection.execute(f"SELECT number, {_SESSION} FROM store_format"))  # noqa: S608
+        if found < FORMAT:
             raise OSError(f"the store has format {found}, this release needs {FORMAT}: run `yunishard store migrate`")
 
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
@@ -149,7 +207,12 @@ class Database:
 
 def read_format(connection: Connection) -> int:
     """The format of a store. Raises OSError for a later one than this release reads, psycopg.Error without tables."""
-    row = connection.execute("SELECT number FROM store_format").fetchone()
+    return _check_format(connection.execute("SELECT number FROM store_format"))
+
+
+def _check_format(cursor: psycopg.Cursor[tuple[object, ...]]) -> int:
+    """The format in the first column. Raises OSError for a later one than this release reads."""
+    row = cursor.fetchone()
     found = row[0] if row else 0
     assert isinstance(found, int), found
     if found > FORMAT:
@@ -166,7 +229,10 @@ def convert(store: str, *, is_new: bool) -> int:
     Raises:
         OSError: it cannot be done, and nothing has changed.
     """
-    with closing(Database(store, "store", checks_format=False)) as database, database.transaction() as connection:
+    with (
+        closing(Database(store, "store", answer_max_s=CONVERSION_MAX_S, checks_format=False)) as database,
+        database.transaction() as connection,
+    ):
         before = 0
         if connection.execute("SELECT to_regclass('store_format')").fetchone() != (None,):
             connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other

@@ -3,12 +3,13 @@
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
@@ -116,6 +117,30 @@ class Server:
         if (self.data / "postmaster.pid").exists():
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def processes(self) -> list[int]:
+        """The server's process ids: its first process and all that it has started."""
+        first = int((self.data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{first}/task/{first}/children").read_text()
+        return [first, *map(int, children.split())]
+
+    def sessions(self, name: str) -> list[int]:
+        """Process ids of the connections of this client."""
+        with psycopg.connect(self.dsn) as connection:
+            rows = connection.execute("SELECT pid FROM pg_stat_activity WHERE application_name = %s", (name,))
+            return [pid for (pid,) in rows]
+
+
+@contextmanager
+def suspended(processes: Sequence[int]) -> Iterator[None]:
+    """While this is open, these processes hang."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
 
 
 def wait_for(place: Server, query: str) -> None:
@@ -231,17 +256,19 @@ class Link:
     def _forward(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
             server.connect(self._server)
-            goes_on, loses_answer = True, False
+            goes_on, loses_answer, hangs = True, False, False
             while goes_on:
                 for source in select([client, server], [], [])[0]:
                     data = source.recv(1 << 16)
                     if not data or (source is server and loses_answer):
                         goes_on = False
                     elif source is server:
-                        client.sendall(data)
+                        if not hangs:
+                            client.sendall(data)
                     else:
                         action = self._apply_rule(data)
                         loses_answer |= action is Action.LOSE_ANSWER
+                        hangs |= action is Action.HANG
                         goes_on = action not in (Action.LOSE, Action.DELAY)
                         if action is Action.DELAY:
                             self._delayed = server.dup(), data
@@ -263,6 +290,7 @@ class Action(Enum):
 
     LOSE = "cut the connection in place of forwarding it"
     LOSE_ANSWER = "cut the connection in place of forwarding the answer"
+    HANG = "forward it, and no answer from then on"
     DELAY = "cut the connection, and hold the message back"
     SEND_DELAYED = "first forward what was held back"
 

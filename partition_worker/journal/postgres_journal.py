@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common.journal_messages import Step
-from common.postgres import Connection, Database
+from common.postgres import LONG_ANSWER_MAX_S, Connection, Database
 from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
 from partition_worker.recovery import JournalDamaged
 
@@ -69,7 +69,8 @@ class PostgresJournal(Journal):
     def __init__(self, store: str, partition: str, epoch: int) -> None:
         self.has_garbage = True
         self._store, self._partition, self._epoch = store, partition, epoch
-        self._database = Database(store, f"worker {partition}#{epoch}")
+        self._name = f"worker {partition}#{epoch}"
+        self._database = Database(store, self._name)
         self._is_unsettled = False
         """Whether the outcome of the last call of `append` is unknown."""
         self._key = (partition, epoch)
@@ -184,8 +185,9 @@ class PostgresJournal(Journal):
 
     def write_snapshot(self, number: int, content: Iterable[bytes]) -> None:
         key = (self._partition, number, self._epoch)
+        name = f"snapshot of {self._partition}#{self._epoch}"
         with (
-            closing(Database(self._store, f"snapshot of {self._partition}#{self._epoch}")) as database,
+            closing(Database(self._store, name, answer_max_s=LONG_ANSWER_MAX_S)) as database,
             database.transaction() as connection,
         ):
             connection.execute("DELETE FROM snapshots WHERE partition = %s AND number = %s AND epoch = %s", key)
@@ -259,6 +261,8 @@ class PostgresJournal(Journal):
         return Statistics(row.begins, row.snapshot, max(row.last, row.snapshot), self._stored_bytes)
 
     def delete(self) -> None:
+        self.close()
+        self._database = Database(self._store, self._name, answer_max_s=LONG_ANSWER_MAX_S)
         try:
             with self._hold_row() as (connection, _):
                 for table in _TABLES:
@@ -316,7 +320,7 @@ class PostgresJournals(Journals):
     def set_aside(self, partition: str, epoch: int) -> str:
         aside = partition + ASIDE
         with (
-            closing(Database(self._store, f"worker {partition}#{epoch}")) as database,
+            closing(Database(self._store, f"worker {partition}#{epoch}", answer_max_s=LONG_ANSWER_MAX_S)) as database,
             database.transaction() as connection,
         ):
             held = connection.execute(

@@ -46,12 +46,35 @@ def test_a_write_whose_answer_was_lost_has_succeeded(link: postgres.Link, store:
     assert [one.number for one in store.read_histories()[RM].entries] == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_write_whose_answer_does_not_come_has_succeeded(link: postgres.Link, store: PostgresStore) -> None:
+    link.once(Action.HANG, b"COMMIT")
+    keep(store, 2, "second")
+    assert store.read_records() == [facts(RM, "second")]
+
+
 @pytest.mark.parametrize("lost", [b"BEGIN", b"INSERT INTO versions", b"COMMIT"])
 def test_a_write_that_was_lost_on_the_way_has_failed(link: postgres.Link, store: PostgresStore, lost: bytes) -> None:
     link.once(Action.LOSE, lost)
     with pytest.raises(OSError, match="the store cannot be used"):
         keep(store, 2, "second")
     assert store.read_records() == [facts(RM, "first")]
+    keep(store, 2, "another")
+    assert store.read_records() == [facts(RM, "another")]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers count as hung sooner."""
+    monkeypatch.setattr("common.postgres.ANSWER_MAX_S", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_write_in_a_session_that_hangs_has_failed(store: PostgresStore) -> None:
+    before = store.read_records()
+    with postgres.suspended(postgres.server().sessions("broker")), pytest.raises(OSError, match=r"for 0\.3 s"):
+        keep(store, 2, "second")
+    assert store.read_records() == before
     keep(store, 2, "another")
     assert store.read_records() == [facts(RM, "another")]
 

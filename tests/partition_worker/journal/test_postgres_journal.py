@@ -106,6 +106,51 @@ def test_the_late_one_may_also_come_between(link: postgres.Link, before: str) ->
         assert numbers(journal) == [1, 2, 3]
 
 
+# Servers that hang ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers count as hung sooner."""
+    monkeypatch.setattr("common.postgres.ANSWER_MAX_S", 0.3)
+
+
+WORKER: Final = f"worker {PARTITION}#1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_session_that_hangs_is_given_up_and_what_it_does_later_changes_nothing() -> None:
+    with opened(postgres.new_store()) as journal:
+        journal.append(encoded(1), fresh=False)
+        [hung] = postgres.server().sessions(WORKER)
+        with postgres.suspended([hung]):
+            with pytest.raises(OSError, match=r"not answered for 0\.3 s"):
+                journal.append(encoded(2), fresh=False)
+            assert journal.append(encoded(2, 3), fresh=False) == 3
+        postgres.wait_for(
+            postgres.server(), f"SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {hung})"
+        )
+        assert numbers(journal) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_reading_and_snapshots_do_not_wait_for_a_hung_session_either(caplog: pytest.LogCaptureFixture) -> None:
+    with opened(postgres.new_store()) as journal:
+        journal.append(encoded(1, 2), fresh=False)
+        for attempt in (
+            lambda: numbers(journal),
+            lambda: journal.record_snapshot(1),
+            journal.trim,
+        ):
+            with (
+                postgres.suspended(postgres.server().sessions(WORKER)),
+                pytest.raises(OSError, match=r"not answered for 0\.3 s"),
+            ):
+                attempt()
+            attempt()
+    assert not caplog.records
+
+
 # Servers --------------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +178,37 @@ def test_a_journal_goes_on_at_the_standby_that_was_promoted(pair: tuple[postgres
             journal.append(encoded(3), fresh=False)
         standby.promote()
         assert journal.append(encoded(3), fresh=False) == 3
+        assert numbers(journal) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_journal_goes_on_at_the_standby_when_the_primary_hangs(
+    pair: tuple[postgres.Server, postgres.Server],
+) -> None:
+    primary, standby = pair
+    with opened(both(postgres.new_store(primary), pair) + "&connect_timeout=2") as journal:
+        journal.append(encoded(1, 2), fresh=False)
+        with postgres.suspended(primary.processes()):
+            with pytest.raises(OSError, match="not answered"):
+                journal.append(encoded(3), fresh=False)
+            standby.promote()
+            assert journal.append(encoded(3), fresh=False) == 3
+            assert numbers(journal) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_commit_that_waits_for_a_standby_that_hangs_is_given_up_and_counts_later(
+    pair: tuple[postgres.Server, postgres.Server],
+) -> None:
+    primary, standby = pair
+    with opened(postgres.new_store(primary)) as journal:
+        journal.append(encoded(1), fresh=False)
+        with postgres.suspended(standby.processes()):
+            with pytest.raises(OSError, match="not answered"):
+                journal.append(encoded(2), fresh=False)
+            with pytest.raises(OSError, match="not answered"):  # it waits for the row's lock
+                journal.append(encoded(2, 3), fresh=False)
+        assert journal.append(encoded(2, 3), fresh=False) == 3
         assert numbers(journal) == [1, 2, 3]
 
 
