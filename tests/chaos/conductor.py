@@ -8,26 +8,19 @@ import asyncio
 import random
 import signal
 import time
-import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.books import Ask
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import STOPPED_MAX_S, SUPERVISOR, System
-from yunishard.replay.workload import Job
+from tests.chaos.workload import Workload
 
 RECOVERY_MAX_S: Final = 60.0
 BEFORE_MAX_S: Final = 0.2
 """The blow comes at most so long after the asks."""
 
 LOOK_EVERY_S: Final = 0.02
-STAYS: Final = 10
-"""One ask in so many runs until the end; so does the first of each application, which would complete otherwise."""
-
-RUN_MAX_S: Final = 2.0
 
 
 class ChaosError(Exception):
@@ -54,18 +47,15 @@ class Chaos:
 
     system: System
     rms: Sequence[ChaosRm]
-    jobs: Iterator[Job]
+    workload: Workload
     rng: random.Random
     recoveries: dict[str, list[float]] = field(default_factory=dict)
     """Seconds from a round's first blow to its end, by what it was."""
-    asked: Counter[str] = field(default_factory=Counter)
-    _begun: set[tuple[str, str]] = field(default_factory=set)
-    """Partition and id of the applications that something was asked for."""
 
     async def round(self, asks: int) -> tuple[list[Blow], float]:
         """Submit so many asks, strike, and wait until all is well; what was done, and how long it took to recover."""
         begun = time.monotonic()
-        submitting = asyncio.gather(*(rm.ask(self._asks(rm, share)) for rm, share in self._shares(asks)))
+        submitting = asyncio.gather(*(rm.ask(self.workload.make(rm, share)) for rm, share in self._shares(asks)))
         await asyncio.sleep(self.rng.uniform(0, BEFORE_MAX_S))
         struck = time.monotonic()
         blows = [blow for blow in (self._strike() for _ in range(self.rng.choice((1, 1, 1, 2)))) if blow is not None]
@@ -86,29 +76,6 @@ class Chaos:
     def _shares(self, asks: int) -> Iterator[tuple[ChaosRm, int]]:
         for number, rm in enumerate(self.rms):
             yield rm, asks // len(self.rms) + (number < asks % len(self.rms))
-
-    def _asks(self, rm: ChaosRm, count: int) -> list[Ask]:
-        """The next jobs of the log, as asks of this resource manager."""
-        asks = []
-        for _ in range(count):
-            job = next(self.jobs)
-            self.asked[rm.rm_id] += 1
-            number = self.asked[rm.rm_id]
-            user = zlib.crc32(job.user.encode())
-            partition = rm.partitions[user % len(rm.partitions)]
-            application = f"user-{user % 50}"
-            stays = number % STAYS == 0 or (partition, application) not in self._begun
-            self._begun.add((partition, application))
-            asks.append(
-                Ask(
-                    key=f"{rm.rm_id}-{number}",
-                    application=application,
-                    partition=partition,
-                    vcore=100 * max(job.processors, 1),
-                    run_s=0.0 if stays else 0.01 + job.run_s % 1000 / 1000 * RUN_MAX_S,
-                )
-            )
-        return asks
 
     def _strike(self) -> Blow | None:
         """Kill or stop a process by chance."""

@@ -1,10 +1,9 @@
 """One run of the chaos, from the first process to the verdict."""
 
 import asyncio
-import itertools
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,9 +12,8 @@ from tests.chaos import verdict
 from tests.chaos.conductor import Chaos, ChaosError
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import System
-from yunishard.replay.workload import Job, load
+from tests.chaos.workload import Workload
 
-LOG: Final = Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz"
 RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("default",)}
 """Partitions by resource manager; several have the same name on purpose."""
 
@@ -30,11 +28,6 @@ class Run:
     spares: int = 1
 
 
-def jobs() -> Iterator[Job]:
-    """Those of a real log, over and over."""
-    return itertools.cycle(load(LOG).jobs)
-
-
 async def play(run: Run, say: Callable[[int, str], None]) -> Chaos:
     """Play it; `say` hears after each round how many blows there have been, and what happened.
 
@@ -44,10 +37,10 @@ async def play(run: Run, say: Callable[[int, str], None]) -> Chaos:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, System(Path(folder), spares=run.spares) as system:
         system.revive()
         rms = [await ChaosRm.joined(system.native, rm_id, names) for rm_id, names in RMS.items()]
-        chaos = Chaos(system, rms, jobs(), random.Random(run.seed))
+        chaos = Chaos(system, rms, Workload(), random.Random(run.seed))
         blows, per_blow = 0, max(run.asks // run.blows, 1)
-        while blows < run.blows or sum(chaos.asked.values()) < run.asks:
-            left = run.asks - sum(chaos.asked.values())
+        while blows < run.blows or chaos.workload.total < run.asks:
+            left = run.asks - chaos.workload.total
             share = left if blows >= run.blows else min(per_blow, left)
             done, took = await chaos.round(share)
             blows += len(done)
@@ -65,8 +58,8 @@ async def _judge(system: System, rms: list[ChaosRm]) -> None:
         left = {rm.rm_id: (rm.books.waiting, len(rm.books.leaving)) for rm in rms}
         raise ChaosError(f"never quiet, waiting and leaving: {left}\n{system.last_words}") from None
     partitions = [name for rm in rms for name in rm.partitions]
-    rest = await asyncio.to_thread(verdict.vcores_over_rest, system, partitions)
-    journals = await asyncio.to_thread(verdict.allocations_in_journals, system, partitions)
+    rest = await asyncio.to_thread(verdict.vcores_over_rest, system.rest, partitions)
+    journals = await asyncio.to_thread(verdict.allocations_in_journals, system.state, partitions)
     wrong = [
         *verdict.differences("REST", verdict.vcores(rms), rest),
         *verdict.differences("the journal", verdict.allocations(rms), journals),

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.rm import ChaosRm
-from tests.chaos.system import System
-from tests.conformance.rest import quoted
+from tests.conformance.rest import Rest, quoted
 
 QUIET_MAX_S: Final = 30.0
 YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
@@ -45,22 +44,22 @@ def allocations(rms: Sequence[ChaosRm]) -> Sums:
     return Counter((ask.partition, ask.application) for ask in asks)
 
 
-def vcores_over_rest(system: System, partitions: Sequence[str]) -> Sums:
+def vcores_over_rest(rest: Rest, partitions: Sequence[str]) -> Sums:
     """As REST shows it."""
     found: Sums = Counter()
     for partition in partitions:
         path = f"/ws/v1/partition/{quoted(partition)}/applications/active"
-        for application in system.rest.read(path):
+        for application in rest.read(path):
             found[partition, application["applicationID"]] += application["usedResource"].get("vcore", 0)
     return +found
 
 
-def allocations_in_journals(system: System, partitions: Sequence[str]) -> Sums:
+def allocations_in_journals(state: Path, partitions: Sequence[str]) -> Sums:
     """As the journals say."""
     found: Sums = Counter()
     for partition in partitions:
         answer = subprocess.run(
-            [YUNISHARD, "journal", "sums", partition, "--state", str(system.state), "--json"],
+            [YUNISHARD, "journal", "sums", partition, "--state", str(state), "--json"],
             capture_output=True,
             check=True,
             text=True,

@@ -202,7 +202,7 @@ class Load:
         assert await asyncio.to_thread(self._allocations_over_rest, partitions) == running
         for node in running.values():
             self.counts["odd nodes" if int(node.rpartition("-n")[2]) % 2 else "even nodes"] += 1
-        journals = await asyncio.to_thread(verdict.allocations_in_journals, self.system, partitions)
+        journals = await asyncio.to_thread(verdict.allocations_in_journals, self.system.state, partitions)
         assert not verdict.differences("the journal", verdict.allocations(self.rms), journals)
         assert not list((self.system.state / "journals").glob("*.damaged*"))
         await self.end(signal.SIGTERM)

@@ -1,0 +1,69 @@
+"""`python -m tests.cluster`: three hosts and a database of two servers fail while resource managers work with them."""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from typing import Final
+
+from tests.chaos.__main__ import table
+from tests.cluster import faults, network
+from tests.cluster.cluster import Cluster
+from tests.cluster.database import Pair
+from tests.cluster.run import LOST_HOST_MAX_S, MOVE_MAX_S, ClusterError, Measured, make_folder, play
+
+ABOUT: Final = f"""\
+Three hosts and two database servers, each in namespaces of its own, joined by a bridge. Hosts and servers lose their
+power, links are cut one way and both, processes are killed and stopped, while three resource managers submit asks; then
+each host is drained and restarted. Every ask must be allocated exactly once, and in the end resource managers, REST of
+each host and journals must agree. Partitions of a lost host must decide again within {LOST_HOST_MAX_S:g} s, and those
+of a drained host must pause for less than {MOVE_MAX_S:g} s. It needs root or user namespaces, iproute2 and util-linux.
+The exit status is 1 if anything is wrong, and 2 if it cannot run here."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=ABOUT)
+    parser.add_argument("--faults", type=int, default=len(faults.FAULTS), help="(default: %(default)s)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only faults whose name contains this text")
+    parser.add_argument("--asks", type=int, default=50_000, help="at least, in all (default: 50000)")
+    parser.add_argument("--seed", type=int, help="for the same faults in the same order")
+    args = parser.parse_args()
+    try:
+        network.enter()
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    seed = random.randrange(1_000_000) if args.seed is None else args.seed
+    rng, begun = random.Random(seed), time.monotonic()
+    planned = [one for one in faults.plan(10 * args.faults, rng) if args.only in one.sort][: args.faults]
+
+    def say(text: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - begun:7.1f} s  {text}\n")
+        sys.stdout.flush()
+
+    say(f"seed {seed}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="cluster-") as folder, Cluster(make_folder(folder), Pair) as cluster:
+            say("all hosts are ready")
+            measured = asyncio.run(play(cluster, planned, rng, args.asks, say))
+    except ClusterError as error:
+        say(f"seed {seed}: {error}")
+        return 1
+    sys.stdout.write(report(measured))
+    return 0
+
+
+def report(measured: Measured) -> str:
+    """What was measured."""
+    lost, moves = max(measured.lost, default=0.0), max(measured.moves, default=0.0)
+    return (
+        f"{measured.asks:,} asks, each allocated exactly once\n{table(measured.faults)}"
+        f"partitions of lost hosts decided after at most {lost:.2f} s, of {LOST_HOST_MAX_S:g} s\n"
+        f"drained partitions paused for at most {moves:.2f} s, of {MOVE_MAX_S:g} s\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

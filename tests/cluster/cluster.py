@@ -1,0 +1,106 @@
+"""A whole cluster on this machine: hosts, and a database of several servers, each on a machine of its own."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import psycopg
+
+from tests.cluster.database import Database
+from tests.cluster.hosts import CLUSTER, Host
+from tests.cluster.network import Machine, Network
+
+YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
+HOSTS: Final = ("a", "b", "c")
+SERVERS: Final = ("db1", "db2")
+
+MakeDatabase = Callable[[Sequence[Machine], Path], Database]
+
+
+class Cluster:
+    """A context: everything runs within it, and nothing is left after it."""
+
+    def __init__(self, folder: Path, make_database: MakeDatabase, servers: Sequence[str] = SERVERS) -> None:
+        self.folder = folder
+        machines = [Machine(name, number) for number, name in enumerate(HOSTS, 1)]
+        self._servers = [Machine(name, number) for number, name in enumerate(servers, 11)]
+        self._network = Network([*machines, *self._servers])
+        self.database = make_database(self._servers, folder)
+        self._keys = folder / "keys"
+        self.hosts = [Host(one, folder, self._list_arguments(one)) for one in machines]
+
+    def _list_arguments(self, machine: Machine) -> tuple[str, ...]:
+        return (
+            *("--store", self.database.dsn, "--host-name", machine.name),
+            *("--cluster-address", f"tcp://{machine.address}:{CLUSTER}"),
+            *("--cluster-keys", str(self._keys / machine.name)),
+        )
+
+    def __enter__(self) -> Self:
+        self._network.__enter__()
+        try:
+            for machine in self._network.machines:
+                machine.boot()
+            self.database.start()
+            yunishard("store", "init", self.database.dsn)
+            yunishard("cluster", "init", str(self._keys), *HOSTS)
+            for host in self.hosts:
+                host.start()
+            for host in self.hosts:
+                host.wait()
+        except BaseException:
+            self._network.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._network.__exit__()
+
+    @property
+    def servers(self) -> Sequence[Machine]:
+        """The machines of the database."""
+        return self._servers
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Where resource managers connect."""
+        return [host.native for host in self.hosts]
+
+    @property
+    def leader(self) -> Host:
+        """The host whose broker leads."""
+        with psycopg.connect(self.database.dsn + "?connect_timeout=2&target_session_attrs=read-write") as connection:
+            row = connection.execute("SELECT holder FROM leases WHERE name = 'broker'").fetchone()
+        assert row is not None
+        return self.host(str(row[0]))
+
+    def host(self, name: str) -> Host:
+        return next(host for host in self.hosts if host.name == name)
+
+    def others(self, host: Host) -> list[Host]:
+        """All hosts but one."""
+        return [other for other in self.hosts if other is not host]
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The host of each partition's worker."""
+        return {partition: host.name for host in self.hosts if host.machine.is_on for partition in host.partitions()}
+
+    @property
+    def last_words(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(f"--- {host.name}\n{host.log[-3000:]}" for host in self.hosts)
+
+
+def yunishard(*words: str) -> str:
+    """Run a command; what it prints.
+
+    Raises:
+        OSError: it failed.
+    """
+    done = subprocess.run([YUNISHARD, *words], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise OSError(f"yunishard {' '.join(words)}: status {done.returncode}: {done.stdout}")
+    return done.stdout

@@ -1,0 +1,155 @@
+"""Hosts of a cluster: `yunishard up` on a machine each, started, killed and watched from outside."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tests.cluster.network import Machine
+from tests.conformance.rest import Rest
+
+LEASE_S: Final = 3.0
+"""The lease time of partitions and hosts; that of the leader is half of it."""
+
+SETTINGS: Final = ("--lease-timeout", f"{LEASE_S:g}s", "--silence", "2s", "--grpc", "off", "--insecure")
+NATIVE: Final = 9090
+REST: Final = 9080
+CLUSTER: Final = 9094
+
+ROLES: Final = ("broker", "rmproxy", "webservice", "partition_worker")
+SUPERVISOR: Final = "supervisor"
+
+READY_MAX_S: Final = 60.0
+STOP_MAX_S: Final = 40.0
+POLL_S: Final = 0.02
+
+_SERVES: Final = re.compile(r"partition_worker (\S+)#\d+$")
+"""The title of a worker with a partition."""
+
+
+class Host:
+    """One host. Its machine keeps nothing but the state directory."""
+
+    def __init__(self, machine: Machine, folder: Path, arguments: Sequence[str]) -> None:
+        self.machine = machine
+        self.name = machine.name
+        self._folder = folder / machine.name
+        self._folder.mkdir()
+        self._arguments = (
+            *SETTINGS,
+            *("--state", str(self._folder / "state")),
+            *("--native", self.native, "--rest", f"{machine.address}:{REST}"),
+            *arguments,
+        )
+        self._up: subprocess.Popen[str] | None = None
+        self._ready = threading.Event()
+        self.rest = Rest(f"http://{machine.address}:{REST}")
+
+    @property
+    def native(self) -> str:
+        return f"tcp://{self.machine.address}:{NATIVE}"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has said so since its start."""
+        return self._ready.is_set()
+
+    @property
+    def log(self) -> str:
+        """What it has logged since the first start."""
+        with suppress(FileNotFoundError):
+            return (self._folder / "errors").read_text()
+        return ""
+
+    def start(self) -> None:
+        """Start it; `wait` waits until it is ready."""
+        self._ready = threading.Event()
+        command = (sys.executable, "-P", "-m", "deploy", *self._arguments)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
+        with (self._folder / "errors").open("a") as errors:
+            self._up = self.machine.start(
+                *command, output=errors, as_root=True, stdout=subprocess.PIPE, text=True, cwd=None, env=environment
+            )
+        threading.Thread(target=_read, args=(self._up, self._ready), daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            OSError: it is not in time.
+        """
+        if not self._ready.wait(READY_MAX_S):
+            raise OSError(f"host {self.name} is not ready:\n{self.log[-3000:]}")
+
+    def stop(self) -> None:
+        """Stop it in order.
+
+        Raises:
+            OSError: it did not end, or not in order.
+        """
+        assert self._up is not None
+        [number] = self.processes()[SUPERVISOR]
+        os.kill(number, signal.SIGTERM)
+        status = self._up.wait(STOP_MAX_S)
+        if status != 0:
+            raise OSError(f"host {self.name} ended with status {status}:\n{self.log[-3000:]}")
+
+    def crash(self) -> None:
+        """Turn its machine off."""
+        self.machine.crash()
+        if self._up is not None:
+            self._up.wait(STOP_MAX_S)
+
+    def revive(self) -> None:
+        """Turn its machine on if necessary, and start it if it does not run."""
+        if not self.machine.is_on:
+            self.machine.boot()
+        if self._up is None or self._up.poll() is not None:
+            self.start()
+
+    def processes(self) -> Mapping[str, list[int]]:
+        """What runs, by role."""
+        found: dict[str, list[int]] = {}
+        for number, command in self._commands():
+            role = (
+                SUPERVISOR if " -m deploy " in command else next((r for r in ROLES if f" {r} " in f" {command} "), "")
+            )
+            if role:
+                found.setdefault(role, []).append(number)
+        return found
+
+    def partitions(self) -> list[str]:
+        """The partitions whose workers run here."""
+        return sorted(match[1] for _, command in self._commands() if (match := _SERVES.search(command)))
+
+    def _commands(self) -> list[tuple[int, str]]:
+        return [(number, command) for number, command in self.machine.processes() if "nsenter" not in command]
+
+
+def until(holds: Callable[[], bool], what: str, *, within_s: float = READY_MAX_S) -> float:
+    """Wait until it holds; how long that took.
+
+    Raises:
+        OSError: it did not in time.
+    """
+    begun = time.monotonic()
+    while not holds():
+        if time.monotonic() > begun + within_s:
+            raise OSError(f"after {within_s:g} s still not: {what}")
+        time.sleep(POLL_S)
+    return time.monotonic() - begun
+
+
+def _read(up: "subprocess.Popen[str]", ready: threading.Event) -> None:
+    assert up.stdout is not None
+    with up.stdout:
+        for line in up.stdout:
+            if line == "ready\n":
+                ready.set()
