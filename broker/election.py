@@ -100,9 +100,10 @@ class Election:
 
     def _follow(self, polled: LeasePolled) -> None:
         if polled.holder != self._holder:
-            self.notes.append(f"the broker of host {polled.holder} leads; this one is a standby")
+            where = "" if polled.endpoint else ", and this host cannot reach it, as it has no cluster-address"
+            self.notes.append(f"the broker of host {polled.holder} leads{where}; this one is a standby")
         self._holder, self._problem = polled.holder, ""
-        if polled.left_s > 0:
+        if polled.left_s > 0 and polled.endpoint:
             self._announce(BrokerAddress(polled.endpoint, polled.public_key))
 
     def _announce(self, leader: BrokerAddress) -> None:

@@ -21,12 +21,14 @@ from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
 from broker.store import Store
 from common.control_messages import ConfigVersion, ManagerRecord
 from common.messages import INT64_MAX
+from common.names import BROKER
 from common.postgres import Connection, Database, OutcomeUnknown
+from common.postgres_leases import read_lease
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""
 
-_LEASE: Final = "broker"
+_LEASE: Final = BROKER
 
 _VERSION: Final = "number, checksum, at_ns, author, origin, base"
 
@@ -54,6 +56,12 @@ class PostgresStore(Store):
         with self._database.autocommit() as connection:
             row = connection.execute("SELECT epoch FROM leases WHERE name = %s", (_LEASE,)).fetchone()
         return msgspec.convert(row, tuple[int])[0] if row else 0
+
+    def find_leader(self) -> str:
+        """The host whose broker leads at present; empty if none does."""
+        with self._database.autocommit() as connection:
+            held = read_lease(connection, _LEASE)
+        return held.holder if held is not None and held.left_s > 0 else ""
 
     # Writing ---------------------------------------------------------------------------------------------------------
 

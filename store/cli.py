@@ -137,12 +137,15 @@ def _open(uri: str) -> Iterator[_Opened]:
                 raise SettingsError(f"{folder}: is no state directory")
             state = claim_state_directory(replace_settings(Settings(), {"state": folder}), stack)
             record, journals = SqliteStore(state.folder / RECORD_NAME), SqliteJournals(state.folder / "journals")
+            stack.callback(record.close)
         else:
             from broker.postgres_store import PostgresStore
             from partition_worker.journal.postgres_journal import PostgresJournals
 
             record, journals = PostgresStore(_parse(uri)), PostgresJournals(_parse(uri))
-        stack.callback(record.close)
+            stack.callback(record.close)
+            if host := record.find_leader():
+                raise SettingsError(f"{uri}: host {host} uses it; stop all of its hosts first")
         yield _Opened(record, journals)
 
 

@@ -49,6 +49,15 @@ def test_a_standby_follows_the_leader_and_tries_again_when_its_lease_ends() -> N
     ]
 
 
+def test_a_leader_that_other_hosts_cannot_reach_is_not_followed() -> None:
+    machine = election()
+    machine.tick(100.0)
+    polled(machine, 100.0, holder="b", left_s=6.0)
+    assert machine.leaders == []
+    reason = "and this host cannot reach it, as it has no cluster-address"
+    assert machine.notes == [f"the broker of host b leads, {reason}; this one is a standby"]
+
+
 def test_the_leader_renews_in_time() -> None:
     machine = election()
     leading(machine, 100.0)

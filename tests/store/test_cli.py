@@ -11,7 +11,9 @@ from broker.postgres_store import PostgresStore
 from broker.sqlite_store import SqliteStore
 from broker.store import RECORD_NAME, Store
 from common.control_messages import ManagerRecord
+from common.names import BROKER
 from common.postgres import FORMAT
+from common.postgres_leases import HeldLease, acquire_lease, renew_lease
 from common.settings import Settings, SettingsError, parse_setting
 from deploy.preflight import prepare
 from partition_worker.journal.postgres_journal import PostgresJournals
@@ -178,3 +180,15 @@ def test_a_running_system_is_not_copied(capsys: pytest.CaptureFixture[str], tmp_
     assert status == 2
     assert "in use by process" in shown
     assert run(capsys, "copy", f"sqlite:{tmp_path / 'missing'}", "postgresql://x")[0] == 2
+
+
+def test_a_store_with_a_leader_is_not_copied(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    store = postgres.new_store()
+    with psycopg.connect(store, autocommit=True) as connection:
+        acquire_lease(connection, BROKER, HeldLease("a", 1000, 60.0))
+        status, shown = run(capsys, "copy", store, f"sqlite:{tmp_path}")
+        assert status == 2
+        assert shown.endswith(": host a uses it; stop all of its hosts first\n")
+        renew_lease(connection, BROKER, 1000, 0.0)
+    assert run(capsys, "copy", store, f"sqlite:{tmp_path}")[0] == 0
