@@ -185,6 +185,10 @@ class Announce(msgspec.Struct, frozen=True):
     line: str
 
 
+READY: Final = Announce("ready")
+"""The system has opened its ports."""
+
+
 class Note(msgspec.Struct, frozen=True):
     """Write a line to the log."""
 

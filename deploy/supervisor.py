@@ -235,7 +235,7 @@ class Supervisor:
             self._announced = True
             for name, address in self._endpoints.items():
                 yield children.Announce(f"{name:<8}{address}")
-            yield children.Announce("ready")
+            yield children.READY
 
     def _mark_granted(self, child: Child, granted: children.Granted, now: float) -> Iterator[Instruction]:
         """Give a worker that has been granted a partition the time to recover."""

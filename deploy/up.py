@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -20,17 +21,18 @@ from typing import Final
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
 from common.metrics import Family, encode_families
-from common.names import BROKER, SUPERVISOR, peer_name, process_label
+from common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
 from common.process import configure_logging, install_signal_handlers
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings, SettingsError, add_options, given_options
 from common.transport import BrokerConnection, clock
 from common.wire import BrokerAddress, Outgoing, decode_body, make_outgoing
-from deploy import children
-from deploy.children import Event, Instruction
+from deploy import children, service_manager
+from deploy.children import READY, Event, Instruction
 from deploy.preflight import find_warnings, prepare
 from deploy.processes import COMMANDS, Commands, Processes
+from deploy.service_manager import ServiceManager
 from deploy.settings import SETTINGS_FILE, find_unknown_variables, resolve_settings
 from deploy.state_directory import StateDirectory
 from deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Supervisor
@@ -103,8 +105,13 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
     _handle_signals(lambda: report(children.Leave()))
     starts_max = max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * len(os.sched_getaffinity(0))))
     supervisor = Supervisor(
-        settings, broker=state.broker, file=str(state.settings), instance=str(os.getpid()), starts_max=starts_max
+        settings,
+        broker=state.broker,
+        file=str(state.settings),
+        instance=_name_instance(settings),
+        starts_max=starts_max,
     )
+    manager = ServiceManager(os.environ)
     name = peer_name(SUPERVISOR, settings.host_name)
     link = BrokerLink(name, report, lambda: [*own.collect(), *supervisor.metrics()])
     own = ProcessMetrics(process_label(name), send=link.send_metrics)
@@ -118,9 +125,21 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
                 instructions += supervisor.tick(now)
             for instruction in instructions:
                 await _execute(instruction, processes, link, settings.journals)
+                if instruction == READY:
+                    manager.send(service_manager.READY)
+            if isinstance(event, children.Leave):
+                manager.send(service_manager.STOPPING)
+            manager.report_alive(now)
     own.close()
     link.close()
     return supervisor
+
+
+def _name_instance(settings: Settings) -> str:
+    """The part of the names of workers that differs from earlier supervisors of this host. Its process id does not
+    suffice for the broker of another host: in a container, it is the same after each start.
+    """
+    return str(os.getpid()) if settings.cluster_address == OFF else secrets.token_hex(4)
 
 
 async def _wait_for_event(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
