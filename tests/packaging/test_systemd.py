@@ -55,7 +55,7 @@ def test_the_unit_is_confined(tmp_path: Path) -> None:
 
 def test_the_unit_starts_the_system_with_options_and_variables_that_exist() -> None:
     _, *words = shlex.split(SERVICE["ExecStart"])
-    assert build_parser().parse_args(words).settings == "/etc/yunishard/yunishard.yaml"
+    assert build_parser(words[:1]).parse_args(words).settings == "/etc/yunishard/yunishard.yaml"
     assert SERVICE["Environment"] == f"{SETTINGS['state'].variable}=/var/lib/{SERVICE['StateDirectory']}"
 
 
