@@ -19,12 +19,13 @@ from typing import Final
 from broker.election import Election
 from common.control_messages import LeasePolled, PollLease
 from common.host_facts import HostFacts, read_host_facts
+from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import BROKER, LEASE
 from common.postgres import Connection, Database
 from common.postgres_leases import HeldLease, acquire_lease, read_lease, renew_lease
 from common.process import Arguments, Life, log_lines
-from common.transport import ThreadEndpoint, Transport, drive
+from common.transport import Transport, drive
 from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
 
 RELEASE: Final = version("yunishard")

@@ -18,13 +18,14 @@ from broker.sqlite_store import SqliteStore
 from broker.state import BrokerState, ConfigVersions
 from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
+from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Arguments, Life, log_lines
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings
 from common.sqlite_file import IN_MEMORY
-from common.transport import BrokerPort, ThreadEndpoint, Transport, clock, drive
+from common.transport import BrokerPort, Transport, clock, drive
 from common.wire import Incoming, Outgoing
 
 if TYPE_CHECKING:

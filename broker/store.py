@@ -15,10 +15,10 @@ from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.state import VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
+from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
-from common.transport import ThreadEndpoint
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 RECORD_NAME: Final = "broker.sqlite"

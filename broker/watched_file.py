@@ -21,9 +21,9 @@ from common.config.model import compute_checksum
 from common.config.parse import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.folders import sync_folder
+from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import FILE
-from common.transport import ThreadEndpoint
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 POLL_INTERVAL_S: Final = 0.5

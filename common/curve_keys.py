@@ -27,6 +27,9 @@ from common.names import RM_ID, compile_rm_ids, parse_rm_ids
 SERVER: Final = "server"
 """The name of the server's pair."""
 
+HOST: Final = "host"
+"""The name of a host's pair, for the connections between hosts."""
+
 PUBLIC_SUFFIX: Final = ".key"
 SECRET_SUFFIX: Final = ".key_secret"  # noqa: S105 - the end of a file's name
 
@@ -95,6 +98,11 @@ def read_pair(file: Path) -> KeyPair:
 def server_file(place: Path) -> Path:
     """Return the server's secret file: `place` itself, or the one in this directory."""
     return place / f"{SERVER}{SECRET_SUFFIX}" if place.is_dir() else place
+
+
+def host_file(folder: Path) -> Path:
+    """Return the secret file of a host with this directory of keys."""
+    return folder / f"{HOST}{SECRET_SUFFIX}"
 
 
 def write_pair(folder: Path, name: str) -> tuple[Path, Path]:

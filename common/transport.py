@@ -8,7 +8,8 @@ bytes of an endpoint are received at a time, so that one busy peer does not star
 The sockets are the port for RMs, the broker's port, and each process's connection to it. Processes on one machine
 connect over `ipc://` in a private directory. RMs connect over `tcp://`, with CURVE keys if the operator sets them.
 pyzmq reconnects and queues; the event loop polls each socket's descriptor directly, without `zmq.asyncio`, and one I/O
-thread per process moves the bytes.
+thread per process moves the bytes. With several hosts, processes connect to the leading broker over `tcp://` with CURVE
+keys, and a connection that breaks is made again by `cluster_connection.py`.
 
 Overflow policy. No message is dropped silently: sending to a peer that is not connected fails (ROUTER_MANDATORY), and
 the message is counted as dropped. Its sender retransmits it when the peer resumes (`session.py`). Queues between our
@@ -22,10 +23,7 @@ import asyncio
 import atexit
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sized
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -33,9 +31,13 @@ import zmq
 from msgspec.structs import replace
 
 from common import wire
+from common.cluster_connection import ClusterConnection
 from common.curve_keys import fingerprint
+from common.inbox import Wake
+from common.messages import Header
 from common.process_limits import DescriptorGuard
 from common.rm_messages import Refused
+from common.wire import BrokerAddress
 
 READ_MAX: Final = 256
 """Messages received from an endpoint before the machine runs."""
@@ -47,9 +49,6 @@ a worker busy for a quarter of a second; a whole window of them would delay its 
 
 _STARTED_WALL: Final = time.time()
 _STARTED_MONOTONIC: Final = time.monotonic()
-
-Wake = Callable[[], None]
-"""Ends the wait for messages, as an endpoint may have some."""
 
 Turn = Callable[[list[wire.Incoming]], float]
 """Processes received messages; returns the seconds until the machine's deadline."""
@@ -68,59 +67,6 @@ class Endpoint(Protocol):
 
     def send(self, message: wire.Outgoing) -> None:
         """Pass a message on, without waiting."""
-
-
-class Inbox:
-    """An endpoint for messages that arise inside the process, such as the requests of the gRPC port."""
-
-    def __init__(self, *, wake: Wake) -> None:
-        self.deliver: Callable[[wire.Outgoing], None] | None = None
-        """Called with each message that is sent to this endpoint."""
-        self._waiting: deque[wire.Incoming] = deque()
-        self._wake = wake
-
-    def put(self, incoming: wire.Incoming) -> None:
-        self._waiting.append(incoming)
-        self._wake()
-
-    def receive(self) -> wire.Incoming | None:
-        return self._waiting.popleft() if self._waiting else None
-
-    def send(self, message: wire.Outgoing) -> None:
-        assert self.deliver is not None, message
-        self.deliver(message)
-
-
-class ThreadEndpoint(Inbox):
-    """An endpoint whose work blocks, such as that on a disk. One thread does it, in order; each result is a message."""
-
-    def __init__(self, name: str, *, wake: Wake) -> None:
-        super().__init__(wake=wake)
-        self.queued = 0
-        """Sum of the sizes of the work that is not done."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._done: deque[asyncio.Future[wire.Incoming | None]] = deque()
-
-    def run(self, work: Callable[[], wire.Incoming | None], size: int = 1) -> None:
-        """Queue work of this size; needs a running loop."""
-        self.queued += size
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        future.add_done_callback(partial(self._finish, size))
-
-    def _finish(self, size: int, future: "asyncio.Future[wire.Incoming | None]") -> None:
-        self.queued -= size
-        self._done.append(future)
-        self._wake()
-
-    def receive(self) -> wire.Incoming | None:
-        while self._done:
-            if (incoming := self._done.popleft().result()) is not None:  # an exception is a defect
-                return incoming
-        return super().receive()
-
-    def close(self) -> None:
-        """Wait until all work is done."""
-        self._thread.shutdown()
 
 
 async def drive(
@@ -357,18 +303,14 @@ class _Socket:
     signal. So `receive` reads until nothing is left, and `_look` checks the state after each send, too.
     """
 
-    def __init__(self, kind: int, address: str, wake: Wake, options: Mapping[zmq.SocketOption, int]) -> None:
+    raw: zmq.Socket[bytes]
+
+    def __init__(self, wake: Wake) -> None:
         self.dropped = 0
         """Messages for peers that were not connected."""
         self._wake = wake
         self._ready = False
         """Whether there may be a message to read; only then `receive` calls ZeroMQ."""
-        try:
-            self.raw: zmq.Socket[bytes] = CONTEXT.socket(kind)
-        except zmq.ZMQError as error:
-            raise OSError(error.errno, f"cannot open a socket for {address}: {_text_of(error)}") from error
-        for option, value in {**_OPTIONS, **options}.items():
-            self.raw.setsockopt(option, value)
 
     def _open(self, action: Callable[[str], object], verb: str, address: str) -> None:
         """Bind or connect the socket, and start to watch it."""
@@ -377,7 +319,10 @@ class _Socket:
         except zmq.ZMQError as error:
             self.raw.close()
             raise OSError(f"cannot {verb} {address}: {_text_of(error)}") from error
-        asyncio.get_running_loop().add_reader(self.raw.FD, self._look)
+        self._watch(self.raw)
+
+    def _watch(self, raw: "zmq.Socket[bytes]") -> None:
+        asyncio.get_running_loop().add_reader(raw.FD, self._look)
         self._look()
 
     def _look(self) -> None:
@@ -421,15 +366,62 @@ class _Socket:
 
 
 class BrokerConnection(_Socket):
-    """A process's connection to the broker, under a fixed name. ZeroMQ reconnects, and queues while disconnected."""
+    """A process's connection to the broker, under a fixed name.
 
-    def __init__(self, address: str, *, peer: str, name: str, wake: Wake) -> None:
-        _path_of(address)
-        pauses = {zmq.RECONNECT_IVL: RECONNECT_MIN_MS, zmq.RECONNECT_IVL_MAX: RECONNECT_MAX_MS}
-        super().__init__(zmq.DEALER, address, wake, pauses)
+    Without `keys`, the only broker of a machine: ZeroMQ reconnects, and queues while disconnected. With the `keys` of a
+    host, the leading broker of several hosts: what is sent without a connection is dropped, and each new connection
+    begins with LINK_LOST (`cluster_connection.py`).
+    """
+
+    def __init__(self, broker: BrokerAddress, *, peer: str, name: str, wake: Wake, keys: Path | None = None) -> None:
+        super().__init__(wake)
         self.peer = peer
-        self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
-        self._open(self.raw.connect, "connect to", address)
+        self._name = name
+        self._keys = keys
+        self._cluster: ClusterConnection | None = None
+        self._is_new = False
+        """Whether LINK_LOST is the next message."""
+        self._connect(broker)
+
+    def move(self, broker: BrokerAddress) -> None:
+        """Connect to another broker, which leads now; what is queued for the earlier one is dropped."""
+        if broker != self._broker:
+            if self._cluster is not None:
+                self._cluster.close()
+            else:
+                super().close()
+            self._connect(broker)
+
+    def _connect(self, broker: BrokerAddress) -> None:
+        self._broker = broker
+        if self._keys is not None:
+            up, down = self._go_up, self._go_down
+            self._cluster = ClusterConnection(broker, self._keys, new_socket=self._new, on_up=up, on_down=down)
+            return
+        _path_of(broker.address)
+        self.raw = self._new()
+        self._open(self.raw.connect, "connect to", broker.address)
+
+    def _new(self) -> "zmq.Socket[bytes]":
+        pauses = {zmq.RECONNECT_IVL: RECONNECT_MIN_MS, zmq.RECONNECT_IVL_MAX: RECONNECT_MAX_MS}
+        raw = _new_socket(zmq.DEALER, self._broker.address, pauses)
+        raw.setsockopt(zmq.ROUTING_ID, self._name.encode())
+        return raw
+
+    def _go_up(self, raw: "zmq.Socket[bytes]") -> None:
+        self.raw, self._is_new = raw, True
+        self._watch(raw)
+        self._wake()
+
+    def _go_down(self, raw: "zmq.Socket[bytes]") -> None:
+        asyncio.get_running_loop().remove_reader(raw.FD)
+        self._ready = self._is_new = False
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close(LINGER_MS)
+        else:
+            super().close()
 
     def receive(self) -> wire.Incoming | None:
         """Return the next message.
@@ -437,6 +429,9 @@ class BrokerConnection(_Socket):
         Raises:
             OSError: the broker does not accept this process.
         """
+        if self._is_new:
+            self._is_new = False
+            return wire.Incoming(self.peer, Header(kind=wire.LINK_LOST), b"")
         found = self._read()
         if found is None:
             return None
@@ -446,12 +441,22 @@ class BrokerConnection(_Socket):
         return incoming
 
     def send(self, message: wire.Outgoing) -> None:
-        self.raw.send_multipart(wire.encode_frames(message.header, message.body), zmq.NOBLOCK)
+        if self._cluster is not None and not self._cluster.is_up:
+            self.dropped += 1
+            return
+        try:
+            self.raw.send_multipart(wire.encode_frames(message.header, message.body), zmq.NOBLOCK)
+        except zmq.Again:  # the connection has just broken
+            self.dropped += 1
         self._look()
 
 
 class _Port(_Socket):
     """A socket that listens, and that the guard of descriptors can pause."""
+
+    def __init__(self, address: str, wake: Wake, options: Mapping[zmq.SocketOption, int]) -> None:
+        super().__init__(wake)
+        self.raw = _new_socket(zmq.ROUTER, address, options)
 
     def _listen(self, address: str) -> None:
         self._open(self.raw.bind, "listen on", address)
@@ -479,7 +484,7 @@ class BrokerPort(_Port):
 
     def __init__(self, address: str, *, wake: Wake) -> None:
         self._path = _path_of(address)
-        super().__init__(zmq.ROUTER, address, wake, {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1})
+        super().__init__(address, wake, {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1})
         self._listen(address)
         self._guard = DescriptorGuard(check_every_s=COUNT_EVERY_S)
         self._guard.add(self)
@@ -517,7 +522,7 @@ class NativePort(_Port):
             zmq.TCP_KEEPALIVE: 1,
             zmq.IPV6: int("[" in address),  # otherwise an IPv4 endpoint reports an IPv6 address
         }
-        super().__init__(zmq.ROUTER, address, wake, options)
+        super().__init__(address, wake, options)
         self.prefix = prefix
         self._authenticator = authenticator
         if authenticator is not None:
@@ -551,6 +556,16 @@ class NativePort(_Port):
     def send(self, message: wire.Outgoing) -> None:
         identity = message.to[len(self.prefix) :].partition("@")[0]
         self._send_to(bytes.fromhex(identity), message)
+
+
+def _new_socket(kind: int, address: str, options: Mapping[zmq.SocketOption, int]) -> "zmq.Socket[bytes]":
+    try:
+        raw: zmq.Socket[bytes] = CONTEXT.socket(kind)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, f"cannot open a socket for {address}: {_text_of(error)}") from error
+    for option, value in {**_OPTIONS, **options}.items():
+        raw.setsockopt(option, value)
+    return raw
 
 
 def _path_of(address: str) -> Path:

@@ -32,6 +32,11 @@ MALFORMED: Final = "Malformed"
 FORBIDDEN: Final = "Forbidden"
 """The kind of an incoming message whose sender may not act for the RM in its header; the body is the reason as text."""
 
+LINK_LOST: Final = "LinkLost"
+"""The kind of a message that a process's own connection delivers when it has been made again, maybe to another broker:
+messages in either direction may be lost. It comes before all messages of the new connection, and has no body.
+"""
+
 MESSAGE_MODULES: Final = (rm_messages, control_messages, query_messages, journal_messages)
 """Importing them completes `Message.kinds`."""
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from common import wire
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
 from common.metrics import Family, encode_families
@@ -59,8 +60,11 @@ _log = logging.getLogger("core.supervisor")
 class BrokerLink:
     """The connection to the leading broker, while there is one."""
 
-    def __init__(self, name: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]) -> None:
-        self._name = name
+    def __init__(
+        self, settings: Settings, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]]
+    ) -> None:
+        self.name: Final = peer_name(SUPERVISOR, settings.host_name)
+        self._keys = settings.cluster_keys
         self._report = report
         self._metrics = metrics
         self._link: BrokerConnection | None = None
@@ -68,7 +72,7 @@ class BrokerLink:
     def open(self, leader: BrokerAddress) -> None:
         """Connect, and send metrics."""
         self.close()
-        self._link = BrokerConnection(leader.address, peer=BROKER, name=self._name, wake=self._read)
+        self._link = BrokerConnection(leader, peer=BROKER, name=self.name, wake=self._read, keys=self._keys)
         self.send_metrics()
 
     def send_metrics(self) -> None:
@@ -94,7 +98,7 @@ class BrokerLink:
                     self._report(decode_body(WorkersWanted, incoming.body))
                 case "Heartbeat" if not decode_body(Heartbeat, incoming.body).incarnation:
                     self._report(children.HelloWanted())
-                case "LinkLost":
+                case wire.LINK_LOST:
                     self._report(children.HelloWanted())
 
 
@@ -112,9 +116,8 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
         starts_max=starts_max,
     )
     manager = ServiceManager(os.environ)
-    name = peer_name(SUPERVISOR, settings.host_name)
-    link = BrokerLink(name, report, lambda: [*own.collect(), *supervisor.metrics()])
-    own = ProcessMetrics(process_label(name), send=link.send_metrics)
+    link = BrokerLink(settings, report, lambda: [*own.collect(), *supervisor.metrics()])
+    own = ProcessMetrics(process_label(link.name), send=link.send_metrics)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, state.lock, group, report, compiled)
         while supervisor.status is None:

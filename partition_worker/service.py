@@ -70,8 +70,10 @@ async def serve(arguments: Arguments, life: Life) -> None:
     """Register with the broker, wait for a partition, and serve it until the process has to stop."""
     load_plugins(arguments.settings.predicates, entry_points(group=PREDICATE_PLUGINS))  # without them it gets none
     wire, name = Transport(), f"{WORKER_PREFIX}{arguments.instance}"
-    link = BrokerConnection(arguments.broker.address, peer=BROKER, name=name, wake=partial(wire.arrived, BROKER))
+    wake, keys = partial(wire.arrived, BROKER), arguments.settings.cluster_keys
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=keys)
     wire.add(BROKER, link)
+    life.on_leader(link.move)
     try:
         lease = await wait_for_grant(wire, arguments.settings, life)
         if lease is not None:

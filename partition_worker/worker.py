@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common import gc_tuning
+from common import gc_tuning, wire
 from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
@@ -71,7 +71,7 @@ class IdleWorker:
             self.granted.append(header)
         # A broker without an incarnation has restarted and not received our Hello.
         unknown = header.kind == "Heartbeat" and not decode_body(Heartbeat, incoming.body).incarnation
-        return [make_outgoing(BROKER, self._hello)] if unknown else []
+        return [make_outgoing(BROKER, self._hello)] if unknown or header.kind == wire.LINK_LOST else []
 
     def tick(self, now: float) -> list[Outgoing]:
         message = Heartbeat() if self.deadline else self._hello
@@ -315,12 +315,16 @@ class Worker:
                 return []
             case "Heartbeat":
                 # A broker without an incarnation has restarted and not received our Hello.
-                known = decode_body(Heartbeat, incoming.body).incarnation != ""
-                is_on_its_way = any(one.header.kind == "Hello" for _, one in self.barrier.held)
-                return [] if known or is_on_its_way else [self.make_hello()]
+                return [] if decode_body(Heartbeat, incoming.body).incarnation else self._greet()
+            case wire.LINK_LOST:
+                return self._greet()
         if header.kind != "Grant":  # a repeated one
             host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
+
+    def _greet(self) -> list[Outgoing]:
+        """Send Hello, unless one waits until something is durable."""
+        return [] if any(one.header.kind == "Hello" for _, one in self.barrier.held) else [self.make_hello()]
 
     def _check_order(self, header: Header) -> list[Outgoing] | None:
         """Answer a command that must not be applied now; None for one that is next."""

@@ -8,9 +8,9 @@ partition in its header, once.
        ^                                                                                     |
        +-----------------------------------Registered---------------------------------------+
 
-A restarted broker (another `Heartbeat.incarnation`) does not have the messages in flight, so the proxy tells every RM
-to resume. Not here: registration (the broker), flow control (`rm_sessions.py`), rate limits (`rate_limit.py`), sockets,
-gRPC.
+A restarted broker (another `Heartbeat.incarnation`) does not have the messages in flight, nor has a broker at the other
+end of a new connection (`LINK_LOST`), so the proxy tells every RM to resume. Not here: registration (the broker), flow
+control (`rm_sessions.py`), rate limits (`rate_limit.py`), sockets, gRPC.
 """
 
 from functools import partial
@@ -72,8 +72,8 @@ class Proxy:
         self._silence_s = silence_s
         self.deadline = NEVER if heartbeat_s == NEVER else 0.0
         """When the next heartbeat is due."""
-        self._incarnation = ""
-        """Of the broker; empty until its first heartbeat."""
+        self._incarnation: str | None = ""
+        """Of the broker; empty until its first heartbeat, and None until the first one on a new connection."""
         self._calls: dict[str, tuple[str, Header]] = {}
         """Calls that the broker has not answered: our number to the peer and the original header."""
         self._call_count = 0
@@ -264,6 +264,9 @@ class Proxy:
             return [Outgoing(BROKER, header, incoming.body)]
         if header.kind == "Heartbeat":
             return self._handle_heartbeat(decode_body(rm_messages.Heartbeat, incoming.body).incarnation)
+        if header.kind == wire.LINK_LOST:
+            self._incarnation = None
+            return self._begin_again("the connection to the core was lost")
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
             return self._register(incoming, call, now) if call else []
@@ -299,15 +302,18 @@ class Proxy:
         return [Outgoing(session.peer, header, incoming.body)]
 
     def _handle_heartbeat(self, incarnation: str) -> list[Outgoing]:
-        """Detect a restarted broker. Messages in flight may be lost, so the proxy introduces itself again, refuses all
-        calls in progress with `busy`, and tells all RMs to resume.
+        """Detect a restarted broker."""
+        before, self._incarnation = self._incarnation, incarnation
+        if before in (None, incarnation) or not (before or self.sessions):
+            return []  # the first heartbeat; RMs that are registered already may have registered with an earlier broker
+        return self._begin_again("the core restarted")
+
+    def _begin_again(self, reason: str) -> list[Outgoing]:
+        """Messages in flight may be lost, so the proxy introduces itself again, refuses all calls in progress with
+        `busy`, and tells all RMs to resume.
 
         A configuration change gets no answer: its RM sees the outcome when it resumes.
         """
-        before, self._incarnation = self._incarnation, incarnation
-        if before == incarnation or not (before or self.sessions):
-            return []  # the first heartbeat; RMs that are registered already may have registered with an earlier broker
-        reason = "the core restarted"
         sends = [self.hello()]
         for peer, header in self._calls.values():
             if header.kind == "Query":

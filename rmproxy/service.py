@@ -8,12 +8,13 @@ from typing import Final
 
 from common.control_messages import Figures
 from common.curve_keys import ALLOWED, read_pair, server_file
+from common.inbox import Inbox
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY, peer_name, process_label
 from common.process import Arguments, Life, log_lines
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
-from common.transport import BrokerConnection, Inbox, NativePort, Transport, drive
+from common.transport import BrokerConnection, NativePort, Transport, drive
 from common.wire import make_outgoing
 from rmproxy.authentication import Authorizer, ZapAuthenticator, make_credentials
 from rmproxy.grpc_admin_service import AdminService
@@ -70,9 +71,10 @@ async def serve(arguments: Arguments, life: Life) -> None:
             guard.add(native)
             native_address = native.address
         wake = partial(transport.arrived, BROKER)
-        link = BrokerConnection(arguments.broker.address, peer=BROKER, name=name, wake=wake)
+        link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=settings.cluster_keys)
         stack.callback(link.close)
         transport.add(BROKER, link)
+        life.on_leader(link.move)
         grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)
         life.ready(native=native_address, grpc=grpc_address)
         life.on_stop(transport.wake)

@@ -2,7 +2,7 @@
 
 At most QUERIES_MAX queries are outstanding; more wait, and the wait counts towards their time limit. At most
 CHANGES_MAX changes are outstanding; more are refused. A change may have been made although its answer did not arrive,
-so it is never repeated; queries are sent again to a broker that restarted.
+so it is never repeated; queries are sent again to a broker that restarted, and on a new connection to it.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 import math
 import secrets
 import time
+from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from common.names import BROKER
 from common.query_messages import Answer, Change, ChangeConfig, ListPartitions, PartitionList, Query, ReadConfig
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection, Transport
-from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
+from common.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from webservice.views import RequestError
 
 ANSWER_MAX_S: Final = 10.0
@@ -48,7 +49,8 @@ class _OpenRequest(NamedTuple):
 class BrokerClient:
     """The connection to the broker. Queries are answered while `run` runs."""
 
-    def __init__(self, address: str, *, name: str, heartbeat_s: float) -> None:
+    def __init__(self, broker: BrokerAddress, *, name: str, heartbeat_s: float, keys: Path | None = None) -> None:
+        """`keys` is for a system of several hosts."""
         self._heartbeat_s = heartbeat_s
         self._recent: PartitionList | None = None
         self._recent_at = 0.0
@@ -56,7 +58,7 @@ class BrokerClient:
         self._incarnation = ""
         """The broker's incarnation; empty before its first heartbeat."""
         self.wire = Transport()
-        self._link = BrokerConnection(address, peer=BROKER, name=name, wake=self.wire.wake)
+        self._link = BrokerConnection(broker, peer=BROKER, name=name, wake=self.wire.wake, keys=keys)
         self.wire.add(BROKER, self._link)
         self._slots = asyncio.Semaphore(QUERIES_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
@@ -81,6 +83,9 @@ class BrokerClient:
                     header = incoming.header
                     if header.kind == Heartbeat.__name__:
                         self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
+                    elif header.kind == LINK_LOST:
+                        self._incarnation = ""  # the broker at the new connection may be another one
+                        self._repeat_queries()
                     elif header.ref in self._open and not (answered := self._open[header.ref].answered).done():
                         answered.set_result(incoming)
                     else:
@@ -92,9 +97,16 @@ class BrokerClient:
         """Send outstanding queries again if the broker restarted: it lost them."""
         before, self._incarnation = self._incarnation, incarnation
         if before not in ("", incarnation):
-            for one in self._open.values():
-                if one.repeatable:
-                    self.wire.send(one.request)
+            self._repeat_queries()
+
+    def _repeat_queries(self) -> None:
+        for one in self._open.values():
+            if one.repeatable:
+                self.wire.send(one.request)
+
+    def move(self, broker: BrokerAddress) -> None:
+        """Connect to another broker, which leads now."""
+        self._link.move(broker)
 
     async def ask(self, partition: str, query: Query) -> Answer:
         """A worker's answer, or without a partition the broker's.

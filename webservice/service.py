@@ -169,7 +169,9 @@ async def serve(arguments: Arguments, life: Life) -> None:
     for name in ("uvicorn.error", "webservice.http1"):
         logging.getLogger(name).addFilter(client_errors)
     tls = settings.rest_tls
-    client = BrokerClient(arguments.broker.address, name=peer, heartbeat_s=settings.heartbeat_s)
+    heartbeat_s, keys = settings.heartbeat_s, settings.cluster_keys
+    client = BrokerClient(arguments.broker, name=peer, heartbeat_s=heartbeat_s, keys=keys)
+    life.on_leader(client.move)
     api = Api(client, settings, control)
     services, recorder = api.services, None
     if settings.history_file is not None:

@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 
 from common.control_messages import Hello
+from common.inbox import Inbox
 from common.messages import Header
-from common.transport import Inbox, Transport, clock, drive
+from common.transport import Transport, clock, drive
 from common.wire import NEVER, Incoming, Outgoing, encode_body
 
 TEST_MAX_S = 10

@@ -7,10 +7,11 @@ from typing import TypeVar
 import pytest
 
 from common import process_metrics
+from common.inbox import Inbox
 from common.messages import Header
 from common.metrics import Family, report_process_up
 from common.process_metrics import CHECK_INTERVAL_S, ProcessMetrics
-from common.transport import Inbox, Transport
+from common.transport import Transport
 from common.wire import Incoming, Outgoing
 
 _T = TypeVar("_T")

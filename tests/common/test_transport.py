@@ -15,7 +15,15 @@ from common.control_messages import Hello
 from common.messages import Header
 from common.rm_messages import Refused
 from common.transport import READ_BYTES_MAX, READ_MAX, BrokerConnection, BrokerPort, NativePort, Transport
-from common.wire import MALFORMED, Incoming, Outgoing, encode_body, encode_frames, make_outgoing
+from common.wire import (
+    MALFORMED,
+    BrokerAddress,
+    Incoming,
+    Outgoing,
+    encode_body,
+    encode_frames,
+    make_outgoing,
+)
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)
@@ -77,7 +85,7 @@ async def broker_port(address: str) -> AsyncIterator[tuple[Transport, BrokerPort
 @asynccontextmanager
 async def connected(address: str, *, name: str = "worker-1") -> AsyncIterator[Transport]:
     wire = Transport()
-    link = BrokerConnection(address, peer="broker", name=name, wake=wire.wake)
+    link = BrokerConnection(BrokerAddress(address), peer="broker", name=name, wake=wire.wake)
     wire.add("broker", link)
     try:
         yield wire
@@ -331,7 +339,7 @@ def test_the_broker_refuses_an_address_that_is_not_ipc(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="it must be an ipc:// address"):
                 BrokerPort(address, wake=lambda: None)
             with pytest.raises(OSError, match="it must be an ipc:// address"):
-                BrokerConnection(address, peer="broker", name="worker-1", wake=lambda: None)
+                BrokerConnection(BrokerAddress(address), peer="broker", name="worker-1", wake=lambda: None)
         with pytest.raises(OSError, match=r"cannot listen on ipc://.*: No such file"):
             BrokerPort(f"ipc://{tmp_path}/nowhere/s", wake=lambda: None)
 
@@ -509,7 +517,7 @@ def test_unread_messages_wake_once_and_stay_readable(address: str) -> None:
     async def story() -> None:
         woken = asyncio.Semaphore(0)
         async with broker_port(address) as (server, _):
-            link = BrokerConnection(address, peer="broker", name="worker-1", wake=woken.release)
+            link = BrokerConnection(BrokerAddress(address), peer="broker", name="worker-1", wake=woken.release)
             link.send(Outgoing("broker", HEADER, BODY))
             await arrival(server)
             for _ in range(100):

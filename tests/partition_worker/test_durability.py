@@ -2,15 +2,16 @@
 
 import pytest
 
-from common.control_messages import ConfigVote, Pause, PrepareConfig, Repeat, Retired, RetirePartition
+from common.control_messages import ConfigVote, Hello, Pause, PrepareConfig, Repeat, Retired, RetirePartition
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken
+from common.messages import Header
 from common.names import BROKER
 from common.query_messages import Actor, Answer, KillApplication, Query
 from common.rm_messages import Ack, ApplicationResponse, Heartbeat, NodeResponse
-from common.wire import Outgoing, decode_body
+from common.wire import LINK_LOST, Incoming, Outgoing, decode_body
 from partition_worker import rm_channel
 from partition_worker.partition_host import PartitionHost
-from partition_worker.worker import Worker
+from partition_worker.worker import IdleWorker, Worker
 from tests.machines import PARTITION, arrives, config_of, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask, placed
 from tests.partition_worker.desk import Desk, busy, kinds
@@ -298,6 +299,21 @@ def test_nothing_is_placed_while_the_rm_is_away(desk: Desk) -> None:
 def test_a_broker_that_has_not_heard_the_hello_is_greeted(desk: Desk) -> None:
     assert desk.hear(Heartbeat(incarnation="1")) == []
     assert kinds(desk.hear(Heartbeat())) == ["Hello"]
+
+
+def test_the_broker_at_a_new_connection_is_greeted_once_what_happened_before_is_durable(desk: Desk) -> None:
+    lost = Incoming(BROKER, Header(kind=LINK_LOST), b"")
+    desk.tell(NODES)
+    assert desk.worker.handle(lost, desk.now) == []
+    assert desk.worker.handle(lost, desk.now) == []
+    assert kinds(desk.kept()) == ["NodeResponse", "Hello"]
+    assert kinds(desk.worker.handle(lost, desk.now)) == ["Hello"]
+
+
+def test_a_worker_without_a_partition_greets_the_broker_at_a_new_connection() -> None:
+    idle = IdleWorker(Hello(role="worker"), heartbeat_s=1.0)
+    assert kinds(idle.tick(0.0)) == ["Hello"]
+    assert kinds(idle.handle(Incoming(BROKER, Header(kind=LINK_LOST), b""), 0.0)) == ["Hello"]
 
 
 def test_a_hello_that_waits_for_the_disk_is_not_said_twice(desk: Desk) -> None:

@@ -23,7 +23,7 @@ from common.rm_messages import (
     UpdateConfiguration,
 )
 from common.session import WINDOW_MESSAGES
-from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
+from common.wire import FORBIDDEN, LINK_LOST, MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
 from rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
 from rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
 from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent
@@ -101,6 +101,20 @@ def test_who_waited_for_an_answer_of_the_broker_that_died_is_told_to_ask_again()
     _, told = heard_from_broker(proxy, "8")
     assert told == sent(PEER, Refused(code="busy", reason="the core restarted: try again"), ref="mine")
     assert answered(proxy, call) == [], "nobody waits for it any more"
+
+
+def test_on_a_new_connection_the_broker_is_greeted_and_every_rm_is_told_to_resume_once() -> None:
+    proxy = beating()
+    heard_from_broker(proxy, "7")
+    seated(proxy, PEER)
+    call = called(proxy, PEER, ref="mine")
+    lost = Incoming(BROKER, Header(kind=LINK_LOST), b"")
+    wanted = ResumeWanted(reason="the connection to the core was lost")
+    busy = Refused(code="busy", reason="the connection to the core was lost: try again")
+    assert proxy.handle(lost, 0) == [proxy.hello(), sent(PEER, busy, ref="mine"), sent(PEER, wanted)]
+    assert answered(proxy, call) == [], "nobody waits for it any more"
+    assert heard_from_broker(proxy, "8") == [], "it received the Hello"
+    assert kinds(heard_from_broker(proxy, "9")) == ["Hello", "ResumeWanted"]
 
 
 def test_one_partition_resumes_with_an_empty_window_and_the_others_keep_theirs() -> None:

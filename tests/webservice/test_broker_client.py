@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -12,7 +13,7 @@ from common.control_messages import Hello
 from common.messages import Header
 from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
 from common.rm_messages import Refused
-from common.wire import Incoming, Outgoing, decode_body
+from common.wire import BrokerAddress, Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
 from webservice import broker_client
 from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
@@ -28,12 +29,14 @@ def talk(
     answer_max_s: float = 5.0,
     change_max_s: float = 5.0,
     heartbeat_s: float = 1.0,
+    keys: Path | None = None,
 ) -> None:
     """Run a conversation over real sockets."""
 
     async def run() -> None:
         async with broker(behaviour) as fake:
-            link = BrokerClient(fake.address, name="webservice/1", heartbeat_s=heartbeat_s)
+            address = BrokerAddress(fake.address)
+            link = BrokerClient(address, name="webservice/1", heartbeat_s=heartbeat_s, keys=keys)
             running = asyncio.create_task(link.run())
             try:
                 await talking(link, fake)
@@ -108,6 +111,19 @@ def test_queries_are_repeated_to_a_restarted_broker_and_changes_are_not() -> Non
         change.cancel()
 
     talk(talking, forgetful, heartbeat_s=0.01)
+
+
+def test_queries_are_repeated_on_a_new_connection_and_changes_are_not(tmp_path: Path) -> None:
+    """With keys, nothing is queued for a connection that is not established yet."""
+
+    async def talking(link: BrokerClient, fake: FakeBroker) -> None:
+        question = asyncio.create_task(link.ask("rm-1_default", Query(what="nodes")))
+        change = asyncio.create_task(link.change(KillApplication(application_id="a", actor=Actor(user="op"))))
+        assert (await question).status == 200
+        assert [one.header.kind for one in fake.heard] == ["Query"]
+        change.cancel()
+
+    talk(talking, keys=tmp_path)
 
 
 def test_an_answer_after_the_timeout_is_ignored() -> None:
