@@ -16,7 +16,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
-from broker.election import Election
+from broker.election import RENEWALS, Election
 from common.control_messages import LeasePolled, PollLease
 from common.host_facts import HostFacts, read_host_facts
 from common.inbox import ThreadEndpoint
@@ -50,14 +50,14 @@ class Candidacy:
             OSError: the state directory cannot be used.
         """
         settings = arguments.settings
-        self.election = Election(
-            BrokerAddress(arguments.broker.address), duration_s=LEADER_DURATION * settings.lease_timeout_s
-        )
+        duration_s = LEADER_DURATION * settings.lease_timeout_s
+        self.election = Election(BrokerAddress(arguments.broker.address), duration_s=duration_s)
         self.notes = (self.election.leaders, self.election.notes, self.election.warnings)
         """Lists that `write_notes` empties."""
         self._wire = wire
         self._life = life
-        self._poller = LeasePoller(settings.store, read_host_facts(settings), key, wake=partial(wire.wake, LEASE))
+        host, wake = read_host_facts(settings), partial(wire.wake, LEASE)
+        self._poller = LeasePoller(settings.store, host, key, answer_max_s=duration_s / RENEWALS, wake=wake)
         wire.add(LEASE, self._poller)
 
     async def win(self) -> bool:
@@ -95,10 +95,12 @@ class Candidacy:
 class LeasePoller(ThreadEndpoint):
     """Polls the lease for one broker, on a connection of its own: the record's may wait for a slow write."""
 
-    def __init__(self, store: str, host: HostFacts, key: str, *, wake: Callable[[], None]) -> None:
-        """`key` is the public CURVE key of this broker; empty if no other host reaches it."""
+    def __init__(self, store: str, host: HostFacts, key: str, *, answer_max_s: float, wake: Callable[[], None]) -> None:
+        """`key` is the public CURVE key of this broker; empty if no other host reaches it. A server that is silent for
+        `answer_max_s` counts as hung: the next poll uses another connection, and has to come in time.
+        """
         super().__init__("lease", wake=wake)
-        self._database = Database(store, "lease")
+        self._database = Database(store, "lease", answer_max_s=answer_max_s)
         self._host = host
         self._key = key
 

@@ -49,8 +49,8 @@ async def poll(poller: LeasePoller, woken: asyncio.Event, epoch: int = 0) -> Lea
 def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str) -> None:
     async def story() -> None:
         woken = asyncio.Event()
-        with closing(LeasePoller(store, facts("b"), "b's key", wake=woken.set)) as standby:
-            with closing(LeasePoller(store, facts("a"), "a's key", wake=woken.set)) as leader:
+        with closing(LeasePoller(store, facts("b"), "b's key", answer_max_s=PATIENCE_S, wake=woken.set)) as standby:
+            with closing(LeasePoller(store, facts("a"), "a's key", answer_max_s=PATIENCE_S, wake=woken.set)) as leader:
                 first = await poll(leader, woken)
                 assert first.epoch > 0
                 assert (await poll(leader, woken, first.epoch)).epoch == first.epoch
@@ -61,7 +61,7 @@ def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str) -> None:
                 leader.release(first.epoch)
             second = await poll(standby, woken)
             assert second.epoch > first.epoch
-            with closing(LeasePoller(store, facts("a"), "a's key", wake=woken.set)) as former:
+            with closing(LeasePoller(store, facts("a"), "a's key", answer_max_s=PATIENCE_S, wake=woken.set)) as former:
                 assert (await poll(former, woken, first.epoch)).holder == "b", "it was replaced"
 
     asyncio.run(story())
@@ -70,7 +70,9 @@ def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str) -> None:
 def test_an_unreachable_store_is_a_problem_and_no_end() -> None:
     async def story() -> None:
         woken = asyncio.Event()
-        with closing(LeasePoller("postgresql:///x?host=/nowhere", facts("a"), "", wake=woken.set)) as poller:
+        with closing(
+            LeasePoller("postgresql:///x?host=/nowhere", facts("a"), "", answer_max_s=PATIENCE_S, wake=woken.set)
+        ) as poller:
             assert "the store cannot be used" in (await poll(poller, woken)).problem
 
     asyncio.run(story())
