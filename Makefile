@@ -91,8 +91,8 @@ bench-update: setup ## run the benchmarks, and write benchmarks/results.json and
 	$(BIN)/python -m benchmarks --update $(NAMES) $(REFERENCE)
 	$(BIN)/python -m benchmarks.document
 
-sim: setup ## simulate the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
-	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))
+sim: setup ## simulate the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others, CLUSTER=1 with a database
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CLUSTER),--cluster)
 
 check: setup ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/ruff check .

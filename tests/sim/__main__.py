@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from tests.sim import coverage
@@ -25,27 +26,29 @@ def main() -> int:
     options.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default: {SEEDS})")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that finds something")
+    options.add_argument("--cluster", action="store_true", help="worlds with a database, and one to three hosts")
     args = options.parse_args()
     if args.seed is not None:
-        return _one(args.seed)
-    return _many(args.first, args.seeds, processes=args.processes, keep_going=args.keep_going)
+        return _one(args.seed, cluster=args.cluster)
+    outcomes = run_many(args.first, args.seeds, processes=args.processes, cluster=args.cluster)
+    return _many(outcomes, args.seeds, cluster=args.cluster, keep_going=args.keep_going)
 
 
-def _one(seed: int) -> int:
-    outcome = run(seed)
+def _one(seed: int, *, cluster: bool) -> int:
+    outcome = run(seed, cluster=cluster)
     _say(outcome.report)
     _say(coverage.table(outcome.kinds, outcome.faults))
     _say(f"{outcome.steps} steps, digest {outcome.digest}: {'FAILED' if outcome.problem else 'ok'}")
     return int(bool(outcome.problem))
 
 
-def _many(first: int, count: int, *, processes: int, keep_going: bool) -> int:
+def _many(outcomes: Iterator[Outcome], count: int, *, cluster: bool, keep_going: bool) -> int:
     began = time.monotonic()
     failed = 0
     kinds: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     total: Outcome | None = None
-    for done, outcome in enumerate(run_many(first, count, processes=processes), 1):
+    for done, outcome in enumerate(outcomes, 1):
         total = outcome
         kinds.update(outcome.kinds)
         faults.update(outcome.faults)
@@ -57,7 +60,7 @@ def _many(first: int, count: int, *, processes: int, keep_going: bool) -> int:
         if done % 10 == 0:
             speed = done / (time.monotonic() - began)
             _say(f"\r{done} of {count} seeds, {failed} failed, {speed:.1f}/s ", end="")
-        if done % COVERAGE_SEEDS == 0 and (unseen := coverage.missing(kinds, faults)):
+        if done % COVERAGE_SEEDS == 0 and (unseen := coverage.missing(kinds, faults, cluster=cluster)):
             _say(f"\nseeds {outcome.seed - COVERAGE_SEEDS + 1} to {outcome.seed} have not seen {', '.join(unseen)}")
             failed += 1
         if done % COVERAGE_SEEDS == 0 and done < count:

@@ -26,6 +26,7 @@ from tests.sim.configurations import LEAVES
 from tests.sim.site import Site
 
 if TYPE_CHECKING:
+    from tests.sim.process import Process
     from tests.sim.world import World
 
 QUESTIONS: Final = ("applications", "nodes", "queues", "users", "preemptions", "account", "metrics")
@@ -37,7 +38,7 @@ ADMIN: Final = Actor(user="root", scheduler_admin=True)
 class Asker:
     """One life of it."""
 
-    def __init__(self, world: "World", number: int) -> None:
+    def __init__(self, world: "World", process: "Process", number: int) -> None:
         self.open: dict[str, str] = {}
         """Questions without an answer, by their references."""
         self.answers = 0
@@ -45,8 +46,7 @@ class Asker:
         self._rng = world.rng
         self._number = number
         self._asked = 0
-        self._ask_at = world.now
-        self._beat_at = world.now
+        self._ask_at = self._beat_at = process.now
 
     @property
     def deadline(self) -> float:
@@ -59,6 +59,8 @@ class Asker:
                 self.answers += 1
             if header.kind == "Answer" and decode_body(Answer, incoming.body).status == 500:
                 raise Violation("an answer with a defect", f"{incoming}", (header.ref,))
+        elif header.kind == "LinkLost":
+            self.open.clear()
         return []
 
     def tick(self, now: float) -> list[Outgoing]:

@@ -40,8 +40,11 @@ def who(world: "World") -> tuple[str, ...]:
 
 
 def _unrest(world: "World") -> Iterator[str]:
-    if world.keeper is None or not world.keeper.ready:
-        yield "the supervisor has not started everybody"
+    for host in world.hosts.values():
+        if host.keeper is None or not host.keeper.ready:
+            yield f"the supervisor of {host.name} has not started everybody"
+    if world.database is not None and not world.database.is_well:
+        yield "the database fails over"
     for process in world.processes:
         if process.stopped or process.machine is None:
             yield f"{process.name} does not run"
@@ -205,6 +208,6 @@ def _placed(rm: ResourceManager, partition: Partition) -> Iterator[str]:
 def _recovery(world: "World", worker: WatchedWorker) -> Iterator[str]:
     """What the journal leads to is what the worker has."""
     if world.compares:
-        content, steps = world.disk.journal(worker.name).read()
+        content, steps = world.journal(worker.name).read()
         lazy = [step for one in worker.barrier.flush() for step in decode_body(Append, one.body).steps]
         yield from compare(worker, empty_worker(worker.name, worker.host.epoch), content, [*steps, *lazy])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from common.messages import Message
-from tests.sim.faults import KINDS
+from tests.sim.faults import CLUSTER_KINDS, KINDS
 
 EXCLUDED: Final = {
     **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),
@@ -15,14 +15,18 @@ EXCLUDED: Final = {
 }
 """Kinds that need not be seen, and why."""
 
+CLUSTER_ONLY: Final = ("PollLease", "LeasePolled")
+"""Kinds that are seen only in a cluster."""
+
 EXPECTED: Final = tuple(kind for kind in Message.kinds if kind not in EXCLUDED)
 
 
-def missing(kinds: Mapping[str, int], faults: Mapping[str, int]) -> list[str]:
+def missing(kinds: Mapping[str, int], faults: Mapping[str, int], *, cluster: bool = False) -> list[str]:
     """What was never seen."""
+    messages = [kind for kind in EXPECTED if cluster or kind not in CLUSTER_ONLY]
     return [
-        *(f"message {kind}" for kind in EXPECTED if not kinds.get(kind)),
-        *(f"fault {kind!r}" for kind in KINDS if not faults.get(kind)),
+        *(f"message {kind}" for kind in messages if not kinds.get(kind)),
+        *(f"fault {kind!r}" for kind in (CLUSTER_KINDS if cluster else KINDS) if not faults.get(kind)),
     ]
 
 

@@ -14,6 +14,7 @@ from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import Incoming, decode_body
 from partition_worker.partition_host import identify_message
 from partition_worker.worker import Worker
+from tests.sim.database import Database
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -40,7 +41,25 @@ KINDS: Final = (
     "snapshot is taken",
     "command is poison",
 )
-"""Every fault that there is."""
+"""Every fault that there is on one machine with files."""
+
+CLUSTER_KINDS: Final = (
+    *DEATHS,
+    "process stands still",
+    "worker loses its lease",
+    "RM is cut off",
+    "link is clogged",
+    "RM is slow",
+    "core is stopped in order",
+    "snapshot is taken",
+    "command is poison",
+    "database is full",
+    "database is slow",
+    "database hangs",
+    "database fails over",
+    "database connections break",
+)
+"""Every fault with a database."""
 
 _ROLES: Final = {
     "partition_worker": "worker dies",
@@ -52,6 +71,7 @@ _ROLES: Final = {
 }
 
 STILL_MAX_S: Final = 4.0
+HANGS_MAX_S: Final = 5.0
 LEASE_LOST_S: Final = 9.0
 """How long a worker stands still that is to lose its lease."""
 
@@ -74,10 +94,10 @@ class Options:
     """Whether the core has a file of queues, which some RMs follow."""
 
     @classmethod
-    def chosen(cls, rng: random.Random) -> "Options":
-        count = rng.choice((0, 2, 4, 7, len(KINDS)))
+    def chosen(cls, rng: random.Random, kinds: tuple[str, ...]) -> "Options":
+        count = rng.choice((0, 2, 4, 7, len(kinds)))
         return cls(
-            kinds=tuple(kind for kind in KINDS if kind in rng.sample(KINDS, count)),
+            kinds=tuple(kind for kind in kinds if kind in rng.sample(kinds, count)),
             deaths_per_message=rng.choice((0.0005, 0.002, 0.005)),
             pause_s=rng.choice((0.4, 1.0, 2.0)),
             rms=rng.choice((2, 2, 3, 4)),
@@ -178,7 +198,7 @@ class Faults:
                 return world.lose_record()
             case "core is stopped in order":
                 return world.stop_in_order()
-        return self._disk(kind)
+        return self._disk(kind) if world.database is None else self._database(world.database, kind)
 
     def _still(self, processes: list[Process], seconds: float) -> bool:
         chosen = [one for one in processes if one.alive and not one.stopped and one.machine is not None]
@@ -225,6 +245,20 @@ class Faults:
         chosen = partitions if how == "everything" and rng.random() < 0.5 else [rng.choice(partitions)]
         for partition in chosen:
             world.journal_goes_back(partition)
+        return True
+
+    def _database(self, database: Database, kind: str) -> bool:
+        self.world.story.note("database", kind)
+        match kind:
+            case "database fails over":
+                return database.crash()
+            case "database connections break":
+                database.break_connections()
+                return True
+        name = kind.rpartition(" ")[2]
+        setattr(database, "hung" if name == "hangs" else name, True)
+        end = database.go_on if name == "hangs" else partial(setattr, database, name, False)
+        self.world.timeline.after(self.rng.uniform(0.2, HANGS_MAX_S), end)
         return True
 
     def _disk(self, kind: str) -> bool:

@@ -9,6 +9,11 @@ connection holds. When it breaks,
 - of what the router had sent, the first part arrived and the rest is lost;
 - until there is another one a router drops what is for that peer, a dealer of our own keeps what it is given.
 
+Between hosts connections break although both ends live, and what is on its way is lost then: nothing that the dealer
+had sent is kept, and it is told (`BrokerConnection` in `common/transport.py`). A cut between two hosts holds up what is
+sent in one direction; after SILENT_MAX_S the connection breaks, and no new one is made. The other end of a host that
+crashes notices as late.
+
 A process that is stopped (SIGSTOP) takes nothing and connects to nobody, but its connections hold and what is sent to
 it waits. Not here: which faults happen when (`faults.py`).
 """
@@ -29,6 +34,12 @@ CONNECT_MAX_S: Final = 0.030
 RETRY_MAX_S: Final = 0.5
 """How long until a connection that could not be made is tried again."""
 
+SILENT_MAX_S: Final = 3.0
+"""How long a connection between hosts may be silent until both ends take it for broken."""
+
+REMOTE: Final = "tcp://"
+"""With what an address on another host begins."""
+
 Frames = list[bytes]
 
 
@@ -40,6 +51,9 @@ class Host(Protocol):
 
     @property
     def stopped(self) -> bool: ...
+
+    @property
+    def host(self) -> str: ...
 
     def arrived(self, source: str, frames: Frames) -> None:
         """A message came from this peer."""
@@ -62,20 +76,29 @@ class Lane:
     """On their way, oldest first."""
     clear_at: float = 0.0
     """What is sent now arrives no earlier: nothing overtakes, and a clogged link is clogged."""
+    hosts: tuple[str, str] = ("", "")
+    """From which host to which it leads."""
 
 
 class Dealer:
     """One process's end of a connection that is made again whenever it breaks."""
 
-    def __init__(self, owner: Host, name: str, to: str, *, keeps: bool, connected: Callable[[], None]) -> None:
+    def __init__(
+        self, owner: Host, name: str, to: str, *, keeps: bool, connected: Callable[[], None], peer: str = ""
+    ) -> None:
         self.owner = owner
         self.name = name
         """What the router calls this end."""
         self.to = to
+        """The address of the router; empty for nowhere."""
+        self.peer = peer or to
+        """What this end calls the router."""
         self.keeps = keeps
         """Whether what it is given waits for a connection."""
         self.connected = connected
         """Called when there is a new connection."""
+        self.lost: Callable[[], None] = lambda: None
+        """Called when a connection to another host breaks, and when another address takes the place of this one."""
         self.connection: Connection | None = None
         self.names: Callable[[], str] | None = None
         """What it is called on the next connection, if that is not the same each time."""
@@ -91,16 +114,17 @@ class Connection:
     def __init__(self, dealer: Dealer, router: "Router") -> None:
         self.dealer = dealer
         self.router = router
-        self.up = Lane(dealer.name, router.owner)
-        self.down = Lane(dealer.to, dealer.owner)
+        self.remote = dealer.to.startswith(REMOTE)
+        here, there = dealer.owner.host, router.owner.host
+        self.up = Lane(dealer.name, router.owner, hosts=(here, there))
+        self.down = Lane(dealer.peer, dealer.owner, hosts=(there, here))
 
 
 class Router:
     """Where peers of one process connect."""
 
-    def __init__(self, owner: Host, name: str) -> None:
+    def __init__(self, owner: Host) -> None:
         self.owner = owner
-        self.name = name
         self.connections: dict[str, Connection] = {}
         """By the name of the peer."""
 
@@ -111,20 +135,26 @@ class Network:
     def __init__(self, timeline: Timeline, rng: random.Random) -> None:
         self.dropped = 0
         """Messages of routers for peers that were gone."""
+        self.blocked: dict[tuple[str, str], int] = {}
+        """From which host to which nothing gets through, with the number of the cut."""
         self._timeline = timeline
         self._rng = rng
-        self._routers: dict[str, Router] = {}
+        self._routers: list[Router] = []
+        self._addresses: dict[str, Router] = {}
+        self._cuts = 0
 
     @property
     def connections(self) -> list[Connection]:
         """All that hold, in a fixed order."""
-        return [one for router in self._routers.values() for one in router.connections.values()]
+        return [one for router in self._routers for one in router.connections.values()]
 
     # Making and ending ----------------------------------------------------------------------------------------------
 
-    def listen(self, owner: Host, name: str) -> Router:
-        """From now on peers may connect to this process."""
-        router = self._routers[name] = Router(owner, name)
+    def listen(self, owner: Host, *addresses: str) -> Router:
+        """From now on peers may connect to this process at these addresses."""
+        router = Router(owner)
+        self._routers.append(router)
+        self._addresses.update(dict.fromkeys(addresses, router))
         return router
 
     def connect(self, dealer: Dealer) -> None:
@@ -137,14 +167,54 @@ class Network:
         if dealer.connection is not None:
             self.cut(dealer.connection)
 
-    def died(self, host: Host) -> None:
-        """All that a process had is gone."""
-        for router in [one for one in self._routers.values() if one.owner is host]:
-            del self._routers[router.name]
-            for connection in list(router.connections.values()):
+    def move(self, dealer: Dealer, to: str) -> None:
+        """A dealer connects to another address: all that is queued or on its way is dropped."""
+        before, dealer.to = dealer.connection, to
+        if before is not None:
+            self._end(before, is_told=False)
+        dealer.waiting.clear()
+        dealer.lost()
+
+    def died(self, host: Host, *, silently: bool = False) -> None:
+        """All that a process had is gone. If its machine is gone with it, other machines notice later."""
+        routers = [one for one in self._routers if one.owner is host]
+        self._routers = [one for one in self._routers if one.owner is not host]
+        self._addresses = {name: one for name, one in self._addresses.items() if one.owner is not host}
+        for connection in [one for router in routers for one in router.connections.values()]:
+            if silently and connection.remote and connection.dealer.owner.host != host.host:
+                connection.up.packets.clear()
+                connection.down.packets.clear()
+                self._timeline.after(self._rng.uniform(0.1, SILENT_MAX_S), partial(self._end_if_held, connection))
+            else:
                 self._end(connection)
         for connection in [one for one in self.connections if one.dealer.owner is host]:
             self._end(connection)
+
+    def _end_if_held(self, connection: Connection) -> None:
+        if connection.dealer.connection is connection:
+            self._end(connection)
+
+    def block(self, source: str, target: str) -> None:
+        """Nothing gets through from one host to another, until `unblock`."""
+        self._cuts += 1
+        self.blocked[source, target] = self._cuts
+        after = self._rng.uniform(SILENT_MAX_S / 2, SILENT_MAX_S)
+        self._timeline.after(after, partial(self._break_silent, source, target, self._cuts))
+
+    def unblock(self, source: str, target: str) -> None:
+        """What was held up arrives, if its connection still holds."""
+        if self.blocked.pop((source, target), None) is None:
+            return
+        for lane in [lane for one in self.connections for lane in (one.up, one.down)]:
+            if lane.hosts == (source, target):
+                for _ in lane.packets:
+                    self._timeline.after(0, partial(self._deliver, lane))
+
+    def _break_silent(self, source: str, target: str, number: int) -> None:
+        if self.blocked.get((source, target)) == number:
+            for connection in self.connections:
+                if set(connection.up.hosts) == {source, target}:
+                    self._end(connection)
 
     def cut(self, connection: Connection) -> None:
         """A connection breaks, with both ends alive."""
@@ -164,8 +234,8 @@ class Network:
             return
         if dealer.targets is not None:
             dealer.to = dealer.targets()
-        router = self._routers.get(dealer.to)
-        if router is None or router.owner.stopped or dealer.owner.stopped:
+        router = self._addresses.get(dealer.to)
+        if router is None or router.owner.stopped or dealer.owner.stopped or self._is_cut(dealer, router):
             self._timeline.after(self._rng.uniform(0.02, RETRY_MAX_S), partial(self._try, dealer))
             return
         if dealer.names is not None:
@@ -179,7 +249,12 @@ class Network:
             self._carry(dealer.connection, dealer.connection.up, frames)
         dealer.connected()
 
-    def _end(self, connection: Connection) -> None:
+    def _is_cut(self, dealer: Dealer, router: Router) -> bool:
+        """A new connection needs both directions."""
+        here, there = dealer.owner.host, router.owner.host
+        return (here, there) in self.blocked or (there, here) in self.blocked
+
+    def _end(self, connection: Connection, *, is_told: bool = True) -> None:
         dealer, router = connection.dealer, connection.router
         if router.connections.get(dealer.name) is connection:
             del router.connections[dealer.name]
@@ -188,15 +263,20 @@ class Network:
         down = [one.frames for one in connection.down.packets]
         connection.up.packets.clear()
         connection.down.packets.clear()
-        arrived = self._cut_at(up, router.owner)
-        kept = self._rng.randint(arrived, len(up)) if dealer.keeps and dealer.owner.alive else len(up)
+        here, there = connection.up.hosts
+        arrived = 0 if (here, there) in self.blocked else self._cut_at(up, router.owner)
+        kept = len(up)
+        if dealer.keeps and dealer.owner.alive and not connection.remote:
+            kept = self._rng.randint(arrived, len(up))
         dealer.waiting.extendleft(reversed(up[kept:]))
         if dealer.owner.alive and not dealer.closed:
             self.connect(dealer)
         for frames in up[:arrived]:
             self._timeline.after(0, partial(router.owner.arrived, dealer.name, frames))
-        for frames in down[: self._cut_at(down, dealer.owner)]:
-            self._timeline.after(0, partial(dealer.owner.arrived, dealer.to, frames))
+        for frames in down[: 0 if (there, here) in self.blocked else self._cut_at(down, dealer.owner)]:
+            self._timeline.after(0, partial(dealer.owner.arrived, dealer.peer, frames))
+        if connection.remote and is_told and dealer.owner.alive and not dealer.closed:
+            self._timeline.after(0, dealer.lost)
 
     def _cut_at(self, packets: list[Frames], receiver: Host) -> int:
         """How many of these have arrived."""
@@ -226,5 +306,5 @@ class Network:
 
     def _deliver(self, lane: Lane) -> None:
         """What is first on its way arrives, unless it was held up or lost since this was planned."""
-        if lane.packets and lane.packets[0].arrival <= self._timeline.now:
+        if lane.packets and lane.packets[0].arrival <= self._timeline.now and lane.hosts not in self.blocked:
             lane.receiver.arrived(lane.source, lane.packets.popleft().frames)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.names import FILE, JOURNAL, RECORD
-from common.wire import NEVER, Incoming, Machine, Outgoing, decode_header, encode_frames
+from common.names import FILE, JOURNAL, LEASE, RECORD
+from common.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_header, encode_frames
 from partition_worker.partition_host import GROUPS
 from tests.attempts import WorkerKilled
-from tests.sim.network import Frames
+from tests.sim.network import Dealer, Frames
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -30,8 +30,12 @@ Endpoint = Callable[[Outgoing], None]
 class Process:
     """One life of one process. `name` is what its supervisor calls it, `peer` what its messages are known by."""
 
-    def __init__(self, world: "World", name: str, role: str) -> None:
+    def __init__(self, world: "World", name: str, role: str, host: str = "") -> None:
         self.world = world
+        self.host = host
+        """The machine that it runs on; empty for an RM."""
+        self.skew_s = world.hosts[host].skew_s if host else 0.0
+        """How far its clock is ahead."""
         self.name = name
         self.role = role
         self.peer = name
@@ -39,6 +43,10 @@ class Process:
         """None while it starts."""
         self.alive = True
         self.stopped = False
+        self.leader = BrokerAddress("")
+        """Where it is to reach the broker."""
+        self.link: Dealer | None = None
+        """Its connection to the broker."""
         self.endpoints: list[tuple[str, Endpoint]] = []
         """By the beginning of a peer's name, the longest first."""
         self.on_end: list[Callable[[], None]] = []
@@ -55,6 +63,11 @@ class Process:
         """It is up: from now on it hears and looks at the clock."""
         self.machine = machine
         self.look()
+
+    @property
+    def now(self) -> float:
+        """By the clock of its host."""
+        return self.world.now + self.skew_s
 
     # Messages -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +98,7 @@ class Process:
 
     def _handle(self, machine: Machine, incoming: Incoming) -> None:
         try:
-            sends = machine.handle(incoming, self.world.now)
+            sends = machine.handle(incoming, self.now)
         except WorkerKilled:
             self.world.kill(self, f"{incoming.header.kind} {incoming.header.seq} is poison")
             return
@@ -105,7 +118,7 @@ class Process:
     def _send(self, one: Outgoing) -> None:
         for prefix, endpoint in self.endpoints:
             if one.to.startswith(prefix):
-                if one.to in (JOURNAL, RECORD, FILE, GROUPS):
+                if one.to in (JOURNAL, RECORD, FILE, GROUPS, LEASE):
                     self.world.kinds[one.header.kind] = self.world.kinds.get(one.header.kind, 0) + 1
                 endpoint(one)
                 return
@@ -123,7 +136,7 @@ class Process:
         deadline = self.machine.deadline
         if deadline == NEVER:
             return
-        due = max(deadline, self.world.now + self.world.rng.uniform(0, TURN_MAX_S))
+        due = max(deadline - self.skew_s, self.world.now + self.world.rng.uniform(0, TURN_MAX_S))
         if due < self._turn_at:
             self._turn_at = due
             self.world.timeline.at(due, partial(self._turn, due))
@@ -134,20 +147,20 @@ class Process:
         self._turn_at = NEVER
         if self.stopped:
             return
-        if self.machine.deadline <= self.world.now:
+        if self.machine.deadline <= self.now:
             self.world.note(self, "tick", "")
-            self.say(self.machine.tick(self.world.now), "a tick")
+            self.say(self.machine.tick(self.now), "a tick")
         self.look()
 
     # Life -----------------------------------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """It is gone, with all that it had not sent."""
+    def end(self, *, silently: bool = False) -> None:
+        """It is gone, with all that it had not sent; its whole host, if nobody on another one notices at once."""
         self.alive = False
         self._inbox.clear()
         for action in self.on_end:
             action()
-        self.world.network.died(self)
+        self.world.network.died(self, silently=silently)
 
     def stop(self) -> None:
         """SIGSTOP."""

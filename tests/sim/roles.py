@@ -5,19 +5,24 @@ It does what the shells do (`*/service.py`): open sockets and files, recover fro
 Not here: when they start (`supervision.py`), the machines.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.election import ElectedBroker
+from broker.registry import RmRecord
 from broker.routing import BrokerMachine
-from broker.state import BrokerState, ConfigVersions
+from broker.state import BrokerState, ConfigVersions, VersionHistory
 from common.control_messages import GroupsFound, GroupsWanted, Hello
 from common.journal_messages import Step
-from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, SUPERVISED, WEBSERVICE, peer_name
+from common.messages import Header
+from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, RECORD, RMPROXY, WEBSERVICE, peer_name
+from common.rm_messages import Heartbeat
 from common.settings import Settings
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from deploy.children import Granted, Start
+from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
+from deploy.children import Granted, LeaderFound, Start
 from partition_worker.engine.state import Tuning
 from partition_worker.partition_host import GROUPS, PartitionHost
 from partition_worker.recovery import JournalDamaged
@@ -26,7 +31,11 @@ from rmproxy.proxy import Proxy
 from tests.invariants import find_violations
 from tests.sim.asker import Asker
 from tests.sim.auditor import Violation
-from tests.sim.disk import Writer
+from tests.sim.candidate import Candidate
+from tests.sim.database import Client
+from tests.sim.database_journal import DatabaseWriter, JournalClient
+from tests.sim.database_record import DatabaseRecord
+from tests.sim.disk import JournalFile, Writer
 from tests.sim.process import Process
 from tests.sim.records import WatchedWorker, compare
 
@@ -54,6 +63,8 @@ class Roles:
         self._world = world
         self._fronts = 0
         self._askers = 0
+        self._candidates: dict[tuple[str, str], Candidate] = {}
+        """By the name of the process and its host, the latest."""
         self.workers: dict[str, WatchedWorker] = {}
         """With a partition, by the name of the peer, also of those that are gone."""
 
@@ -62,7 +73,8 @@ class Roles:
     def start(self, start: Start, keeper: "Keeper") -> Process:
         """A process begins; it is ready a while later."""
         world = self._world
-        process = Process(world, start.name, start.role)
+        process = Process(world, start.name, start.role, keeper.host.name)
+        process.leader = BrokerAddress(_option(start, "--broker"))
         world.began(process)
         process.on_end.append(partial(keeper.ended, process))
         after = world.rng.uniform(0.02, START_MAX_S)
@@ -71,7 +83,8 @@ class Roles:
 
     def start_proxy(self, instance: str) -> None:
         """A proxy begins that no supervisor knows; its port is open a while later."""
-        process = Process(self._world, peer_name(RMPROXY, instance), RMPROXY)
+        process = Process(self._world, peer_name(RMPROXY, instance), RMPROXY, LOCAL_HOST)
+        process.leader = self._world.hosts[LOCAL_HOST].own
         self._world.began(process)
         self._world.timeline.after(self._world.rng.uniform(0.02, START_MAX_S), partial(self._open, process, instance))
 
@@ -87,9 +100,11 @@ class Roles:
             return
         match process.machine:
             case Worker() as worker:
-                process.say(worker.stop(self._world.timeline.now), "SIGTERM")
+                process.say(worker.stop(process.now), "SIGTERM")
             case Proxy() as front:
                 process.say(front.goodbye(), "SIGTERM")
+            case ElectedBroker():
+                self._candidates[process.name, process.host].release()
         self._world.timeline.after(0.02, partial(self._world.kill, process, "it was asked to stop"))
 
     def _ready(self, process: Process, start: Start, keeper: "Keeper") -> None:
@@ -100,11 +115,11 @@ class Roles:
             return
         match start.role:
             case "broker":
-                self._broker(process)
+                self._broker(process, keeper)
             case "rmproxy":
-                self._proxy(process, SUPERVISED)
+                self._proxy(process, _option(start, "--instance"))
             case "webservice":
-                self._webservice(process)
+                self._webservice(process, _option(start, "--instance"))
             case _:
                 self._idle_worker(process, keeper)
         if process.alive:
@@ -112,54 +127,69 @@ class Roles:
 
     # Roles ----------------------------------------------------------------------------------------------------------
 
-    def _broker(self, process: Process) -> None:
-        world = self._world
+    def _broker(self, process: Process, keeper: "Keeper") -> None:
+        world, own = self._world, keeper.host.own
+        if isinstance(world.record, DatabaseRecord):
+            candidate = Candidate(world, process, keeper.host, keeper, SETTINGS.lease_timeout_s)
+            self._candidates[process.name, process.host] = candidate
+            return
         give = world.record.open(process.take)
         store = world.record.record
         incarnation, problem = store.begin(int(world.now))
+        switch = self.make_broker(process, give, incarnation, store.read_records(), store.read_histories(), problem)
+        router = world.network.listen(process, own.address)
+        process.route("", lambda one: world.network.down(router, one.to, process.frames(one)))
+        process.run(switch)
+        keeper.report(LeaderFound(own))
+
+    def make_broker(
+        self,
+        process: Process,
+        give: Callable[[Outgoing], None],
+        incarnation: int,
+        records: list[RmRecord],
+        histories: dict[str, VersionHistory],
+        problem: str = "",
+    ) -> BrokerMachine:
+        """The machine of a broker that may answer from now on, and what it needs in its process."""
+        world = self._world
         state = BrokerState(
             default_text=world.file.text,
             watched=WATCHED if world.options.watched else "",
-            versions=ConfigVersions(store.read_histories()),
+            versions=ConfigVersions(histories),
             settings=SETTINGS,
             incarnation=incarnation,
         )
-        switch = BrokerMachine(state, now=world.now, records=store.read_records(), record_problem=problem)
-        world.switch = switch
+        world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem)
         process.peer = BROKER
-        router = world.network.listen(process, BROKER)
         process.route(RECORD, give)
         process.route(FILE, world.file.open(process.take))
-        process.route("", lambda one: world.network.down(router, one.to, process.frames(one)))
-        process.run(switch)
+        return world.switch
 
     def _proxy(self, process: Process, instance: str) -> None:
         world = self._world
         self._fronts += 1
         front = Proxy(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=SETTINGS.silence_s)
         process.peer = peer_name(RMPROXY, instance)
-        dealer = world.dealer(process, process.peer, BROKER)
+        world.connect_to_broker(process)
         router = world.network.listen(process, process.peer)
-        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.route(NATIVE, lambda one: world.network.down(router, one.to, process.frames(one)))
         process.say([front.hello()], "its start")
         if process.alive:
             process.run(front)
 
-    def _webservice(self, process: Process) -> None:
+    def _webservice(self, process: Process, instance: str) -> None:
         world = self._world
         self._askers += 1
-        asker = Asker(world, self._askers)
-        process.peer = peer_name(WEBSERVICE, SUPERVISED)
-        dealer = world.dealer(process, process.peer, BROKER)
-        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        asker = Asker(world, process, self._askers)
+        process.peer = peer_name(WEBSERVICE, instance)
+        world.connect_to_broker(process)
         process.run(asker)
 
     def _idle_worker(self, process: Process, keeper: "Keeper") -> None:
         world = self._world
-        idle = IdleWorker(Hello(role="worker"), heartbeat_s=HEARTBEAT_S)
-        dealer = world.dealer(process, process.peer, BROKER)
-        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        idle = IdleWorker(Hello(role="worker", host=process.host), heartbeat_s=HEARTBEAT_S)
+        world.connect_to_broker(process)
         process.after_turn = partial(self._granted, process, idle, keeper)
         process.run(idle)
 
@@ -179,19 +209,30 @@ class Roles:
         if process.stopped:
             self._world.timeline.after(0.1, partial(self._recover, process, partition, epoch, keeper))
             return
-        self._worker(process, partition, epoch, keeper)
-        if process.alive:
-            keeper.ready_is(process, process.name)
+        if self._world.database is None:
+            self._worker_with_file(process, partition, epoch, keeper)
+            return
+        journal = JournalClient(partition, epoch)
+        client = Client(self._world.database, process, self._world.timeline)
+        client.drive(journal.claim(), partial(self._worker_with_database, process, client, journal, keeper))
+        self._beat_while_recovering(process, partition, epoch)
 
-    def _worker(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
-        world, peer = self._world, process.peer
+    def _beat_while_recovering(self, process: Process, partition: str, epoch: int) -> None:
+        """The broker hears from a worker also while that waits for the database."""
+        if process.machine is None and process.alive:
+            if not process.stopped:
+                header = Header(kind="Heartbeat", partition=partition, epoch=epoch)
+                process.say([make_outgoing(BROKER, Heartbeat(), header)], "its recovery")
+            again = partial(self._beat_while_recovering, process, partition, epoch)
+            self._world.timeline.after(HEARTBEAT_S, again)
+
+    def _worker_with_file(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
+        world = self._world
         file = world.disk.journal(partition)
         if file.epoch > epoch:
-            keeper.failed(process, "another worker has the partition")
-            world.kill(process, "another worker has the partition")
+            self._fail(process, keeper, "another worker has the partition")
             return
-        worker = recovered(world, partition, epoch)
-        worker.attempts = world.disk.attempts_of(partition)
+        worker = recovered(world, partition, epoch, file)
         writer = Writer(
             world.disk,
             file,
@@ -202,14 +243,42 @@ class Roles:
             snapshot=worker.snapshot,
             stopped=lambda: process.stopped,
         )
-        self.workers[peer] = worker
-        process.route(JOURNAL, writer.give)
+        process.on_end.append(writer.crash)
+        self._worker(process, worker, writer.give, keeper)
+
+    def _worker_with_database(
+        self,
+        process: Process,
+        client: Client,
+        journal: JournalClient,
+        keeper: "Keeper",
+        opened: JournalFile | OSError,
+    ) -> None:
+        """The journal is open, or cannot be opened."""
+        if isinstance(opened, OSError):
+            self._fail(process, keeper, str(opened))
+            return
+        worker = recovered(self._world, journal.partition, journal.epoch, opened)
+        writer = DatabaseWriter(client, journal, self._world.timeline, answer=process.take, snapshot=worker.snapshot)
+        self._worker(process, worker, writer.give, keeper)
+
+    def _fail(self, process: Process, keeper: "Keeper", reason: str) -> None:
+        keeper.failed(process, reason)
+        self._world.kill(process, reason)
+
+    def _worker(
+        self, process: Process, worker: WatchedWorker, give: Callable[[Outgoing], None], keeper: "Keeper"
+    ) -> None:
+        worker.attempts = self._world.disk.attempts_of(worker.name)
+        self.workers[process.peer] = worker
+        process.route(JOURNAL, give)
         process.route(GROUPS, partial(self._look_up, process))
-        process.on_end += [writer.crash, partial(self._compare, worker)]
+        process.on_end.append(partial(self._compare, worker))
         process.after_turn = partial(self._over, process, worker)
         process.say([worker.make_hello()], "its start")
         if process.alive:
             process.run(worker)
+            keeper.ready_is(process, process.name)
 
     def _over(self, process: Process, worker: Worker) -> None:
         """A worker that is fenced ends."""
@@ -237,9 +306,13 @@ class Roles:
         self._world.timeline.after(after, lambda: process.take(Incoming(GROUPS, message.header, message.body)))
 
 
-def recovered(world: "World", partition: str, epoch: int) -> WatchedWorker:
+def _option(start: Start, name: str) -> str:
+    """What follows this on the command line of a process."""
+    return start.arguments[start.arguments.index(name) + 1]
+
+
+def recovered(world: "World", partition: str, epoch: int, file: JournalFile) -> WatchedWorker:
     """A worker as the journal has it; an empty one with a problem if it is damaged."""
-    file = world.disk.journal(partition)
     worker = empty_worker(partition, epoch)
     try:
         worker.recover_from(*file.read())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from tests.sim.auditor import Violation
@@ -30,13 +31,14 @@ class Outcome:
     kinds: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     options: str = ""
+    cluster: bool = False
 
     @property
     def report(self) -> str:
         """For people: the seed, how to have it again, the mixture, the story, and what was wrong."""
         lines = (
             f"seed {self.seed}",
-            f"again: python -m tests.sim --seed {self.seed}",
+            f"again: python -m tests.sim {'--cluster ' if self.cluster else ''}--seed {self.seed}",
             self.options,
             *self.story,
             self.problem,
@@ -44,9 +46,9 @@ class Outcome:
         return "\n".join(lines)
 
 
-def run(seed: int, *, compares: bool = True) -> Outcome:
+def run(seed: int, *, compares: bool = True, cluster: bool = False) -> Outcome:
     """One seed; without comparisons of recovered workers, only what a wrong recovery leads to is found."""
-    world = World(seed, compares=compares)
+    world = World(seed, compares=compares, cluster=cluster)
     problem = ""
     names: tuple[str, ...] = ()
     try:
@@ -65,14 +67,15 @@ def run(seed: int, *, compares: bool = True) -> Outcome:
         kinds=Counter(world.kinds),
         faults=Counter(world.faults.injected),
         options=str(world.options),
+        cluster=cluster,
     )
 
 
-def run_many(first: int, count: int, *, processes: int) -> Iterator[Outcome]:
+def run_many(first: int, count: int, *, processes: int, cluster: bool = False) -> Iterator[Outcome]:
     """Seeds from `first` on, in order."""
-    seeds = range(first, first + count)
+    seeds, run_one = range(first, first + count), partial(run, cluster=cluster)
     if processes == 1:
-        yield from map(run, seeds)
+        yield from map(run_one, seeds)
         return
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(run, seeds, chunksize=AT_ONCE)
+        yield from pool.map(run_one, seeds, chunksize=AT_ONCE)

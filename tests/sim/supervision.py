@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from common.control_messages import Figures, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families, report_process_up
-from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
+from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, peer_name
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.wire import NEVER, BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
@@ -25,15 +25,16 @@ from deploy.children import (
     Disconnect,
     Event,
     Failed,
+    HelloWanted,
     Instruction,
     Kill,
-    LeaderFound,
     Ready,
     Start,
+    Tell,
     Terminate,
 )
 from deploy.supervisor import Supervisor
-from tests.sim.network import Dealer
+from tests.sim.host import Host
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -46,18 +47,20 @@ ANEW_S: Final = 1.0
 
 SETTINGS: Final = Settings(native="tcp://n:1", grpc="g:1", rest="r:1", silence_s=2.0)
 
-LEADER: Final = BrokerAddress("ipc://broker")
-
 _FIGURES: Final = Figures(families=encode_families([report_process_up(SUPERVISOR)]))
 
 
 class Keeper:
     """The supervisor's process: its machine between events of the lifelines, instructions, and the broker."""
 
-    def __init__(self, world: "World", process: "Process", *, spares: int) -> None:
+    def __init__(self, world: "World", process: "Process", host: Host, *, spares: int) -> None:
+        settings = replace(SETTINGS, spare_workers=spares, host_name=host.name)
+        if len(world.hosts) > 1:
+            settings = replace(settings, store="postgresql://db", cluster_address=host.remote.address)
+        self.host = host
         self.supervisor = Supervisor(
-            replace(SETTINGS, spare_workers=spares),
-            broker=LEADER.address,
+            settings,
+            broker=host.own.address,
             file="settings.json",
             instance=str(world.number_supervisor()),
         )
@@ -65,7 +68,7 @@ class Keeper:
         self._world = world
         self._process = process
         self._events: deque[Event] = deque()
-        self._dealer: Dealer | None = None
+        self._is_connected = False
         self._incarnation = ""
         self._beat_at = NEVER
 
@@ -86,6 +89,8 @@ class Keeper:
                 return self._done(self.supervisor.handle(self._events.popleft(), now))
             case "WorkersWanted":
                 return self._done(self.supervisor.handle(decode_body(WorkersWanted, incoming.body), now))
+            case "LinkLost":
+                return self._done(self.supervisor.handle(HelloWanted(), now))
             case "Heartbeat":
                 before, self._incarnation = self._incarnation, decode_body(Heartbeat, incoming.body).incarnation
                 return [] if before in ("", self._incarnation) else [self.supervisor.make_hello()]
@@ -129,8 +134,6 @@ class Keeper:
         """A child has opened everything; from now on it says that it lives."""
         if child.alive:
             self.report(Ready(name))
-            if name == BROKER:
-                self.report(LeaderFound(LEADER))
             self._world.timeline.after(BEAT_S, partial(self._beat, child, name))
 
     def _beat(self, child: "Process", name: str) -> None:
@@ -153,26 +156,38 @@ class Keeper:
                     world.roles.terminate(self.children[name])
                 case Kill(name) if name in self.children:
                     world.timeline.after(0.001, partial(world.kill, self.children[name], "the supervisor killed it"))
-                case Connect():
-                    self._connect()
+                case Tell(name, leader) if name in self.children:
+                    self._tell(self.children[name], leader)
+                case Connect(leader):
+                    self._connect(leader)
                 case Disconnect():
                     self._disconnect()
-                case Outgoing() if self._dealer is not None:
+                case Outgoing() if self._is_connected:
                     sends.append(one)
         return sends
 
-    def _connect(self) -> None:
+    def _tell(self, child: "Process", leader: BrokerAddress) -> None:
+        """A child reads on its lifeline where the leading broker is, some time later."""
+        child.leader = leader
+        self._world.timeline.after(self._world.rng.uniform(0, 0.002), partial(self._move, child))
+
+    def _move(self, child: "Process") -> None:
+        if child.alive and child.stopped:
+            self._world.timeline.after(0.05, partial(self._move, child))
+        elif child.alive and child.link is not None and child.link.to != child.leader.address:
+            self._world.network.move(child.link, child.leader.address)
+
+    def _connect(self, leader: BrokerAddress) -> None:
         self._disconnect()
-        self._dealer = self._world.dealer(self._process, peer_name(SUPERVISOR, LOCAL_HOST), BROKER)
-        self._process.route(BROKER, self._give)
-        self._beat_at = self._world.now + BEAT_S
+        self._process.leader = leader
+        self._process.peer = peer_name(SUPERVISOR, self.host.name)
+        self._world.connect_to_broker(self._process)
+        self._is_connected = True
+        if self.supervisor._settings.cluster_address == OFF:
+            self._beat_at = self._process.now + BEAT_S
         self._incarnation = ""
 
-    def _give(self, one: Outgoing) -> None:
-        if self._dealer is not None:
-            self._world.network.up(self._dealer, self._process.frames(one))
-
     def _disconnect(self) -> None:
-        if self._dealer is not None:
-            self._world.network.close(self._dealer)
-            self._dealer, self._beat_at = None, NEVER
+        if self._process.link is not None:
+            self._world.network.close(self._process.link)
+        self._process.link, self._is_connected, self._beat_at = None, False, NEVER

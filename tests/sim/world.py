@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.routing import BrokerMachine
 from common.messages import Header
-from common.names import RMPROXY, SUPERVISED, peer_name
+from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISED, peer_name
 from common.session import EncodedMessage
 from common.wire import Incoming
 from deploy.children import Leave
@@ -22,9 +22,12 @@ from partition_worker.worker import Worker
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation
 from tests.sim.configurations import variants
-from tests.sim.disk import Disk
-from tests.sim.faults import Faults, Options
+from tests.sim.database import Database
+from tests.sim.database_record import DatabaseRecord
+from tests.sim.disk import Disk, JournalFile
+from tests.sim.faults import CLUSTER_KINDS, KINDS, Faults, Options
 from tests.sim.file import QueuesFile
+from tests.sim.host import SKEW_MAX_S, Host
 from tests.sim.network import Connection, Dealer, Network
 from tests.sim.process import Process
 from tests.sim.record import DurableRecord
@@ -44,6 +47,12 @@ STEPS_MAX: Final = 400_000
 """A world that has not ended by then never will."""
 
 RM_ANEW_MAX_S: Final = 2.0
+HOST_ANEW_MAX_S: Final = 12.0
+"""How long a host that crashed is away: shorter than a lease, or longer."""
+
+HOSTS: Final = (1,)
+"""How many hosts a world with a database has."""
+
 TWO_PROXIES: Final = 3
 """One of so many seeds has a second proxy."""
 
@@ -54,20 +63,27 @@ RESTARTED: Final = 0.5
 class World:
     """One seed's world."""
 
-    def __init__(self, seed: int, *, compares: bool = True) -> None:
+    def __init__(self, seed: int, *, compares: bool = True, cluster: bool = False) -> None:
+        """In a `cluster`, the state is in a database."""
         self.seed = seed
         self.compares = compares
         """Whether workers are compared with what their records lead to (`records.py`)."""
         self.rng = random.Random(seed)
-        self.options = Options.chosen(self.rng)
-        self.proxies = (SUPERVISED, "b") if seed % TWO_PROXIES == 0 else (SUPERVISED,)
+        self.options = Options.chosen(self.rng, CLUSTER_KINDS if cluster else KINDS)
+        self.hosts = self._make_hosts(cluster=cluster)
+        self.proxies: tuple[str, ...] = (SUPERVISED,)
+        if len(self.hosts) > 1:
+            self.proxies = tuple(self.hosts)
+        elif seed % TWO_PROXIES == 0:
+            self.proxies = (SUPERVISED, "b")
         self.timeline = Timeline()
         self.story = Story()
         self.story.began = self.story.now = self.timeline.now
         self.auditor = Auditor(self.story)
         self.network = Network(self.timeline, self.rng)
         self.disk = Disk()
-        self.record = DurableRecord(self.timeline, self.rng)
+        self.database = Database(self.timeline, self.rng) if cluster else None
+        self.record = DurableRecord(self.timeline, self.rng) if self.database is None else DatabaseRecord(self.database)
         self.faults = Faults(self, self.options, self.rng)
         self.roles = Roles(self)
         self.texts = variants(self.options.resolver)
@@ -77,13 +93,13 @@ class World:
         """How many messages of each kind were delivered."""
         self.processes: list[Process] = []
         """All that run."""
-        self.keeper: Keeper | None = None
         self.switch: BrokerMachine | None = None
         """The broker's machine, the latest."""
         self.clusters: dict[str, Cluster] = {}
         self.rms: dict[str, ResourceManager] = {}
         """The latest life of each."""
-        self._others = {peer_name(RMPROXY, instance): instance for instance in self.proxies[1:]}
+        others = self.proxies[1:] if len(self.hosts) == 1 else ()
+        self._others = {peer_name(RMPROXY, instance): instance for instance in others}
         """The proxies that no supervisor knows."""
         self._digest = hashlib.sha256()
         self._supervisors = 0
@@ -101,8 +117,9 @@ class World:
 
     def run(self) -> None:
         """Safety, then liveness. Raises Violation."""
-        self._supervisor()
-        for instance in self.proxies[1:]:
+        for host in self.hosts.values():
+            self._supervisor(host)
+        for instance in self._others.values():
             self.roles.start_proxy(instance)
         for number in range(self.options.rms):
             rm_id = f"rm-{number + 1}"
@@ -134,11 +151,25 @@ class World:
         if self.rng.random() < RESTARTED:
             self.kill_role("partition_worker", "the faults end")
         self.faults.heal()
-        self.disk.full = self.disk.slow = self.record.full = self.record.late = False
+        if self.database is not None:
+            self.database.heal()
+        else:
+            self.disk.full = self.disk.slow = self.record.full = self.record.late = False
         for process in list(self.processes):
             process.go_on()
         for rm in self.rms.values():
             rm.slow_until = 0.0
+
+    def journal(self, partition: str) -> JournalFile:
+        """What is stored of a partition."""
+        return self.disk.journal(partition) if self.database is None else self.database.primary.journal(partition)
+
+    def _make_hosts(self, *, cluster: bool) -> dict[str, Host]:
+        """One with files; with a database one or several, of which each has another clock."""
+        count = self.rng.choice(HOSTS) if cluster else 1
+        if count == 1:
+            return {LOCAL_HOST: Host()}
+        return {name: Host(name, self.rng.uniform(-SKEW_MAX_S, SKEW_MAX_S)) for name in "abc"[:count]}
 
     # Processes ------------------------------------------------------------------------------------------------------
 
@@ -158,13 +189,15 @@ class World:
         self._supervisors += 1
         return self._supervisors
 
-    def kill(self, process: Process, why: str) -> None:
-        """SIGKILL, or the end of a process by itself."""
+    def kill(self, process: Process, why: str, *, silently: bool = False) -> None:
+        """SIGKILL, or the end of a process by itself, or of its whole host."""
         if not process.alive:
             return
         self.note(process, "dies", why)
         self.processes.remove(process)
-        process.end()
+        process.end(silently=silently)
+        if silently:
+            return
         if process.role == "supervisor":
             self._supervisor_died(process)
         elif process.role == "rm":
@@ -173,11 +206,25 @@ class World:
         elif process.name in self._others:
             self.timeline.after(ANEW_S, partial(self.roles.start_proxy, self._others[process.name]))
 
-    def dealer(self, owner: Process, name: str, to: str) -> Dealer:
-        """A connection of one of our own processes."""
-        dealer = Dealer(owner, name, to, keeps=True, connected=lambda: None)
-        self.network.connect(dealer)
-        return dealer
+    def crash_host(self, host: Host) -> None:
+        """All of its processes die at once, and it starts again after a while."""
+        host.is_up = False
+        for one in [one for one in self.processes if one.host == host.name]:
+            self.kill(one, "its host crashes", silently=True)
+        self.timeline.after(self.rng.uniform(0.5, HOST_ANEW_MAX_S), partial(self._restart_host, host))
+
+    def _restart_host(self, host: Host) -> None:
+        host.is_up = True
+        self._supervisor(host)
+
+    def connect_to_broker(self, process: Process) -> None:
+        """A connection of one of our own processes to the broker that leads, as far as it knows."""
+        lost = Incoming(BROKER, Header(kind="LinkLost"), b"")
+        link = Dealer(process, process.peer, process.leader.address, keeps=True, connected=lambda: None, peer=BROKER)
+        link.lost = partial(process.take, lost)
+        process.link = link
+        process.route(BROKER, lambda one: self.network.up(link, process.frames(one)))
+        self.network.connect(link)
 
     def cut_off(self) -> bool:
         """The connection of an RM breaks. Those of our own processes do not while both ends live: they are pipes of one
@@ -200,7 +247,7 @@ class World:
         worker = self.roles.workers[process.peer]
         if worker.barrier is None or worker.partition is None or worker.fatal_error or not worker.barrier.last:
             return False
-        process.say([*worker.barrier.flush(), *worker.barrier.request_snapshot(self.timeline.now)], "a snapshot")
+        process.say([*worker.barrier.flush(), *worker.barrier.request_snapshot(process.now)], "a snapshot")
         return True
 
     def lose_record(self) -> bool:
@@ -248,30 +295,35 @@ class World:
         return True
 
     def stop_in_order(self) -> bool:
-        """Somebody asks the supervisor to stop everything; another one follows."""
+        """Somebody asks a supervisor to stop everything on its host; another one follows."""
         supervisor = next((one for one in self.processes if one.role == "supervisor"), None)
-        if supervisor is None or supervisor.stopped or self.keeper is None or not self.keeper.ready:
+        if len(self.hosts) > 1 and supervisor is not None:
+            supervisor = self.rng.choice([one for one in self.processes if one.role == "supervisor"])
+        keeper = self.hosts[supervisor.host].keeper if supervisor is not None else None
+        if supervisor is None or supervisor.stopped or keeper is None or not keeper.ready:
             return False
-        self.keeper.report(Leave())
+        keeper.report(Leave())
         return True
 
     def diverged(self, partition: str, problem: str) -> None:
         """A whole journal does not lead to what it says."""
         raise Violation("a journal that is whole cannot be played again", f"{partition}: {problem}", (partition,))
 
-    def _supervisor(self) -> None:
-        process = Process(self, "supervisor", "supervisor")
+    def _supervisor(self, host: Host) -> None:
+        if not host.is_up or any(one.role == "supervisor" and one.host == host.name for one in self.processes):
+            return  # it crashed while a supervisor was to be started
+        process = Process(self, "supervisor", "supervisor", host.name)
         self.began(process)
-        self.keeper = Keeper(self, process, spares=self.options.spares)
-        process.run(self.keeper)
+        host.keeper = Keeper(self, process, host, spares=self.options.spares)
+        process.run(host.keeper)
 
     def _supervisor_died(self, process: Process) -> None:
         """Lifelines close; those that stand still notice when they go on."""
         others = {"supervisor", "rm"}
         children = [one for one in self.processes if one.role not in others and one.name not in self._others]
-        for child in children:
+        for child in [one for one in children if one.host == process.host]:
             self._orphan(child)
-        self.timeline.after(ANEW_S, self._supervisor)
+        self.timeline.after(ANEW_S, partial(self._supervisor, self.hosts[process.host]))
 
     def _orphan(self, child: Process) -> None:
         if not child.alive:
@@ -289,7 +341,7 @@ class World:
         process = Process(self, rm_id, "rm")
         process.peer = rm_id
         self.began(process)
-        dealer = Dealer(process, "", peer_name(RMPROXY, SUPERVISED), keeps=False, connected=lambda: None)
+        dealer = Dealer(process, "", peer_name(RMPROXY, self.proxies[0]), keeps=False, connected=lambda: None)
         if len(self.proxies) > 1:
             dealer.targets = lambda: peer_name(RMPROXY, self.rng.choice(self.proxies))
         process.route(PROXY, lambda one: self.network.up(dealer, process.frames(one)))

@@ -1,4 +1,4 @@
-"""What every store of journals does: SQLite, PostgreSQL, and the disk of the simulation."""
+"""What every store of journals does: SQLite, PostgreSQL, and the disk and the database of the simulation."""
 
 import os
 import signal
@@ -23,6 +23,7 @@ from tests import postgres
 from tests.full_disk import full_disk
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded, sql, step
+from tests.sim.database_journal import DatabaseJournals
 from tests.sim.disk import Disk, JournalFile, SimulatedJournal
 
 ROOT = Path(__file__).parents[3]
@@ -219,7 +220,14 @@ class SimulatedStore:
         return self._file().copy()
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "simulated"])
+class SimulatedDatabase(SimulatedStore):
+    """The database of the simulation."""
+
+    def __init__(self) -> None:
+        self.journals = self._disk = DatabaseJournals()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "simulated", "simulated database"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     match request.param:
         case "sqlite":
@@ -227,8 +235,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         case "postgresql":
             with closing(PostgresStore()) as found:
                 yield found
-        case _:
+        case "simulated":
             yield SimulatedStore()
+        case _:
+            yield SimulatedDatabase()
 
 
 @pytest.fixture

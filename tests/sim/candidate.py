@@ -1,0 +1,126 @@
+"""A broker whose record is in the simulated database: a standby, then the leader, then over.
+
+It does what `broker/candidacy.py` and `broker/service.py` do around the machine of the election. While it leads, it
+is checked that no broker of another host does.
+
+Not here: the record (`database_record.py`), the election (`broker/election.py`).
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.candidacy import LEADER_DURATION
+from broker.election import ElectedBroker, Election
+from broker.registry import RmRecord
+from broker.state import VersionHistory
+from common.control_messages import LeasePolled, PollLease
+from common.messages import Header
+from common.names import BROKER, LEASE
+from common.wire import Incoming, Outgoing, decode_body, encode_body
+from deploy.children import LeaderFound
+from tests.sim.auditor import Violation
+from tests.sim.database import Client, Tables, once
+from tests.sim.database_record import RecordClient
+from tests.sim.host import Host
+from tests.sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.sim.supervision import Keeper
+    from tests.sim.world import World
+
+Content = tuple[list[RmRecord], dict[str, VersionHistory]]
+"""Of the record."""
+
+
+class Candidate:
+    """The part of one broker's process in the election."""
+
+    def __init__(self, world: "World", process: Process, host: Host, keeper: "Keeper", lease_timeout_s: float) -> None:
+        assert world.database is not None
+        self._world, self._process, self._host, self._keeper = world, process, host, keeper
+        self._election = Election(host.own, duration_s=LEADER_DURATION * lease_timeout_s)
+        self._client = Client(world.database, process, world.timeline)
+        self._begun = False
+        process.route(LEASE, self._poll)
+        process.after_turn = self._look
+        process.run(self._election)
+
+    # The lease ------------------------------------------------------------------------------------------------------
+
+    def _poll(self, message: Outgoing) -> None:
+        poll = decode_body(PollLease, message.body)
+        self._client.drive(once(partial(poll_lease, self._host, int(self._process.now), poll)), self._polled)
+
+    def _polled(self, outcome: LeasePolled | OSError) -> None:
+        polled = LeasePolled(problem=str(outcome)) if isinstance(outcome, OSError) else outcome
+        self._process.take(Incoming(LEASE, Header(kind="LeasePolled"), encode_body(polled)))
+
+    def release(self) -> None:
+        """The lease ends, as this broker was asked to stop."""
+        if self._election.epoch:
+            poll = PollLease(epoch=self._election.epoch, duration_s=0.0)
+            self._client.drive(once(partial(poll_lease, self._host, 0, poll)), lambda _: None)
+
+    def _look(self) -> None:
+        """After each turn: what has become of it."""
+        election = self._election
+        election.notes.clear()
+        election.warnings.clear()
+        if election.lost:
+            self._world.timeline.after(0, partial(self._world.kill, self._process, election.lost))
+            return
+        while election.leaders:
+            self._keeper.report(LeaderFound(election.leaders.pop(0)))
+        if election.epoch and not self._begun:
+            self._begun = True
+            self._process.machine = None
+            client = Client(self._client.database, self._process, self._world.timeline)
+            client.drive(once(_read_record), partial(self._lead, client))
+
+    # Leading --------------------------------------------------------------------------------------------------------
+
+    def _lead(self, client: Client, content: Content | OSError) -> None:
+        """The record is read: answer the others."""
+        world, process = self._world, self._process
+        if isinstance(content, OSError):
+            self._keeper.failed(process, str(content))
+            world.kill(process, str(content))
+            return
+        records, histories = content
+        record = RecordClient(client, self._election.epoch, process.take)
+        broker = world.roles.make_broker(process, record.give, self._election.epoch, records, histories)
+        router = world.network.listen(process, self._host.own.address, self._host.remote.address)
+
+        def send(one: Outgoing) -> None:
+            self._check(one)
+            world.network.down(router, one.to, process.frames(one))
+
+        process.route("", send)
+        process.run(ElectedBroker(broker, self._election))
+
+    def _check(self, one: Outgoing) -> None:
+        """Another broker must not have begun. One of the same host may have, as it is killed when it goes on."""
+        held = self._client.database.primary.lease(BROKER)
+        if held.epoch != self._election.epoch and held.holder != self._host.name:
+            text = f"{self._host.name} sends {one.header.kind} under {self._election.epoch}, and {held} leads"
+            raise Violation("two leaders", text, (self._process.name,))
+
+
+def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
+    """Renew the lease, or acquire it; who leads (`common/postgres_leases.py`)."""
+    lease = tables.lease(BROKER)
+    if poll.epoch and poll.epoch == lease.epoch:
+        lease.expires_at = now + poll.duration_s
+        return LeasePolled(epoch=lease.epoch)
+    if not poll.epoch and (lease.holder == host.name or lease.expires_at < now):
+        lease.holder, lease.epoch, lease.writes = host.name, max(unix_s, lease.epoch + 1), 0
+        lease.address, lease.expires_at = host.remote, now + poll.duration_s
+        return LeasePolled(epoch=lease.epoch)
+    address = lease.address
+    return LeasePolled(
+        holder=lease.holder, endpoint=address.address, public_key=address.key, left_s=lease.expires_at - now
+    )
+
+
+def _read_record(tables: Tables, now: float) -> Content:
+    return tables.record.read_records(), tables.record.read_histories()
