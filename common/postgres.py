@@ -199,7 +199,7 @@ class Database:
             return
         found = _check_format(connection.execute(f"SELECT number, {_SESSION} FROM store_format"))  # noqa: S608
         if found < FORMAT:
-            raise OSError(f"the store has format {found}, this release needs {FORMAT}: run `yunishard store migrate`")
+            raise OSError(_describe_earlier(found))
 
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
         self._is_doubtful |= notice.sqlstate == _WARNING and "synchronous replication" in (notice.message_primary or "")
@@ -223,8 +223,13 @@ def _check_format(cursor: psycopg.Cursor[tuple[object, ...]]) -> int:
     return found
 
 
+def _describe_earlier(found: int) -> str:
+    return f"the store has format {found}, this release needs {FORMAT}: run `yunishard store migrate`"
+
+
 def convert(store: str, *, is_new: bool) -> int:
-    """Create the tables, or convert them to the format of this release; the format before, 0 without tables.
+    """Create the tables if the store `is_new`, otherwise convert them to the format of this release; the format before,
+    0 without tables.
 
     Raises:
         OSError: it cannot be done, and nothing has changed.
@@ -235,6 +240,11 @@ def convert(store: str, *, is_new: bool) -> int:
     ):
         before = 0
         if connection.execute("SELECT to_regclass('store_format')").fetchone() != (None,):
+            before = read_format(connection)
+            if before == FORMAT:  # also for a role that may not lock tables
+                return before
+            if is_new:
+                raise OSError(f"{_describe_earlier(before)}; stop all hosts first")
             connection.execute("LOCK TABLE store_format IN EXCLUSIVE MODE")  # one after the other
             before = read_format(connection)
         elif not is_new:

@@ -62,6 +62,34 @@ def test_a_store_is_created_once_and_checked(capsys: pytest.CaptureFixture[str],
     )
 
 
+def test_a_store_of_an_earlier_release_is_only_converted_by_migrate(capsys: pytest.CaptureFixture[str]) -> None:
+    """A host that starts may create tables, but must not convert those of hosts that still run."""
+    store = postgres.new_store()
+    with psycopg.connect(store) as connection:
+        connection.execute("UPDATE store_format SET number = 1")
+    status, shown = run(capsys, "init", store)
+    assert status == 2
+    assert shown.endswith(
+        f"format 1, this release needs {FORMAT}: run `yunishard store migrate`; stop all hosts first\n"
+    )
+    with psycopg.connect(store) as connection:
+        assert connection.execute("SELECT number FROM store_format").fetchall() == [(1,)]
+
+
+def test_a_role_that_can_only_read_rows_finds_that_the_store_was_created(capsys: pytest.CaptureFixture[str]) -> None:
+    store = postgres.new_store()
+    with psycopg.connect(store, autocommit=True) as connection:
+        connection.execute("CREATE ROLE reader LOGIN")
+        try:
+            connection.execute("DO $$ BEGIN EXECUTE 'GRANT USAGE ON SCHEMA ' || current_schema || ' TO reader'; END $$")
+            connection.execute("GRANT SELECT ON store_format TO reader")
+            reader = store.replace(f"//{postgres.USER}@", "//reader@")
+            assert run(capsys, "init", reader) == (0, f"the store has format {FORMAT} already\n")
+        finally:
+            connection.execute("DROP OWNED BY reader")
+            connection.execute("DROP ROLE reader")
+
+
 def test_a_store_of_a_later_release_is_refused_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
     store = postgres.new_store()
     with psycopg.connect(store) as connection:
