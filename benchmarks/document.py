@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import charts, must
+from benchmarks import charts, must, store
 from benchmarks.growth import points
 from benchmarks.processor_time import CORES, MORE, PARTITIONS, ROLES
 from benchmarks.results import COMMITTED, Figure, Results, read
@@ -23,6 +23,10 @@ UNKNOWN: Final = "not measured"
 _BLOCK: Final = re.compile(r"(<!-- figures ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+RATIO: Final = " of embedded"
+"""The unit of a rate that is compared with another one of the same run."""
+
+
 class Wish(NamedTuple):
     """A goal."""
 
@@ -31,13 +35,18 @@ class Wish(NamedTuple):
     wanted: float
     unit: str
 
+    @property
+    def is_least(self) -> bool:
+        return self.unit in ("/s", RATIO)
+
     def holds(self, value: float) -> bool:
-        return value >= self.wanted if self.unit == "/s" else value <= self.wanted
+        return value >= self.wanted if self.is_least else value <= self.wanted
 
 
 WISHES: Final = (
     Wish("two-queues, native, one partition", "native/two-queues", 50_000, "/s"),
     Wish("two-queues, engine alone", "engine/two-queues", 120_000, "/s"),
+    Wish("two-queues, with a store in PostgreSQL and a synchronous standby", "store/ratio", 0.5, RATIO),
     Wish("a pending ask in the worker", "footprint/ask", 1024, " bytes"),
     Wish("an allocation in the worker", "footprint/allocation", 1536, " bytes"),
     Wish("a worker with nothing in it", "footprint/empty", 45, " MiB"),
@@ -104,7 +113,7 @@ def _wishes(figures: Mapping[str, Figure], _: Results) -> str:
     for wish in WISHES:
         found = figures.get(wish.figure)
         reached = UNKNOWN if found is None else f"{number(found.value)}{wish.unit}"
-        sign = "at least" if wish.unit == "/s" else "at most"
+        sign = "at least" if wish.is_least else "at most"
         holds = "" if found is None else "yes" if wish.holds(found.value) else "**no**"
         rows.append([wish.what, f"{sign} {number(wish.wanted)}{wish.unit}", reached, holds])
     return _table(["what", "wanted", "reached", "holds"], rows)
@@ -128,6 +137,24 @@ def _scaling(figures: Mapping[str, Figure], _: Results) -> str:
     return _table(["allocations/s, by partitions", *map(str, MORE)], rows)
 
 
+def _commits(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = [
+        [name, *(_value(figures, f"store/commit of {steps}/{name}") for steps in store.GROUPS)]
+        for name in ("embedded", "postgresql")
+    ]
+    return _table(["ms, by steps of a commit", *map(str, store.GROUPS)], rows)
+
+
+def _store(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = [[role, _value(figures, f"store/{role}")] for role in (*ROLES, *store.SERVERS.values(), store.OTHERS)]
+    return _table(["µs for an allocation", "with a store in PostgreSQL"], rows)
+
+
+def _hosts(figures: Mapping[str, Figure], _: Results) -> str:
+    rates = [_value(figures, f"store/reckoned/{n}") for n in store.PARTITIONS]
+    return _table(["allocations/s, by partitions", *map(str, store.PARTITIONS)], [["reckoned", *rates]])
+
+
 TABLES: Final[Mapping[str, Callable[[Mapping[str, Figure], Results], str]]] = {
     "machine": _machine,
     "shapes": _shapes,
@@ -136,6 +163,9 @@ TABLES: Final[Mapping[str, Callable[[Mapping[str, Figure], Results], str]]] = {
     "wishes": _wishes,
     "budget": _budget,
     "scaling": _scaling,
+    "commits": _commits,
+    "store": _store,
+    "hosts": _hosts,
 }
 
 

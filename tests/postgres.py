@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from select import select
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
@@ -60,23 +60,32 @@ def binaries() -> Path:
 
 def run(*command: str | Path) -> str:
     """Run a program as a user that is not root; what it says."""
-    prefix, options = another_user()
-    done = subprocess.run([*prefix, *command], check=False, capture_output=True, text=True, cwd="/", **options)
+    prefix, user = another_user()
+    groups: list[int] | None = None if user is None else []
+    done = subprocess.run(
+        [*prefix, *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        user=user,
+        group=user,
+        extra_groups=groups,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @cache
-def another_user() -> tuple[tuple[str, ...], dict[str, Any]]:
-    """How root becomes another user: words before the command, and options of `subprocess`."""
+def another_user() -> tuple[tuple[str, ...], int | None]:
+    """How root becomes another user: words before the command, or the id of the user."""
     if os.geteuid() != 0:
-        return (), {}
-    nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        return (), None
     try:
-        subprocess.run(["true"], check=True, **nobody)
+        subprocess.run(["true"], check=True, user=NOBODY, group=NOBODY, extra_groups=[])
     except (OSError, subprocess.SubprocessError):  # a container that has only root
-        return ("unshare", "--user", "--map-user=1000"), {}
-    return (), nobody
+        return ("unshare", "--user", "--map-user=1000"), None
+    return (), NOBODY
 
 
 class Server:
@@ -85,14 +94,14 @@ class Server:
     def __init__(self, *settings: str, source: "Server | None" = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
         atexit.register(self.remove)
-        if another_user()[1]:
+        if another_user()[1] is not None:
             os.chown(self.folder, NOBODY, NOBODY)
         self.data = self.folder / "data"
         if source is None:
-            command = ("initdb", "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            options = ("-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            run(binaries() / "initdb", "-D", self.data, *options)
         else:
-            command = ("pg_basebackup", "-D", self.data, "-R", "--no-sync", "-c", "fast", "-d", source.dsn)
-        run(binaries() / command[0], *command[1:])
+            run(binaries() / "pg_basebackup", "-D", self.data, "-R", "--no-sync", "-c", "fast", "-d", source.dsn)
         self.settings = settings
         self.start()
 

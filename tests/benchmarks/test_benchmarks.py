@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import auditor, configuration, rest, tenants
+from benchmarks import auditor, configuration, rest, store, tenants
 from benchmarks.calibration import as_in_a_worker, loop
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.charts import PATHS, Curve, Panel, chart, drawn
@@ -265,6 +265,21 @@ def test_more_cores_help_until_a_process_is_busy_all_the_time() -> None:
     assert {ask.partition_name for ask in workload.asks[:3]} == {"p0", "p1", "p2"}
 
 
+def test_several_hosts_are_limited_by_a_process_their_cores_or_the_log() -> None:
+    us = {
+        "client": 5.0,
+        "rmproxy": 1.0,
+        "broker": 1.0,
+        "partition_worker": 25.0,
+        store.SESSIONS: 3.0,
+        store.SENDER: 0.5,
+    }
+    for partitions, busiest_us in ((1, 25), (10, 2.5), (25, 1.0), (100, 1.0)):
+        assert store.reckoned(us, 400, partitions=partitions) == pytest.approx(1e6 / busiest_us)
+    assert store.reckoned(us, 4_000, partitions=25) == store.LOG_BYTES_PER_SECOND / 4_000
+    assert store.reckoned(us | {"partition_worker": 96.0}, 400, partitions=100) == pytest.approx(1e6 * 48 / 98)
+
+
 @pytest.mark.processes
 @pytest.mark.timeout(400)
 def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +298,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     names = {one.name for one in budget_figures(TINY) if one.cost}
     assert names == {f"budget/{way}/{what}" for way in ("native", "grpc") for what in ("partition_worker", "server")}
     for benchmark in BENCHMARKS:
-        if benchmark.name in ("memory", "footprint", "reload", "queue-tree", "scaling"):
+        if benchmark.name in ("memory", "footprint", "reload", "queue-tree", "scaling", "store"):
             assert all(one.value >= 0 for one in benchmark.measured(Plan(share=0.02, rounds=1))), benchmark.name
     files = Files(tmp_path, NAME)
     steps = write_journal(files, Shape("small", nodes=10, allocations=150, applications=7, tail=40))
