@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-all test-interop chaos cluster-chaos upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-all test-interop chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -67,6 +67,9 @@ chaos: setup ## kill the processes of a running system at random: SEED= BLOWS= A
 
 cluster-chaos: setup ## fail hosts, links and database servers of a cluster in namespaces (ten minutes): SEED= FAULTS= ASKS=
 	$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ASKS),--asks $(ASKS))
+
+cluster-failover: setup ## fail the servers of a cluster whose database fails over by Patroni, which has to be installed: SEED= FAULTS=
+	$(BIN)/python -m tests.cluster --patroni --faults $(or $(FAULTS),11) --asks 20000 $(if $(SEED),--seed $(SEED))
 
 upgrades: setup ## start two builds in turn on the same state, under load: ROUNDS= (default 50) FROM= (a commit)
 	UPGRADE_ROUNDS=$(or $(ROUNDS),50) $(if $(FROM),UPGRADE_FROM=$(FROM)) $(BIN)/python -m pytest -q -rP tests/upgrade/test_under_load.py

@@ -6,13 +6,14 @@ import random
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Final
 
 from tests.chaos.__main__ import table
-from tests.cluster import faults, network
+from tests.cluster import faults, network, patroni
 from tests.cluster.cluster import Cluster
-from tests.cluster.database import Pair
-from tests.cluster.run import LOST_HOST_MAX_S, MOVE_MAX_S, ClusterError, Measured, make_folder, play
+from tests.cluster.database import PAIR, Pair
+from tests.cluster.run import LOST_HOST_MAX_S, MOVE_MAX_S, ClusterError, Measured, play
 
 ABOUT: Final = f"""\
 Three hosts and two database servers, each in namespaces of its own, joined by a bridge. Hosts and servers lose their
@@ -25,19 +26,27 @@ The exit status is 1 if anything is wrong, and 2 if it cannot run here."""
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=ABOUT)
-    parser.add_argument("--faults", type=int, default=len(faults.FAULTS), help="(default: %(default)s)")
+    parser.add_argument("--faults", type=int, default=40, help="(default: 40)")
     parser.add_argument("--only", metavar="TEXT", default="", help="only faults whose name contains this text")
     parser.add_argument("--asks", type=int, default=50_000, help="at least, in all (default: 50000)")
+    parser.add_argument("--patroni", action="store_true", help="a database with automatic failover")
     parser.add_argument("--seed", type=int, help="for the same faults in the same order")
     args = parser.parse_args()
     try:
+        if args.patroni and (obstacle := patroni.find_obstacle()):
+            raise OSError(obstacle)
         network.enter()
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     seed = random.randrange(1_000_000) if args.seed is None else args.seed
     rng, begun = random.Random(seed), time.monotonic()
-    planned = [one for one in faults.plan(10 * args.faults, rng) if args.only in one.sort][: args.faults]
+    known = [one for one in (patroni.FAULTS if args.patroni else faults.FAULTS) if args.only in one.sort]
+    planned = faults.plan(known, args.faults, rng)
+
+    def make(folder: Path) -> Cluster:
+        folder.chmod(0o755)  # servers have a user of their own
+        return Cluster(folder, patroni.Patroni, patroni.SERVERS) if args.patroni else Cluster(folder, Pair, PAIR)
 
     def say(text: str) -> None:
         sys.stdout.write(f"{time.monotonic() - begun:7.1f} s  {text}\n")
@@ -45,7 +54,7 @@ def main() -> int:
 
     say(f"seed {seed}")
     try:
-        with tempfile.TemporaryDirectory(prefix="cluster-") as folder, Cluster(make_folder(folder), Pair) as cluster:
+        with tempfile.TemporaryDirectory(prefix="cluster-") as folder, make(Path(folder)) as cluster:
             say("all hosts are ready")
             measured = asyncio.run(play(cluster, planned, rng, args.asks, say))
     except ClusterError as error:

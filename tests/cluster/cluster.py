@@ -14,7 +14,6 @@ from tests.cluster.network import Machine, Network
 
 YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
 HOSTS: Final = ("a", "b", "c")
-SERVERS: Final = ("db1", "db2")
 
 MakeDatabase = Callable[[Sequence[Machine], Path], Database]
 
@@ -22,7 +21,7 @@ MakeDatabase = Callable[[Sequence[Machine], Path], Database]
 class Cluster:
     """A context: everything runs within it, and nothing is left after it."""
 
-    def __init__(self, folder: Path, make_database: MakeDatabase, servers: Sequence[str] = SERVERS) -> None:
+    def __init__(self, folder: Path, make_database: MakeDatabase, servers: Sequence[str]) -> None:
         self.folder = folder
         machines = [Machine(name, number) for number, name in enumerate(HOSTS, 1)]
         self._servers = [Machine(name, number) for number, name in enumerate(servers, 11)]

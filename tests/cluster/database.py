@@ -18,6 +18,7 @@ from tests.cluster.network import NOBODY, Machine
 START_MAX_S: Final = 30.0
 PORT: Final = 5432
 NAME: Final = "store"
+PAIR: Final = ("db1", "db2")
 
 PORTS: Final = "host all all 10.77.0.0/24 trust\nhost replication all 10.77.0.0/24 trust\n"
 

@@ -195,9 +195,9 @@ FAULTS: Final[Sequence[Fault]] = (
 """The faults of a whole run."""
 
 
-def plan(count: int, rng: random.Random) -> Sequence[Fault]:
-    """So many of them in an order by chance, each before any comes a second time."""
+def plan(faults: Sequence[Fault], count: int, rng: random.Random) -> Sequence[Fault]:
+    """So many of these in an order by chance, each before any comes a second time."""
     found: list[Fault] = []
-    while len(found) < count:
-        found += rng.sample(FAULTS, len(FAULTS))
+    while faults and len(found) < count:
+        found += rng.sample(faults, len(faults))
     return found[:count]

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from tests.chaos import verdict
@@ -195,9 +194,3 @@ class _Run:
         wrong = verdict.differences("the journal", verdict.allocations(self.load.rms), journals)
         if wrong:
             raise ClusterError("\n".join(wrong[:20]))
-
-
-def make_folder(folder: str) -> Path:
-    """A folder that a server's user may enter."""
-    Path(folder).chmod(0o755)
-    return Path(folder)
