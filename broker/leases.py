@@ -55,7 +55,8 @@ class Liveness:
     def schedule(self, now: float) -> None:
         """Schedule the next check, if there is anything to check."""
         registry, settings = self._state.registry, self._state.settings
-        if not (registry.away or registry.last_seen or (registry.slots and settings.lease_timeout_s < NEVER)):
+        leased = registry.slots or len(self._state.hosts.all()) > 1
+        if not (registry.away or registry.last_seen or (leased and settings.lease_timeout_s < NEVER)):
             self.deadline = NEVER
         elif self.deadline == NEVER:
             self.deadline = now + CHECK_INTERVAL_S
@@ -82,8 +83,11 @@ class Liveness:
         if late > LATE_CHECK_S:
             self._state.warnings.append(f"the broker did not run for {late:.1f} s: all deadlines are extended by that")
             self._state.registry.extend_deadlines(late, now)
+            self._state.hosts.extend_deadlines(late, now)
             self._changes.extend_deadlines(late)
         state, registry, settings = self._state, self._state.registry, self._state.settings
+        for host in state.hosts.find_silent(settings.lease_timeout_s, now):
+            state.warnings.append(f"host {host.name} was silent for {now - host.last_seen:.0f} s: it counts as lost")
         for partition, slot in tuple(registry.slots.items()):
             silent_s = now - slot.last_seen
             if (slot.worker or slot.is_awaited) and silent_s >= settings.lease_timeout_s:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
@@ -27,6 +28,9 @@ from common.postgres_leases import read_lease
 
 SETTLE_INTERVAL_S: Final = 0.5
 """Pause between two attempts to find out the outcome of a write."""
+
+HOST_FORGOTTEN_S: Final = 86400.0
+"""A host that has been silent for so long is not listed any more, unless it is draining."""
 
 _LEASE: Final = BROKER
 
@@ -136,7 +140,24 @@ class PostgresStore(Store):
                 (base, rm, rm),
             )
 
+    def set_draining(self, host: str, *, is_draining: bool) -> None:
+        with self._transaction() as connection:
+            query = "UPDATE hosts SET is_draining = %s WHERE name = %s RETURNING name"
+            if not connection.execute(query, (is_draining, host)).fetchone():
+                raise OSError(f"the store has no host {host}")
+
     # Reading ---------------------------------------------------------------------------------------------------------
+
+    def read_hosts(self) -> list[HostRow]:
+        with self._database.autocommit() as connection:
+            rows = connection.execute(
+                "SELECT name, address, cores, memory_bytes, release, is_draining,"
+                " extract(epoch FROM clock_timestamp() - heartbeat)::float8 FROM hosts"
+                " WHERE is_draining OR heartbeat > clock_timestamp() - make_interval(secs => %s) ORDER BY name",
+                (HOST_FORGOTTEN_S,),
+            ).fetchall()
+        names = ("name", "address", "cores", "memory_bytes", "release", "is_draining", "age_s")
+        return [msgspec.convert(dict(zip(names, row, strict=True)), HostRow) for row in rows]
 
     def read_records(self) -> list[RmRecord]:
         with self._database.autocommit() as connection:

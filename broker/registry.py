@@ -5,7 +5,7 @@ Durable values are frozen and replaced as a whole (`set_session`); leases are th
 either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not here: registration (`rm_sessions.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Final
@@ -66,6 +66,8 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Positions of partitions that were configured after the RM registered; the others have the RM's position."""
     leases: dict[str, int] = field(default_factory=dict)
     """Full partition name to the epoch of its worker's lease; only set in records."""
+    hosts: dict[str, str] = field(default_factory=dict)
+    """Full partition name to the host on which its worker runs; only set in records."""
 
 
 class RmSession(RmRecord, frozen=True, kw_only=True):
@@ -162,6 +164,12 @@ class WorkerSlot:
     """Epoch of the worker's lease, or of the next worker's while there is none."""
     worker: str = ""
     """The peer name of the worker that has the lease; empty until one has it. Other workers are ignored."""
+    host: str = ""
+    """The host on which the worker is to run; empty if there is none yet."""
+    worker_host: str = ""
+    """The host of the worker that has the lease. Another one than `host` while the partition moves."""
+    move_by: float = NEVER
+    """When a planned move is given up."""
     is_inherited: bool = False
     """Whether an earlier broker granted the lease, and may have forwarded messages of the partition."""
     is_awaited: bool = False
@@ -181,6 +189,11 @@ class WorkerSlot:
     delay: RestartDelay = dataclass_field(default_factory=RestartDelay)
     problem: str = ""
     """Why the worker cannot start or cannot run the configuration in force; cleared by its Hello."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a worker has the lease until one on another host can take over."""
+        return bool(self.worker and self.host) and self.worker_host != self.host
 
 
 class Registry:
@@ -249,17 +262,18 @@ class Registry:
         self._order += 1
         return self._order
 
-    def restore(self, session: RmSession, leases: Mapping[str, int], *, leave_by: float, now: float) -> None:
-        """Restore a session and its leases after a broker restart. Records of releases without an order of registration
-        are restored last and get positions in the order in which they are restored.
+    def restore(self, session: RmSession, record: RmRecord, *, leave_by: float, now: float) -> None:
+        """Restore a session, and the leases and hosts in its record. Records of releases without an order of
+        registration are restored last and get positions in the order in which they are restored.
         """
         if not session.order:
             session = session.ordered(None, self.next_order())
         self._order = max(self._order, session.order, *session.partition_order.values())
         for partition in session.partitions:
-            epoch = leases.get(partition)
+            epoch = record.leases.get(partition)
             if epoch is not None:
                 slot = WorkerSlot(session.rm, epoch, is_inherited=True, is_awaited=True, was_served=True, last_seen=now)
+                slot.host = record.hosts.get(partition, "")
                 self.slots[partition] = slot
         self.set_session(session, leave_by=leave_by)
 
@@ -273,7 +287,7 @@ class Registry:
         """Take the lease from the worker, if there is one, so that another one can get it under a later epoch."""
         slot = self.slots[partition]
         self.dismiss(slot.worker, partition)
-        slot.epoch, slot.worker = self._next_epoch(), ""
+        slot.epoch, slot.worker, slot.worker_host = self._next_epoch(), "", ""
         slot.is_present = slot.is_awaited = False
         self.changed_rms[slot.rm] = None
 
@@ -282,7 +296,7 @@ class Registry:
         return self._epochs
 
     def dismiss(self, worker: str, partition: str) -> None:
-        """Have the supervisor stop a worker that has no lease for this partition any more."""
+        """Have its supervisor stop a worker that has no lease for this partition any more."""
         if worker:
             self.dismissed[worker] = partition
 

@@ -37,7 +37,9 @@ are dropped, as by a broken connection, and their senders repeat them."""
 def build_record(session: RmSession, registry: Registry) -> RmRecord:
     """The record of an RM with this session."""
     record = msgspec.convert(session, RmRecord, from_attributes=True)
-    return replace(record, leases={name: registry.slots[name].epoch for name in session.partitions})
+    slots = {name: registry.slots[name] for name in session.partitions}
+    leases = {name: slot.epoch for name, slot in slots.items()}
+    return replace(record, leases=leases, hosts={name: slot.host for name, slot in slots.items() if slot.host})
 
 
 def restore_session(record: RmRecord) -> RmSession:
@@ -47,7 +49,7 @@ def restore_session(record: RmRecord) -> RmSession:
         raise ConfigError(analysis.problems)
     configs = {_full_name(record, one.name): one for one in analysis.configuration.partitions}
     session = msgspec.convert(record, RmSession, from_attributes=True)
-    return replace(session, configs=configs, checksum=compute_checksum(record.text), leases={})
+    return replace(session, configs=configs, checksum=compute_checksum(record.text), leases={}, hosts={})
 
 
 def _full_name(record: RmRecord, name: str) -> str:

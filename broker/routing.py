@@ -23,7 +23,9 @@ from broker import config_updates, leases, rm_sessions
 from broker.config_rollout import ConfigChanges
 from broker.config_validation import ConfigPreloader
 from broker.grants import WorkerGrants
+from broker.hosts import HostRow
 from broker.metrics import BrokerMetrics
+from broker.placement import Placement
 from broker.queries import PendingQueries, list_partitions, read_config
 from broker.registry import RmRecord, RmSession, WorkerSlot, build_refusal
 from broker.rm_records import RmPersistence, restore_session
@@ -34,12 +36,11 @@ from common.messages import Command, Header, Message, News
 from common.names import (
     DISTINCT,
     FILE,
-    LOCAL_HOST,
     RECORD,
     RMPROXY,
     SUPERVISOR,
     WORKER_PREFIX,
-    peer_name,
+    instance_of,
     role_of,
     usual_name,
 )
@@ -58,10 +59,16 @@ class BrokerMachine:
     """The machine of the broker process."""
 
     def __init__(
-        self, state: BrokerState, *, now: float, records: Iterable[RmRecord] = (), record_problem: str = ""
+        self,
+        state: BrokerState,
+        *,
+        now: float,
+        records: Iterable[RmRecord] = (),
+        record_problem: str = "",
+        hosts: Iterable[HostRow] = (),
     ) -> None:
-        """`records` are those in the file; `record_problem` is the reason why the file cannot be written at present, if
-        it cannot.
+        """`records` and `hosts` are those in the store; `record_problem` is the reason why it cannot be written at
+        present, if it cannot.
         """
         self.state = state
         self.registry = state.registry
@@ -73,16 +80,15 @@ class BrokerMachine:
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
         self._liveness = leases.Liveness(self.state, self._changes)
         self._grants = WorkerGrants(self.state)
+        self._placement = Placement(self.state)
         self._started_ns = int(now * 1e9)
         self._heartbeat_body = encode_body(rm_messages.Heartbeat(incarnation=str(state.incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
         if away := len(self.registry.away):
             self.state.notes.append(f"waiting for {format_count(away, 'RM')} registered before this start")
+        self._restore_hosts(hosts, now)
         self._liveness.schedule(now)
-        self._supervisor = peer_name(SUPERVISOR, LOCAL_HOST)
-        self._reported_partitions: list[str] | None = list(self.registry.slots)
-        """The partitions that the supervisor has received; None for a supervisor that has just connected."""
         self._preloader = ConfigPreloader(self._handle_other)
         self.deadline = self._find_deadline()
         """When to call `tick`."""
@@ -96,8 +102,17 @@ class BrokerMachine:
             reason = "; ".join(str(error).splitlines())
             self.state.warnings.append(f"RM {record.rm} has to register again, its record is not valid: {reason}")
             return
-        self.registry.restore(session, record.leases, leave_by=now + config_updates.RETIRE_MAX_S, now=now)
+        self.registry.restore(session, record, leave_by=now + config_updates.RETIRE_MAX_S, now=now)
         self.registry.away[record.rm] = now
+
+    def _restore_hosts(self, rows: Iterable[HostRow], now: float) -> None:
+        """Restore the hosts after a change of leader. The workers of a host have been silent for as long as the host,
+        so that those of a lost one lose their leases without another lease timeout.
+        """
+        self.state.hosts.restore(rows, now)
+        for slot in self.registry.slots.values():
+            if (host := self.state.hosts.find(slot.host)) is not None:
+                slot.last_seen = min(slot.last_seen, host.last_seen)
 
     def _find_deadline(self) -> float:
         return min(
@@ -106,6 +121,7 @@ class BrokerMachine:
             self._persistence.deadline,
             self._liveness.deadline,
             self._grants.deadline,
+            self._placement.deadline,
             *(at for name, at in self.registry.leaving.items() if self._changes.find_for_partition(name) is None),
         )
 
@@ -157,7 +173,9 @@ class BrokerMachine:
         workers that the supervisor has to run. Messages about an RM wait until its record is durable.
         """
         changed = self.registry.changed_rms
-        sends = [*sends, *self._default_config.offer(tuple(changed), now), *self._grants.grant(now)]
+        sends = [*sends, *self._default_config.offer(tuple(changed), now)]
+        self._placement.place(now)
+        sends += self._grants.grant(now)
         self.registry.changed_rms = {}
         free = [one for rm in changed for one in self._persistence.persist(rm)]
         free += self._persistence.filter_outgoing([one for one in sends if one.to])
@@ -176,17 +194,11 @@ class BrokerMachine:
         return []
 
     def _report_workers(self) -> list[Outgoing]:
-        """Send the supervisor the workers that it has to run, if they have changed, and fail queries to partitions
+        """Send the supervisors the workers that they have to run, if they have changed, and fail queries to partitions
         that have ended.
         """
-        registry, partitions = self.registry, list(self.registry.slots)
-        if partitions == self._reported_partitions and not registry.dismissed:
-            return []
-        failed = self._queries.fail_others(partitions)
-        wanted = control_messages.WorkersWanted(partitions=partitions, dismissed=registry.dismissed)
-        self._reported_partitions, registry.dismissed = partitions, {}
-        removals, registry.removals = registry.removals, []
-        return [*failed, *removals, make_outgoing(self._supervisor, wanted)]
+        removals, self.registry.removals = self.registry.removals, []
+        return [*self._queries.fail_others(self.registry.slots), *removals, *self._placement.report()]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
@@ -236,6 +248,8 @@ class BrokerMachine:
             sends = None
         elif source.startswith(WORKER_PREFIX):
             sends = self._grants.mark_seen(source, now)
+        elif role_of(source) == SUPERVISOR:
+            sends = None if self.state.hosts.mark_seen(source, now) is None else []
         else:
             sends = self._liveness.mark_seen(source, now)
         if sends is None:
@@ -285,8 +299,8 @@ class BrokerMachine:
                 return self._changes.count_vote(header.partition, vote, now)
             case "Recorded" if incoming.source == RECORD:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
-            case "WorkerEnded" if role_of(incoming.source) == SUPERVISOR:
-                return self._handle_worker_ended(header, decode_body(control_messages.WorkerEnded, incoming.body), now)
+            case "WorkerEnded" | "HostLeaves" if role_of(incoming.source) == SUPERVISOR:
+                return self._handle_supervisor(incoming, now)
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
@@ -322,10 +336,8 @@ class BrokerMachine:
     # Workers --------------------------------------------------------------------------------------------------------
 
     def _handle_hello(self, incoming: Incoming, hello: control_messages.Hello, now: float) -> list[Outgoing]:
-        if hello.role == SUPERVISOR:
-            self._supervisor = incoming.source
-            self._reported_partitions = None
-            self._grants.renew_unclaimed(hello.workers.values())
+        if hello.role == SUPERVISOR and role_of(incoming.source) == SUPERVISOR:
+            self._greet_host(incoming.source, hello, now)
         if hello.role == RMPROXY:
             return rm_sessions.mark_proxy_away(self.state, incoming.source, "its proxy has restarted", now)
         if hello.role != "worker":
@@ -333,7 +345,7 @@ class BrokerMachine:
         partition = incoming.header.partition
         if not partition:
             return self._grants.add_idle(incoming.source, hello, now)
-        slot = self._grants.accept_claim(incoming.source, incoming.header)
+        slot = self._grants.accept_claim(incoming.source, hello.host, incoming.header)
         if slot is None:
             return []
         slot.is_present, slot.was_served, slot.last_seen, slot.problem = True, True, now, ""
@@ -353,9 +365,24 @@ class BrokerMachine:
             change.target = replace(change.target, generations=generations)
         return [*sends, change.build_prepare(self.registry, partition)]
 
-    def _handle_worker_ended(self, header: Header, ended: control_messages.WorkerEnded, now: float) -> list[Outgoing]:
-        """Handle the end of a worker: another one gets its partition, and changes that wait for it may be refused."""
-        waiting = self._grants.handle_ended(header, ended, now)
+    def _greet_host(self, supervisor: str, hello: control_messages.Hello, now: float) -> None:
+        """Handle the Hello of a supervisor, with the workers that still run on its host."""
+        host = self.state.hosts.greet(supervisor, hello, now)
+        self.state.notes.append(f"the supervisor of host {host.name} is connected")
+        self._placement.forget_report(supervisor)
+        self._placement.clear_failures(host.name)
+        self._grants.renew_unclaimed(host.name, hello.workers.values())
+
+    def _handle_supervisor(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        """Handle the end of a worker: another one gets its partition, and changes that wait for it may be refused. Or
+        the end of its host: the partitions move.
+        """
+        if incoming.header.kind == "HostLeaves":
+            if (left := self.state.hosts.mark_left(incoming.source)) is not None:
+                self.state.notes.append(f"host {left.name} stops")
+            return []
+        ended = decode_body(control_messages.WorkerEnded, incoming.body)
+        waiting = self._grants.handle_ended(instance_of(incoming.source), incoming.header, ended, now)
         return [one for partition in waiting for one in self._changes.handle_worker_ended(partition, ended)]
 
     def _recover_leaving(self, session: RmSession, header: Header, hello: control_messages.Hello) -> list[Outgoing]:

@@ -20,7 +20,7 @@ from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
 from common.inbox import ThreadEndpoint
 from common.messages import Header
-from common.names import BROKER, FILE, READER, RECORD
+from common.names import BROKER, FILE, OFF, READER, RECORD
 from common.process import Arguments, Life, log_lines
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings
@@ -86,7 +86,8 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
             settings=settings,
             incarnation=store.incarnation,
         )
-        broker = BrokerMachine(state, now=clock(), records=store.read_records(), record_problem=problem)
+        hosts = [] if settings.cluster_address == OFF else store.read_hosts()
+        broker = BrokerMachine(state, now=clock(), records=store.read_records(), record_problem=problem, hosts=hosts)
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
         broker.metrics.process_families = process.collect

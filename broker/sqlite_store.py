@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import astuple, replace
 
+from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.rm_records import decode_record, sort_records
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionHistory
@@ -80,6 +81,12 @@ class SqliteStore(Store):
                 yield
         except sqlite3.Error as error:
             raise OSError(str(error)) from error
+
+    def read_hosts(self) -> list[HostRow]:
+        return []
+
+    def set_draining(self, host: str, *, is_draining: bool) -> None:
+        raise OSError(f"host {host} is the only one: partitions move between the hosts of one --store only")
 
     def probe(self) -> None:
         with self._transaction():

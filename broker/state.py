@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from msgspec.structs import replace
 
 from broker.config_validation import analyses
+from broker.hosts import Hosts
 from broker.registry import NUMBERS_PER_INCARNATION, Registry
 from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
@@ -57,6 +58,10 @@ RolloutOutcome = Literal["committed", "objected", "expired", "unstartable", "unr
 ROLLOUT_OUTCOMES: Final[tuple[RolloutOutcome, ...]] = get_args(RolloutOutcome)
 """In force; a worker voted no; a vote was missing; a worker cannot start; the record failed; the RM's session ended."""
 
+MoveReason = Literal["lost", "drain", "rebalance"]
+MOVE_REASONS: Final[tuple[MoveReason, ...]] = get_args(MoveReason)
+"""The partition's host was lost; it is draining; an operator requested a rebalancing."""
+
 ROLLOUT_BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 
 
@@ -69,6 +74,8 @@ class Counters:
     """Duration of committed roll-outs."""
     leases_renewed: int = 0
     """Leases that were granted to another worker because the worker was silent."""
+    moves: Counter[MoveReason] = field(default_factory=Counter)
+    """Partitions that were placed on another host."""
     recoveries: Counter[str] = field(default_factory=Counter)
     """Workers that rejoined, by what they had of their partition (`leases.py`)."""
     record_writes: Counter[Literal["durable", "refused"]] = field(default_factory=Counter)
@@ -217,6 +224,7 @@ class BrokerState:
         """`incarnation` is above that of every earlier broker."""
         self.incarnation = incarnation
         self.registry = Registry(incarnation)
+        self.hosts = Hosts()
         self.versions = versions or ConfigVersions()
         self.echo_barrier = EchoBarrier()
         self.settings = settings

@@ -11,10 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from broker.hosts import HostRow
 from broker.queries import build_version_answer
 from broker.registry import RmRecord
 from broker.state import VersionHistory
-from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
+from common.control_messages import (
+    ConfigVersion,
+    DrainingRecorded,
+    ManagerRecord,
+    RebaseVersion,
+    RecordDraining,
+    Recorded,
+)
 from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import RECORD
@@ -78,6 +86,12 @@ class Store(Protocol):
     def rebase(self, rm: str, base: str) -> None:
         """Set the base of the RM's latest version."""
 
+    def read_hosts(self) -> list[HostRow]:
+        """The hosts that were there within a day, and those that are draining; none if the store is of one host."""
+
+    def set_draining(self, host: str, *, is_draining: bool) -> None:
+        """Record whether a host is draining."""
+
     def probe(self) -> None:
         """Write the incarnation again, to test whether writing works."""
 
@@ -115,6 +129,11 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
         case "ManagerRecord":
             record = decode_body(ManagerRecord, message.body)
             number, write = record.number, partial(store.write, rm, record)
+        case "RecordDraining":
+            wanted = decode_body(RecordDraining, message.body)
+            _, problem = _attempt(partial(store.set_draining, wanted.host, is_draining=wanted.is_draining), problem)
+            outcome = DrainingRecorded(host=wanted.host, is_draining=wanted.is_draining, problem=problem)
+            return Incoming(RECORD, Header(kind="DrainingRecorded", ref=header.ref), encode_body(outcome))
         case "RebaseVersion":
             write = partial(store.rebase, rm, decode_body(RebaseVersion, message.body).base)
         case "ProbeRecord":

@@ -9,6 +9,7 @@ from msgspec import field
 
 from common.config.model import PartitionConfig
 from common.messages import Control
+from common.names import LOCAL_HOST
 
 
 class PrepareConfig(Control, frozen=True):
@@ -131,6 +132,24 @@ class RebaseVersion(Control, frozen=True):
     base: str
 
 
+class RecordDraining(Control, frozen=True):
+    """The broker's machine to its record: whether a host is draining. Answered by `DrainingRecorded` with the same
+    `ref`.
+    """
+
+    host: str
+    is_draining: bool
+
+
+class DrainingRecorded(Control, frozen=True):
+    """The record to the broker's machine: the outcome of `RecordDraining`."""
+
+    host: str
+    is_draining: bool
+    problem: str = ""
+    """Why it is not recorded; empty when it is durable."""
+
+
 class ProbeRecord(Control, frozen=True):
     """The broker's machine to its record, after a failed write: test whether writing works again. Answered by a
     `Recorded` without a number.
@@ -174,8 +193,14 @@ class Hello(Control, frozen=True):
     """
 
     role: str
-    host: str = ""
+    host: str = LOCAL_HOST
     """Of the supervisor and of a worker: the name of their host."""
+    address: str = ""
+    """Of the supervisor: where other hosts reach the broker of its host; empty if they do not."""
+    cores: int = 1
+    """Of the supervisor: processors of its host."""
+    memory_bytes: int = 0
+    """Of the supervisor: memory of its host."""
     pid: int = 0
     """Of a worker, for operators, as are the next two."""
     release: str = ""
@@ -205,8 +230,15 @@ class WorkersWanted(Control, frozen=True):
     partitions: list[str]
     dismissed: dict[str, str] = field(default_factory=dict)
     """Workers that have lost their lease since the last such message, and the partition of each. They do not count any
-    more: if the partition is still wanted, another worker takes over, so they are killed; otherwise they are stopped.
+    more: if the partition is still wanted, here or elsewhere, another worker takes over, so they are killed; otherwise
+    they are stopped.
     """
+    elsewhere: list[str] = field(default_factory=list)
+    """Partitions that other hosts serve, so that they have not ended."""
+
+
+class HostLeaves(Control, frozen=True):
+    """Supervisor to broker: its host stops. Its partitions move to others at once."""
 
 
 class WorkerEnded(Control, frozen=True):

@@ -28,6 +28,11 @@ class HostFacts(NamedTuple):
     memory_bytes: int
 
 
+def measure_capacity() -> tuple[int, int]:
+    """Return the processors and the bytes of memory of this host, or of the container that this process runs in."""
+    return _count_cores(), _count_memory()
+
+
 def read_host_facts(settings: Settings) -> HostFacts:
     """Read the facts of this host.
 
@@ -35,7 +40,7 @@ def read_host_facts(settings: Settings) -> HostFacts:
         OSError: the state directory cannot be used.
     """
     address = "" if settings.cluster_address == OFF else settings.cluster_address
-    return HostFacts(settings.host_name, _read_id(settings.state), address, _count_cores(), _count_memory())
+    return HostFacts(settings.host_name, _read_id(settings.state), address, *measure_capacity())
 
 
 def _read_id(state: Path | None) -> str:

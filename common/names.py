@@ -127,6 +127,11 @@ def role_of(peer: str) -> str:
     return peer.partition("/")[0]
 
 
+def instance_of(peer: str) -> str:
+    """Return the instance of a peer of the broker; of a supervisor, that is its host."""
+    return peer.partition("/")[2]
+
+
 def process_label(peer: str) -> str:
     """Return the label `process` of a process's metrics: its name, or its role on the only host."""
     return peer.removesuffix(f"/{SUPERVISED}").removesuffix(f"/{LOCAL_HOST}")

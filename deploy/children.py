@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -77,6 +77,14 @@ class Child:
     def title(self) -> str:
         """Its name in the log."""
         return f"{WORKER} {lease_name(self.partition, self.epoch)}" if self.partition else self.name
+
+
+class HostCapacity(NamedTuple):
+    """The size of the supervisor's host, by which the leader chooses hosts for partitions."""
+
+    release: str = ""
+    cores: int = 1
+    memory_bytes: int = 0
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

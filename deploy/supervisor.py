@@ -33,7 +33,7 @@ from common.restart_delay import RestartDelay
 from common.rm_messages import Heartbeat
 from common.wire import NEVER, BrokerAddress, Outgoing, make_outgoing
 from deploy import children
-from deploy.children import Cause, Child, Event, Instruction, Phase
+from deploy.children import Cause, Child, Event, HostCapacity, Instruction, Phase
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -87,10 +87,18 @@ class Supervisor:
         file: The file of the settings, for the processes.
         instance: Differs from that of every other supervisor of this host whose workers may still run.
         starts_max: Workers that may start at the same time.
+        capacity: The size of this host.
     """
 
     def __init__(
-        self, settings: "Settings", *, broker: str, file: str, instance: str, starts_max: int = STARTS_MAX
+        self,
+        settings: "Settings",
+        *,
+        broker: str,
+        file: str,
+        instance: str,
+        starts_max: int = STARTS_MAX,
+        capacity: HostCapacity = HostCapacity(),  # noqa: B008 - immutable
     ) -> None:
         self.status: int | None = None
         self.failure = ""
@@ -100,6 +108,7 @@ class Supervisor:
         self._file = file
         self._instance = instance
         self._starts_max = starts_max
+        self._capacity = capacity
         self._endpoints = {"native": settings.native, "grpc": settings.grpc, "rest": settings.rest}
         self._front_ends = (RMPROXY,) if settings.rest == OFF else (RMPROXY, WEBSERVICE)
         self._stop_status: int | None = None
@@ -107,6 +116,8 @@ class Supervisor:
         self._announced = False
         self._wanted: dict[str, None] = {}
         """Partitions that need a worker."""
+        self._elsewhere: frozenset[str] = frozenset()
+        """Partitions that other hosts serve."""
         self._ended: dict[str, None] = {}
         """Partitions that are no longer wanted, and of which workers or files may be left."""
         self._turn_at = NEVER
@@ -125,7 +136,17 @@ class Supervisor:
     def make_hello(self) -> Outgoing:
         """Build the first message to a broker, with the workers that may claim a partition."""
         running = {one.name: one.partition for one in self._workers() if one.is_running and not one.is_dismissed}
-        return make_outgoing(BROKER, Hello(role=SUPERVISOR, host=self._settings.host_name, workers=running))
+        address, capacity = self._settings.cluster_address, self._capacity
+        hello = Hello(
+            role=SUPERVISOR,
+            host=self._settings.host_name,
+            address="" if address == OFF else address,
+            release=capacity.release,
+            cores=capacity.cores,
+            memory_bytes=capacity.memory_bytes,
+            workers=running,
+        )
+        return make_outgoing(BROKER, hello)
 
     def metrics(self) -> Iterator[Family]:
         """Yield the metrics of processes and restarts."""
@@ -187,7 +208,7 @@ class Supervisor:
                 yield self.make_hello()
             case WorkersWanted():
                 self._ended.update(self._wanted)
-                self._wanted = dict.fromkeys(event.partitions)
+                self._wanted, self._elsewhere = dict.fromkeys(event.partitions), frozenset(event.elsewhere)
                 for name in event.dismissed.keys() & self._children.keys():
                     child = self._children[name]
                     child.is_dismissed, child.partition = True, event.dismissed[name]
@@ -280,8 +301,11 @@ class Supervisor:
             return f"ended after {now - child.since:.1f} s: {ending}"
         if self._stop_status is not None or not child.partition:
             return "stopped"
-        is_wanted = child.partition in self._wanted
-        return f"stopped ({'another worker replaces it' if is_wanted else 'its partition ended'})"
+        return f"stopped ({'another worker replaces it' if self._is_wanted(child) else 'its partition ended'})"
+
+    def _is_wanted(self, child: Child) -> bool:
+        """Whether the partition of a worker is still wanted, here or elsewhere."""
+        return child.partition in self._wanted or child.partition in self._elsewhere
 
     def _report_worker_end(self, child: Child, ending: str) -> Instruction:
         """Report to the broker that a worker has ended, and why if it was not ready: a configuration change may wait
@@ -339,7 +363,7 @@ class Supervisor:
     def _stop_dismissed(self, now: float) -> Iterator[Instruction]:
         """Stop workers that have lost their lease."""
         for child in self._workers():
-            if child.is_dismissed and child.partition in self._wanted and child.phase is not Phase.KILLED:
+            if child.is_dismissed and self._is_wanted(child) and child.phase is not Phase.KILLED:
                 yield from self._kill(child)
             elif child.is_dismissed and child.is_running:
                 yield from self._terminate(child, now)
@@ -347,9 +371,10 @@ class Supervisor:
     def _forget_ended(self) -> Iterator[Instruction]:
         """Have the files of ended partitions removed once their last worker has ended."""
         running = {child.partition for child in self._children.values()}
-        for partition in [name for name in self._ended if name in self._wanted or name not in running]:
+        wanted = self._wanted.keys() | self._elsewhere
+        for partition in [name for name in self._ended if name in wanted or name not in running]:
             del self._ended[partition]
-            if partition not in self._wanted:
+            if partition not in wanted:
                 yield children.Forget(partition)
 
     def _start_missing(self, now: float) -> Iterator[Instruction]:

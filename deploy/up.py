@@ -15,12 +15,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from common import wire
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
+from common.host_facts import measure_capacity
 from common.metrics import Family, encode_families
 from common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
 from common.process import configure_logging, install_signal_handlers
@@ -30,7 +32,7 @@ from common.settings import Settings, SettingsError, add_options, given_options
 from common.transport import BrokerConnection, clock
 from common.wire import BrokerAddress, Outgoing, decode_body, make_outgoing
 from deploy import children, service_manager
-from deploy.children import READY, Event, Instruction
+from deploy.children import READY, Event, HostCapacity, Instruction
 from deploy.preflight import find_warnings, prepare
 from deploy.processes import COMMANDS, Commands, Processes
 from deploy.service_manager import ServiceManager
@@ -114,6 +116,7 @@ async def supervise(settings: Settings, state: StateDirectory, commands: Command
         file=str(state.settings),
         instance=_name_instance(settings),
         starts_max=starts_max,
+        capacity=HostCapacity(version("yunishard"), *measure_capacity()),
     )
     manager = ServiceManager(os.environ)
     link = BrokerLink(settings, report, lambda: [*own.collect(), *supervisor.metrics()])

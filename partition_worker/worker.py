@@ -17,7 +17,7 @@ from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
-from common.names import BROKER, JOURNAL
+from common.names import BROKER, JOURNAL, LOCAL_HOST
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
@@ -89,7 +89,7 @@ class Worker:
         self,
         host: PartitionHost,
         *,
-        host_name: str = "",
+        host_name: str = LOCAL_HOST,
         journalled: bool = False,
         heartbeat_s: float = NEVER,
         attempts: partition_host.Attempts | None = None,

@@ -106,6 +106,7 @@ class World:
         self._last: dict[tuple[str, str], float] = {}
         self._numbers = 0
         self._story = hashlib.sha256()
+        self.carry(KEEPER, [make_outgoing(BROKER, Hello(role="supervisor", host=LOCAL_HOST))])
 
     @property
     def digest(self) -> str:

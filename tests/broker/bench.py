@@ -69,6 +69,8 @@ class BrokerBench:
         """Whether proxies send back what they are asked to."""
         self.disk_problem = ""
         """With which every version is refused by the record; empty while it takes them."""
+        self.hear(KEEPER, Hello(role="supervisor"), rm="", session="")
+        state.notes.clear()
 
     def begin_again(self) -> None:
         """The broker dies, and another one begins with what is on the disk."""

@@ -120,6 +120,7 @@ def test_the_later_epoch_wins_whoever_comes_first() -> None:
     bench.begin_again()
     assert bench.epoch(PARTITION) == 1
     claims(bench, "worker/1", PARTITION, 1)
+    bench.hear(KEEPER, Hello(role="supervisor", workers={"worker/1": PARTITION}), **NONE)
     sends = claims(bench, "worker/2", PARTITION, 2)
     assert bench.broker.registry.slots[PARTITION].worker == "worker/2", "its grant was sent, and not recorded in time"
     assert bench.facts[RM].leases == {PARTITION: 2}

@@ -65,6 +65,7 @@ def test_a_heartbeat_is_answered_with_the_incarnation_whoever_sends_it(source: s
     bench = watchful()
     assert beat(bench, source) == ["0"]
     bench.begin_again()
+    bench.hear(KEEPER, Hello(role="supervisor", workers={"worker/1": PARTITION}), **NONE)
     assert beat(bench, source) == ["1"]
 
 
@@ -396,6 +397,7 @@ def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what
     bench = registered(two_partitions())
     bench.agree(bench.update(ONE_QUEUE))
     bench.begin_again()
+    bench.hear(KEEPER, Hello(role="supervisor", workers={"worker/1": PARTITION, "worker/2": GPU}), **NONE)
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
     told = kinds(bench.hear(GPU, hello, partition=GPU, epoch=2))
     assert told == [(GPU, "PartitionRemoved"), (KEEPER, "WorkersWanted")]

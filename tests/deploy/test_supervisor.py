@@ -186,7 +186,7 @@ def test_without_a_rest_port_there_is_no_web_service() -> None:
 def hello(**workers: str) -> Outgoing:
     """The first message to a broker; `w1` is the first worker."""
     running = {worker(int(name[1:])): partition for name, partition in workers.items()}
-    return make_outgoing(BROKER, Hello(role="supervisor", host="local", workers=running))
+    return make_outgoing(BROKER, Hello(role="supervisor", workers=running))
 
 
 def test_as_many_workers_run_as_partitions_are_wanted_and_only_their_names_are_given_to_them() -> None:

@@ -1,0 +1,138 @@
+"""Hosts: which ones there are, what fits on each, and which can run workers.
+
+    known from the store --Hello of its supervisor--> ready <--undrain--drain--> draining
+                                                        |  ^
+                             silent for too long, or left  Heartbeat, or Hello
+                                                        v  |
+                                                       lost
+
+A new leader reads the hosts from the table `hosts` of the store, with the age of their last sign of life, so that it
+need not wait again for one that was lost before. The only host of an embedded system comes with its supervisor.
+
+Not here: which partition runs where (`placement.py`).
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import Struct
+
+from common.control_messages import Hello
+
+HostState = Literal["ready", "draining", "lost"]
+
+
+class HostRow(Struct, frozen=True, kw_only=True):
+    """A host as the store has it."""
+
+    name: str
+    address: str = ""
+    """Where the other hosts reach its broker."""
+    cores: int = 1
+    memory_bytes: int = 0
+    release: str = ""
+    age_s: float = 0.0
+    """Seconds since its last sign of life, by the clock of the database."""
+    is_draining: bool = False
+
+
+@dataclass(slots=True)
+class Host:
+    """A host, as the leader sees it."""
+
+    name: str
+    supervisor: str = ""
+    """The peer name of its supervisor; empty until it has sent Hello to this broker."""
+    address: str = ""
+    cores: int = 1
+    memory_bytes: int = 0
+    release: str = ""
+    last_seen: float = 0.0
+    is_draining: bool = False
+    is_lost: bool = False
+    """Whether it has been silent for too long, or has left."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it can get partitions."""
+        return not (self.is_lost or self.is_draining)
+
+    @property
+    def state(self) -> HostState:
+        if self.is_lost:
+            return "lost"
+        return "draining" if self.is_draining else "ready"
+
+
+class Hosts:
+    """All known hosts, by name."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Host] = {}
+
+    def restore(self, rows: Iterable[HostRow], now: float) -> None:
+        """Add the hosts in the store."""
+        for row in rows:
+            self._hosts[row.name] = Host(
+                row.name,
+                address=row.address,
+                cores=max(1, row.cores),
+                memory_bytes=row.memory_bytes,
+                release=row.release,
+                last_seen=now - max(0.0, row.age_s),
+                is_draining=row.is_draining,
+            )
+
+    def find(self, name: str) -> Host | None:
+        return self._hosts.get(name)
+
+    def all(self) -> Collection[Host]:
+        return self._hosts.values()
+
+    def list_available(self) -> list[Host]:
+        """The hosts that can get partitions."""
+        return [one for one in self._hosts.values() if one.is_available]
+
+    def is_available(self, name: str) -> bool:
+        """Whether this is a host that can get partitions."""
+        host = self._hosts.get(name)
+        return host is not None and host.is_available
+
+    def greet(self, supervisor: str, hello: Hello, now: float) -> Host:
+        """Note the Hello of a supervisor."""
+        host = self._hosts.setdefault(hello.host, Host(hello.host))
+        host.supervisor, host.last_seen, host.is_lost = supervisor, now, False
+        host.address, host.release = hello.address, hello.release
+        host.cores, host.memory_bytes = max(1, hello.cores), hello.memory_bytes
+        return host
+
+    def mark_seen(self, supervisor: str, now: float) -> Host | None:
+        """Note a heartbeat of a supervisor; None if it has not sent Hello to this broker."""
+        host = next((one for one in self._hosts.values() if one.supervisor == supervisor), None)
+        if host is not None:
+            host.last_seen, host.is_lost = now, False
+        return host
+
+    def mark_left(self, supervisor: str) -> Host | None:
+        """Note that a host stops, and sends nothing more before its next Hello; None if it is not known."""
+        host = next((one for one in self._hosts.values() if one.supervisor == supervisor), None)
+        if host is not None:
+            host.is_lost, host.supervisor = True, ""
+        return host
+
+    def find_silent(self, silent_max_s: float, now: float) -> list[Host]:
+        """Mark the hosts as lost that have been silent for so long; the result has those that were not before. The only
+        host is never lost, as nothing could take its place.
+        """
+        if len(self._hosts) == 1:
+            return []
+        silent = [one for one in self._hosts.values() if not one.is_lost and now - one.last_seen >= silent_max_s]
+        for host in silent:
+            host.is_lost = True
+        return silent
+
+    def extend_deadlines(self, seconds: float, now: float) -> None:
+        """Extend all timeouts by a time in which the broker did not run."""
+        for host in self._hosts.values():
+            host.last_seen = min(now, host.last_seen + seconds)

@@ -1,0 +1,198 @@
+"""Placement of partitions on hosts, and planned moves between them.
+
+    unplaced --there is a host--> placed --its host is lost--> placed elsewhere, at once
+                                    |
+                                    +--its host is draining, or it is rebalanced--> moving --its new worker is idle,
+                                       and gets the lease (`grants.py`)--> placed
+
+A partition gets the host with the fewest partitions per core, then the fewest of the same RM, then the most memory. It
+stays there: only a lost or draining host, or a rebalancing that an operator has requested, moves it. A planned move
+starts the worker on the new host while the old one continues, so that the partition pauses only for its recovery. At
+most MOVES_MAX planned moves are in progress at once; one that takes too long is given up.
+
+Not here: leases (`grants.py`, `leases.py`), starting processes (the supervisors).
+"""
+
+from collections import Counter
+from typing import Final
+
+from broker.hosts import Host
+from broker.registry import WorkerSlot
+from broker.state import BrokerState, MoveReason
+from common.control_messages import WorkersWanted
+from common.wire import NEVER, Outgoing, make_outgoing
+
+MOVES_MAX: Final = 4
+"""Planned moves in progress at once: as many workers start at the same time on a small machine."""
+
+MOVE_MAX_S: Final = 60.0
+"""Seconds after which a planned move is given up if no worker on the new host is idle by then."""
+
+
+class Placement:
+    """Chooses `WorkerSlot.host` for all partitions, and reports to each supervisor which workers its host needs."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._registry = state.registry
+        self._hosts = state.hosts
+        self.is_rebalancing = False
+        """Whether partitions move until no move makes the numbers more even."""
+        self._given_up: dict[str, str] = {}
+        """Partition to the host where no worker got ready for it in time, while the partition is where it was."""
+        self._reported: dict[str, list[str]] = {}
+        """Supervisor to the partitions that it has received; without those that have just connected."""
+
+    @property
+    def deadline(self) -> float:
+        """When the oldest planned move is given up."""
+        return min((slot.move_by for slot in self._registry.slots.values() if slot.is_moving), default=NEVER)
+
+    # Choosing hosts -------------------------------------------------------------------------------------------------
+
+    def place(self, now: float) -> None:
+        """Choose hosts for the partitions that need another one."""
+        draining: list[str] = []
+        for partition, slot in self._registry.slots.items():
+            if slot.is_moving and slot.move_by <= now:
+                self._give_up_move(partition, slot)
+            host = self._hosts.find(slot.host)
+            if host is not None and host.is_available:
+                continue
+            if host is None or host.is_lost or not (slot.worker or slot.is_awaited):
+                self._place_elsewhere(partition, slot, now)
+            elif slot.is_present:
+                draining.append(partition)
+        room = MOVES_MAX - sum(slot.is_moving for slot in self._registry.slots.values())
+        for partition in draining[: max(0, room)]:
+            room -= self._place_elsewhere(partition, self._registry.slots[partition], now)
+        while self.is_rebalancing and room > 0:
+            room -= self._improve(now)
+
+    def _place_elsewhere(self, partition: str, slot: WorkerSlot, now: float) -> bool:
+        """Place a partition whose host cannot run it; whether there is another one."""
+        current = self._hosts.find(slot.worker_host) if slot.worker else None
+        if current is not None and current.is_available:
+            self._assign(partition, current, now)  # the host to which it moves has been lost
+            return True
+        chosen = self._choose(partition, slot)
+        if chosen is None:
+            return False
+        before = self._hosts.find(slot.host)
+        if before is not None:
+            self._count_move("lost" if before.is_lost else "drain")
+            self._state.notes.append(f"partition {partition} moves from host {slot.host} to {chosen.name}")
+        self._assign(partition, chosen, now)
+        return True
+
+    def _assign(self, partition: str, host: Host, now: float) -> None:
+        slot = self._registry.slots[partition]
+        slot.host, slot.move_by = host.name, now + MOVE_MAX_S
+        self._registry.changed_rms[slot.rm] = None
+
+    def _choose(self, partition: str, slot: WorkerSlot) -> Host | None:
+        """The host for a partition; one where its worker was not ready in time only if there is no other."""
+        available = self._hosts.list_available()
+        if not available:
+            return None
+        others = [one for one in available if one.name != self._given_up.get(partition)] or available
+        everything, same_rm = self._count()
+        return min(
+            others,
+            key=lambda one: (
+                (everything[one.name] + 1) / one.cores,
+                same_rm[one.name, slot.rm],
+                -one.memory_bytes,
+                one.name,
+            ),
+        )
+
+    def _count(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+        """Partitions by host, and by host and RM."""
+        slots = self._registry.slots.values()
+        return Counter(one.host for one in slots), Counter((one.host, one.rm) for one in slots)
+
+    def _count_move(self, reason: MoveReason) -> None:
+        self._state.counters.moves[reason] += 1
+
+    # Planned moves --------------------------------------------------------------------------------------------------
+
+    def _give_up_move(self, partition: str, slot: WorkerSlot) -> None:
+        """Leave a partition where it is, as its worker on the new host is not ready in time."""
+        self._state.warnings.append(
+            f"partition {partition} does not move from host {slot.worker_host} to {slot.host}: no worker was ready"
+            f" there in {MOVE_MAX_S:.0f} s; the log of that host tells why"
+        )
+        self.is_rebalancing = False
+        self._given_up = {name: host for name, host in self._given_up.items() if name in self._registry.slots}
+        self._given_up[partition] = slot.host
+        slot.host = slot.worker_host
+        self._registry.changed_rms[slot.rm] = None
+
+    def _improve(self, now: float) -> int:
+        """Plan the move that makes the numbers of partitions per core more even: the number of moves, or MOVES_MAX if
+        there is none, as then the rebalancing is over or has to wait.
+        """
+        available, slots = self._hosts.list_available(), self._registry.slots
+        everything, same_rm = self._count()
+        target = min(available, key=lambda one: ((everything[one.name] + 1) / one.cores, one.name), default=None)
+        movable = [
+            (everything[host.name] / host.cores, same_rm[host.name, slot.rm], partition)
+            for partition, slot in slots.items()
+            if slot.is_present
+            and not slot.is_moving
+            and (host := self._hosts.find(slot.host)) is not None
+            and target is not None
+            and host is not target
+            and self._given_up.get(partition) != target.name
+        ]
+        load, _, partition = max(movable, default=(0.0, 0, ""))
+        if target is None or load <= (everything[target.name] + 1) / target.cores:
+            if not any(slot.is_moving for slot in slots.values()):
+                self.is_rebalancing = False
+                self._state.notes.append("the partitions are balanced over the hosts")
+            return MOVES_MAX
+        self._state.notes.append(f"partition {partition} moves from host {slots[partition].host} to {target.name}")
+        self._count_move("rebalance")
+        self._assign(partition, target, now)
+        return 1
+
+    def rebalance(self) -> None:
+        """Move partitions until no move makes the numbers per core more even."""
+        self.is_rebalancing = True
+        self._given_up.clear()
+
+    def clear_failures(self, host: str) -> None:
+        """Discard the note that workers on this host were not ready in time: it has started again."""
+        self._given_up = {partition: name for partition, name in self._given_up.items() if name != host}
+
+    # Reports to supervisors -----------------------------------------------------------------------------------------
+
+    def forget_report(self, supervisor: str) -> None:
+        """Report to this supervisor again, as it has just connected."""
+        self._reported.pop(supervisor, None)
+
+    def report(self) -> list[Outgoing]:
+        """Send each supervisor the partitions that its host needs workers for, if they have changed, and the workers
+        that have lost their lease. A host keeps the worker of a partition that moves away until another one has it.
+        """
+        registry = self._registry
+        needed: dict[str, list[str]] = {one.name: [] for one in self._hosts.all() if one.supervisor}
+        if not needed:
+            return []
+        dismissed, registry.dismissed = registry.dismissed, {}
+        for partition, slot in registry.slots.items():
+            for name in (slot.host, slot.worker_host) if slot.is_moving else (slot.host,):
+                if name in needed:
+                    needed[name].append(partition)
+        sends: list[Outgoing] = []
+        for host in self._hosts.all():
+            partitions = needed.get(host.name)
+            if partitions is None or (not dismissed and self._reported.get(host.supervisor) == partitions):
+                continue
+            self._reported[host.supervisor] = partitions
+            own = set(partitions)
+            elsewhere = [name for name in registry.slots if name not in own]
+            wanted = WorkersWanted(partitions=partitions, dismissed=dismissed, elsewhere=elsewhere)
+            sends.append(make_outgoing(host.supervisor, wanted))
+        return sends
