@@ -364,7 +364,7 @@ class Settings:
     lease_timeout_s: float = setting(DURATION, "time without a message after which a worker is replaced", "10s")
     proxy_memory_max_bytes: int = setting(_size(256), "memory of the proxy; beyond it, all RMs reconnect", "2GiB")
     state: Path | None = setting(DIR, "state directory (default: ~/.local/state/yunishard)")
-    store: str = setting(STORE, "PostgreSQL database of journals and the broker's record (default: files in --state)")
+    store: str = setting(STORE, "PostgreSQL database of the state (default: files in --state)")
     host_name: str = setting(HOST, "name of this host, which no other host of the same --store has", LOCAL_HOST)
     cluster_address: str = setting(_address("tcp://"), "port for the other hosts of the same --store, or `off`", OFF)
     cluster_keys: Path | None = setting(DIR, "keys of the connections between hosts, from `yunishard cluster init`")

@@ -7,7 +7,6 @@ removed partition are for scheduler administrators. Recording and queries are in
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
@@ -18,6 +17,7 @@ from common.rest_records import ApplicationsAtView, ContainersAtView
 from webservice.calls import Call, PartitionNames, Reply
 from webservice.history import queries
 from webservice.history.queries import LISTS, HistoryFilter, ListName, QueueRights
+from webservice.history.store import HistoryStore
 from webservice.parameters import ANY_TEXT, Parameter, moment_ns, queue_name, whole_number
 from webservice.router import CSV, Access, Content, Route, RouteGroup
 from webservice.views import RequestError, encode
@@ -75,7 +75,7 @@ async def _read_minutes(call: Call, what: str) -> list[tuple[int, int]]:
     if history is None:
         raise RequestError(500, "Internal metrics collection is not enabled.")
     wanted = HistoryFilter(partition=await _find_full_name(call), rm=call.query.get("rm", ""))
-    return await history.read(lambda path: queries.read_minutes(path, wanted, what))
+    return await history.read(lambda store: queries.read_minutes(store, wanted, what))
 
 
 async def _find_full_name(call: Call) -> str:
@@ -124,8 +124,8 @@ def _declare_list(name: ListName) -> None:
         wanted = await _make_filter(call, name)
         limit = whole_number(call.query.get("limit", str(ROWS_DEFAULT)), ROWS_MAX, _LIMIT_ERROR)
 
-        def read(path: Path) -> tuple[str, bytes]:
-            page = queries.read_page(path, name, wanted, limit=limit, after=call.query.get("after", ""))
+        def read(store: HistoryStore) -> tuple[str, bytes]:
+            page = queries.read_page(store, name, wanted, limit=limit, after=call.query.get("after", ""))
             return page.next, queries.encode_csv(one.view, page.rows) if is_csv else encode(page)
 
         following, body = await history.read(read)

@@ -26,6 +26,8 @@ from webservice.authn_authz import AccessControl, KeyFile, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder
+from webservice.history.sqlite_store import SqliteHistory
+from webservice.history.store import HistoryStore
 from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
 
 AUDIT: Final = "audit.log"
@@ -155,6 +157,14 @@ def _open_audit_log(settings: Settings) -> AuditLog | None:
     return AuditLog(AuditFile(settings.state / AUDIT)) if settings.state else None
 
 
+def _make_history(settings: Settings, peer: str) -> HistoryStore | None:
+    if settings.store and settings.history:
+        from webservice.history.postgres_store import PostgresHistory  # as above
+
+        return PostgresHistory(settings.store, peer)
+    return SqliteHistory(settings.history_file) if settings.history_file is not None else None
+
+
 async def serve(arguments: Arguments, life: Life) -> None:
     """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
     broker ends the process.
@@ -174,9 +184,9 @@ async def serve(arguments: Arguments, life: Life) -> None:
     life.on_leader(client.move)
     api = Api(client, settings, control)
     services, recorder = api.services, None
-    if settings.history_file is not None:
+    if (history := _make_history(settings, peer)) is not None:
         bytes_max, age_max_s = settings.history_max_bytes, settings.history_age_s
-        recorder = HistoryRecorder(settings.history_file, bytes_max=bytes_max, age_max_s=age_max_s)
+        recorder = HistoryRecorder(history, bytes_max=bytes_max, age_max_s=age_max_s)
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_make_uvicorn_config(api, tls))

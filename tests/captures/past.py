@@ -12,7 +12,7 @@ import msgspec
 from common.history_records import Account
 from tests.captures.system import BEGIN_S, SystemLink
 from webservice.history.collector import SAMPLE_NS, Collector, RowBatch
-from webservice.history.store import Store
+from webservice.history.sqlite_store import SqliteHistory
 
 _account: Final = msgspec.json.Decoder(Account)
 
@@ -23,9 +23,9 @@ class RecordedPast:
     problem = failure = ""
 
     def __init__(self, path: Path, link: SystemLink) -> None:
-        self.path = path
+        self.history = SqliteHistory(path)
         self._link = link
-        self._store = Store(path)
+        self._store = self.history.open_writer()
         self._now_ns = int(BEGIN_S * 1e9)
         self._collector = Collector(self._store.positions(), self._store.latest(), self._now_ns)
 

@@ -14,7 +14,7 @@ from tests.deploy.system import FREE_PORTS, up
 from tests.upgrade.test_old_states import extracted, named
 from webservice.audit import AuditFile, AuditLog, Entry
 from webservice.history.queries import HistoryFilter, read_page
-from webservice.history.store import Store
+from webservice.history.sqlite_store import SqliteHistory
 
 FOLDER = Path(__file__).parent
 RECORD_2 = sorted(FOLDER.glob("record-2-*.tar.gz"))
@@ -51,9 +51,9 @@ def test_a_record_is_converted_with_everything_in_it(archive: Path, tmp_path: Pa
 @pytest.mark.parametrize("archive", RECORD_2, ids=named)
 def test_a_history_is_continued_with_everything_in_it(archive: Path, tmp_path: Path) -> None:
     path = extracted(archive, tmp_path) / "history" / "history.sqlite"
-    with closing(Store(path)) as store:
+    with closing(SqliteHistory(path).open_writer()) as store:
         assert sorted(store.positions()) == ["rm-1_default", "rm-1_gpu", "rm-2_default"]
-        page = read_page(path, "allocations", HistoryFilter(), limit=100, after="")
+        page = read_page(SqliteHistory(path), "allocations", HistoryFilter(), limit=100, after="")
     keys = sorted((row.partition, row.allocation_key) for row in page.rows)
     assert keys == [(f"{rm}_default", f"k{number}") for rm in ("rm-1", "rm-2") for number in range(4)]
 

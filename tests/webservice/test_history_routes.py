@@ -18,7 +18,7 @@ from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, applic
 from webservice.authn_authz import AccessControl
 from webservice.credentials import Identity
 from webservice.history.queries import LISTS, HistoryReader, ListName
-from webservice.history.store import Store
+from webservice.history.sqlite_store import SqliteHistory
 from webservice.history_routes import HISTORY
 
 H = "/ws/v1/history"
@@ -27,14 +27,14 @@ OFF = "Internal metrics collection is not enabled."
 
 @dataclass
 class Kept:
-    path: Path
+    history: SqliteHistory
     problem: str = ""
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     path = tmp_path_factory.mktemp("history") / "history.sqlite"
-    store = Store(path)
+    store = SqliteHistory(path).open_writer()
     store.write(
         [
             portion(
@@ -49,7 +49,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         ]
     )
     store.close()
-    return Kept(path)
+    return Kept(SqliteHistory(path))
 
 
 Ask = Callable[..., httpx.Response]
@@ -289,7 +289,7 @@ def test_what_ran_each_minute_is_the_same_for_all(kept: Kept) -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_the_documented_parameters_are_the_accepted_ones(name: ListName) -> None:
     told = {one.name for route in HISTORY.routes if route.path == f"{H}/{name}" for one in route.parameters}
-    response = request(FakeLink(), f"{H}/{name}?no-such-name", past=HistoryReader(Kept(Path("/none"))))
+    response = request(FakeLink(), f"{H}/{name}?no-such-name", past=HistoryReader(Kept(SqliteHistory(Path("/none")))))
     assert told == set(refusal(response)[1].partition("those are: ")[2].split(", "))
 
 

@@ -1,20 +1,17 @@
 """Reads the history: selects the rows that match a filter and that the viewer may see, page by page, as JSON or CSV.
 
-Each query opens the file read-only, in one of a few threads, and is aborted when it takes too long. Queries do not wait
-for the recorder, nor it for them.
+Each query runs in one of a few threads, and is aborted when it takes too long. Queries do not wait for the recorder,
+nor it for them. The SQL is the same for all stores (`store.py`).
 """
 
 import asyncio
 import base64
 import csv
 import io
-import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -24,14 +21,11 @@ from common.query_messages import Actor
 from common.rest_records import PastPageView, PastRow
 from common.rest_views import HistoryView, format_rfc3339
 from webservice.history.recorder import HistoryRecorder
-from webservice.history.store import FORMAT
+from webservice.history.store import Condition, HistoryRows, HistoryStore, Value
 from webservice.views import RequestError
 
 SECONDS_MAX: Final = 5.0
 """Seconds that a query may take."""
-
-STEPS: Final = 10_000
-"""Instructions of SQLite between two checks of the time limit."""
 
 MINUTES_MAX: Final = 1440
 """Entries of a chart, as many as YuniKorn has."""
@@ -51,6 +45,7 @@ _COLUMNS: Final = {
     "rmId": "rm",
     "applicationID": "application",
     "queueName": "queue",
+    "user": '"user"',
     "userName": "entry.name",
     "groupName": "entry.name",
     "applicationState": "state",
@@ -168,15 +163,17 @@ class HistoryFilter:
     """Of the viewer, by full name of the partition. Of any other partition they see nothing."""
 
 
-def read_page(path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str) -> PastPageView[PastRow]:
+def read_page(
+    history: HistoryStore, name: ListName, wanted: HistoryFilter, *, limit: int, after: str
+) -> PastPageView[PastRow]:
     """The rows after this cursor, the oldest first.
 
     Raises:
-        RequestError: there is no such cursor or partition, the query takes too long, or the file cannot be read.
+        RequestError: there is no such cursor or partition, the query takes too long, or the history cannot be read.
     """
-    with open_history(path) as file:
-        sql, values = page_query(file, name, wanted, after=after)
-        found = file.execute(sql, (*values, limit + 1)).fetchall()
+    with open_history(history) as reading:
+        sql, values = page_query(reading, name, wanted, after=after)
+        found = reading.execute(sql, (*values, limit + 1))
         rows = [LISTS[name].row(columns) for _, _, *columns in found[:limit]]
     if len(found) <= limit:
         return PastPageView(rows=rows)
@@ -184,55 +181,54 @@ def read_page(path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, 
     return PastPageView(rows=rows, next=base64.urlsafe_b64encode(f"{at}.{number}".encode()).decode().rstrip("="))
 
 
-def page_query(
-    file: sqlite3.Connection, name: ListName, wanted: HistoryFilter, *, after: str
-) -> tuple[str, list[str | int]]:
+def page_query(reading: HistoryRows, name: ListName, wanted: HistoryFilter, *, after: str) -> tuple[str, list[Value]]:
     """The SQL query, with the values of its question marks but the last, which is the number of rows.
 
     Raises:
         RequestError: there is no such cursor or partition.
     """
     one = LISTS[name]
-    conditions = [*_filter_rows(one, wanted)]
+    conditions: list[Condition] = [*_filter_rows(one, wanted)]
     if after:
         at, number = _parse_cursor(after)
         conditions.append(("at >= ? AND (at > ? OR entry.id > ?)", [at, at, number]))
     if wanted.viewer is not None:
-        conditions += _restrict_to_viewer(file, name, wanted.viewer, wanted.rights)
-    text, values = _join_conditions([*conditions, *_filter_partitions(file, wanted)])
+        conditions += _restrict_to_viewer(reading, name, wanted.viewer, wanted.rights)
+    text, values = _join_conditions([*conditions, *_filter_partitions(reading, wanted)])
     columns = ", ".join(one.columns.values())
     sql = (
-        f"SELECT at, entry.id, {columns} FROM {name} AS entry"  # noqa: S608 - our own names
-        f" CROSS JOIN partitions ON partitions.id = entry.partition WHERE {text} ORDER BY at, entry.id LIMIT ?"
+        f"SELECT at, entry.id, {columns} FROM {reading.table(name)} AS entry {reading.join}"  # noqa: S608 - our own names
+        f" {reading.table('partitions')} AS known ON known.id = entry.partition WHERE {text}"
+        " ORDER BY at, entry.id LIMIT ?"
     )
     return sql, values
 
 
-def read_minutes(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
+def read_minutes(history: HistoryStore, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
     """A chart: times, and the sum of an expression over `totals`, minute by minute.
 
     Raises:
-        RequestError: there is no such partition, the query takes too long, or the file cannot be read.
+        RequestError: there is no such partition, the query takes too long, or the history cannot be read.
     """
-    with open_history(path) as file:
-        text, values = _join_conditions([*_filter_partitions(file, wanted)])
-        sql = f"SELECT at, sum({what}) FROM totals AS entry WHERE {text} GROUP BY at ORDER BY at DESC LIMIT ?"  # noqa: S608
-        found: list[tuple[int, int]] = file.execute(sql, (*values, MINUTES_MAX)).fetchall()
-    return found[::-1]
+    with open_history(history) as reading:
+        text, values = _join_conditions([*_filter_partitions(reading, wanted)])
+        sql = (
+            f"SELECT at, CAST(sum({what}) AS bigint) FROM {reading.table('totals')} AS entry"  # noqa: S608 - our names
+            f" WHERE {text} GROUP BY at ORDER BY at DESC LIMIT ?"
+        )
+        found = reading.execute(sql, (*values, MINUTES_MAX))
+    return msgspec.convert(found[::-1], list[tuple[int, int]])
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 
-_Condition = tuple[str, Sequence[str | int]]
-"""A condition of a query, and the values of its question marks."""
 
-
-def _join_conditions(conditions: Sequence[_Condition]) -> tuple[str, list[str | int]]:
+def _join_conditions(conditions: Sequence[Condition]) -> tuple[str, list[Value]]:
     text = " AND ".join(f"({one})" for one, _ in conditions) or "TRUE"
     return text, [value for _, values in conditions for value in values]
 
 
-def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[_Condition]:
+def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[Condition]:
     if wanted.since_ns is not None:
         yield "at >= ?", [wanted.since_ns]
     if wanted.until_ns is not None:
@@ -252,11 +248,11 @@ def _filter_rows(one: PastList, wanted: HistoryFilter) -> Iterator[_Condition]:
         yield "lower(state) = ?", [wanted.state]
 
 
-def _filter_partitions(file: sqlite3.Connection, wanted: HistoryFilter) -> Iterator[_Condition]:
+def _filter_partitions(reading: HistoryRows, wanted: HistoryFilter) -> Iterator[Condition]:
     """Select partitions by name and RM, including removed ones."""
     if wanted.partition:
         name = wanted.partition
-        known = file.execute("SELECT id, full_name, name, rm FROM partitions").fetchall()
+        known = reading.execute(f"SELECT id, full_name, name, rm FROM {reading.table('partitions')}")  # noqa: S608
         chosen = [str(number) for number, full, _, _ in known if name == full] or [
             str(number) for number, _, plain, rm in known if name in (plain, f"[{rm}]{plain}")
         ]
@@ -264,50 +260,36 @@ def _filter_partitions(file: sqlite3.Connection, wanted: HistoryFilter) -> Itera
             raise RequestError(404, "Partition not found")
         yield f"entry.partition IN ({', '.join(chosen)})", []
     if wanted.rm:
-        yield "entry.partition IN (SELECT id FROM partitions WHERE rm = ?)", [wanted.rm]
+        yield f"entry.partition IN (SELECT id FROM {reading.table('partitions')} WHERE rm = ?)", [wanted.rm]  # noqa: S608
 
 
 def _restrict_to_viewer(
-    file: sqlite3.Connection, name: ListName, viewer: Actor, all_rights: Mapping[str, QueueRights]
-) -> Iterator[_Condition]:
+    reading: HistoryRows, name: ListName, viewer: Actor, all_rights: Mapping[str, QueueRights]
+) -> Iterator[Condition]:
     """Select the rows that the viewer may see."""
     filters = LISTS[name].filters
-    ids = dict(file.execute("SELECT full_name, id FROM partitions").fetchall())
+    known = reading.execute(f"SELECT full_name, id FROM {reading.table('partitions')}")  # noqa: S608 - our own names
+    ids = dict(msgspec.convert(known, list[tuple[str, int]]))
     rights = {ids[partition]: right for partition, right in all_rights.items() if partition in ids}
+    yield f"entry.partition IN ({', '.join(map(str, rights))})" if rights else "FALSE", []
 
-    def administers(partition: int, queue: str) -> bool:
-        return _includes(rights[partition].admin, queue)
+    def administers(queue: str, *, or_own: str, own: Sequence[Value]) -> Condition:
+        text, values = reading.includes({partition: right.admin for partition, right in rights.items()}, queue)
+        return f"{or_own} OR {text}", [*own, *values]
 
-    def submits(partition: int, queue: str) -> bool:
-        return _includes(rights[partition].submit, queue)
-
-    file.create_function("administers", 2, administers, deterministic=True)
-    file.create_function("submits", 2, submits, deterministic=True)
-    yield f"entry.partition IN ({', '.join(map(str, rights))})", []
     match name:
         case "applications" | "allocations":
-            yield f"user = ? OR administers(entry.partition, {filters['queue']})", [viewer.user]
+            yield administers(filters["queue"], or_own=f"{filters['user']} = ?", own=[viewer.user])
         case "queues":
-            yield f"submits(entry.partition, {filters['queue']})", []
+            submit = {partition: right.submit for partition, right in rights.items()}
+            yield reading.includes(submit, filters["queue"])
         case "users":
-            yield f"{filters['user']} = ? OR administers(entry.partition, 'root')", [viewer.user]
+            yield administers("'root'", or_own=f"{filters['user']} = ?", own=[viewer.user])
         case "groups":
-            marks = ", ".join("?" * len(viewer.groups))
-            yield f"{filters['group']} IN ({marks}) OR administers(entry.partition, 'root')", viewer.groups
+            is_own = " OR ".join(f"{filters['group']} = ?" for _ in viewer.groups) or "FALSE"
+            yield administers("'root'", or_own=is_own, own=viewer.groups)
         case "gaps":
             pass  # they contain no names
-
-
-def _includes(beginnings: frozenset[str], queue: str) -> bool:
-    """Whether a right that begins at these queues holds for this one. At the root it also holds for queues that never
-    existed.
-    """
-    if "root" in beginnings:
-        return True
-    path = queue.lower()  # the queue of a rejected application is as the RM wrote it
-    while path and path not in beginnings:
-        path = path.rpartition(".")[0]
-    return bool(path)
 
 
 def _parse_cursor(text: str) -> tuple[int, int]:
@@ -323,28 +305,23 @@ def _parse_cursor(text: str) -> tuple[int, int]:
     raise RequestError(400, "after must be the value of next in an earlier answer")
 
 
-# The file -------------------------------------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def open_history(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, for reading, and not for longer than SECONDS_MAX.
+def open_history(history: HistoryStore) -> Iterator[HistoryRows]:
+    """The history, for reading, and not for longer than SECONDS_MAX.
 
     Raises:
         RequestError: it cannot be read, or the time is over, also while it is open.
     """
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            deadline = time.monotonic() + SECONDS_MAX
-            file.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
-            version = file.execute("PRAGMA user_version").fetchone()[0]
-            if version != FORMAT:
-                raise sqlite3.DatabaseError(f"it has format {version}, and this release reads {FORMAT}")
-            yield file
-    except (sqlite3.Error, msgspec.MsgspecError) as error:
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-            text = f"This takes longer than {SECONDS_MAX:g} s: ask for less time, with since and until"
-            raise RequestError(503, text) from error
+        with history.open_rows(SECONDS_MAX) as reading:
+            yield reading
+    except TimeoutError as error:
+        text = f"This takes longer than {SECONDS_MAX:g} s: ask for less time, with since and until"
+        raise RequestError(503, text) from error
+    except (OSError, msgspec.MsgspecError) as error:
         raise RequestError(503, f"The history cannot be read: {error}") from error
 
 
@@ -358,7 +335,7 @@ _T = TypeVar("_T")
 
 
 class HistoryReader:
-    """Reads the file of a recorder."""
+    """Reads the history of a recorder."""
 
     def __init__(self, recorder: HistoryRecorder) -> None:
         self.recorder = recorder
@@ -366,8 +343,8 @@ class HistoryReader:
         self._open = 0
         """Queries without an answer yet."""
 
-    async def read(self, query: Callable[[Path], _T]) -> _T:
-        """Call a function with the path of the file, in a thread.
+    async def read(self, query: Callable[[HistoryStore], _T]) -> _T:
+        """Call a function with the history, in a thread.
 
         Raises:
             RequestError: there is no history at present, or the function raised it.
@@ -378,13 +355,14 @@ class HistoryReader:
             raise RequestError(503, f"{self._open} queries about the history are waiting already, try again later")
         self._open += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, query, self.recorder.path)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, query, self.recorder.history)
         finally:
             self._open -= 1
 
     def close(self) -> None:
         """Answer no further queries."""
         self._readers.shutdown(wait=False, cancel_futures=True)
+        self.recorder.history.close()
 
 
 # CSV ------------------------------------------------------------------------------------------------------------------

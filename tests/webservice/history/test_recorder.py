@@ -16,7 +16,8 @@ from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
 from webservice.history.recorder import HistoryRecorder
-from webservice.history.store import FORMAT
+from webservice.history.sqlite_store import FORMAT, SqliteHistory
+from webservice.history.store import HistoryStore
 
 AMPLE = 1 << 30
 
@@ -29,8 +30,8 @@ def path(tmp_path: Path) -> Path:
 class World:
     """Workers with a few events each, a clock that goes on with each round, and a keeper that runs for some rounds."""
 
-    def __init__(self, path: Path, now_ns: int = NOW) -> None:
-        self.path = path
+    def __init__(self, place: Path | HistoryStore, now_ns: int = NOW) -> None:
+        self.history = SqliteHistory(place) if isinstance(place, Path) else place
         self.now_ns = now_ns
         self.link = FakeLink(DEFAULT, worker=self.answer)
         self.events = [began("a"), gone("a"), began("b")]
@@ -52,7 +53,7 @@ class World:
     def run(self, rounds: int, until: Callable[[HistoryRecorder], bool] = lambda _: True) -> HistoryRecorder:
         """Keep the history for so many rounds at least, and until this is so."""
         keeper = HistoryRecorder(
-            self.path,
+            self.history,
             bytes_max=AMPLE,
             age_max_s=1000 * 3600.0,
             clock_ns=self.clock_ns,
