@@ -158,6 +158,8 @@ class WorkerGrants:
             slot.worker, slot.worker_host, slot.due = "", "", now + delay_s
             self._registry.renew_lease(partition)
             waiting = [partition]
+        elif slot is None and partition:
+            self._registry.remove_journal(partition, header.epoch)
         for name in waiting if ended.cannot_start else ():
             self._registry.slots[name].problem = ended.reason
         return waiting

@@ -23,7 +23,7 @@ from broker.store import Store
 from common.control_messages import ConfigVersion, ManagerRecord
 from common.messages import INT64_MAX
 from common.names import BROKER
-from common.postgres import Connection, Database, OutcomeUnknown
+from common.postgres import Connection, Database, OutcomeUnknown, delete_journal
 from common.postgres_leases import read_lease
 
 SETTLE_INTERVAL_S: Final = 0.5
@@ -145,6 +145,12 @@ class PostgresStore(Store):
             query = "UPDATE hosts SET is_draining = %s WHERE name = %s RETURNING name"
             if not connection.execute(query, (is_draining, host)).fetchone():
                 raise OSError(f"the store has no host {host}")
+
+    def remove_journal(self, partition: str, epoch: int) -> None:
+        with self._transaction() as connection:
+            held = "SELECT 1 FROM journals WHERE partition = %s AND epoch <= %s FOR UPDATE"
+            if connection.execute(held, (partition, epoch)).fetchone():
+                delete_journal(connection, partition)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

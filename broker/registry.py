@@ -14,9 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from common.config.model import Configuration, PartitionConfig
-from common.control_messages import PartitionRemoved, RetirePartition, Settings
+from common.control_messages import PartitionRemoved, RemoveJournal, RetirePartition, Settings
 from common.messages import Control, Header, Message
-from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
+from common.names import RECORD, RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
 from common.query_messages import Answer, PartitionEntry
 from common.restart_delay import RestartDelay
 from common.rm_messages import PartitionRestarted, Refused, Registered, ResumeWanted
@@ -199,7 +199,9 @@ class WorkerSlot:
 class Registry:
     """RM sessions by RM id, worker slots by partition."""
 
-    def __init__(self, incarnation: int = 0) -> None:
+    def __init__(self, incarnation: int = 0, *, has_store: bool = False) -> None:
+        self._has_store = has_store
+        """Whether the broker's record has the journals, too."""
         self.sessions: dict[str, RmSession] = {}
         self.slots: dict[str, WorkerSlot] = {}
         """Includes partitions whose configuration is still being voted on."""
@@ -213,7 +215,7 @@ class Registry:
         self.changed_rms: dict[str, None] = {}
         """Ids of RMs with changes that have not been handed to persistence yet."""
         self.removals: list[Outgoing] = []
-        """Messages to workers whose partitions have ended."""
+        """Messages to workers whose partitions have ended, and about the journals that such workers have left."""
         self.dismissed: dict[str, str] = {}
         """Workers that have lost their lease since then, and the partition of each."""
         self._epochs = incarnation * NUMBERS_PER_INCARNATION
@@ -311,7 +313,17 @@ class Registry:
             self.dismiss(slot.worker, partition)
             header = Header(kind=PartitionRemoved.__name__, partition=partition)
             self.removals.append(make_outgoing(slot.worker, PartitionRemoved(), header))
+        elif slot is not None:
+            self.remove_journal(partition, slot.epoch)
         self.leaving.pop(partition, None)
+
+    def remove_journal(self, partition: str, epoch: int) -> None:
+        """Have the rows of an ended partition removed that a worker up to this epoch has left in the store. Files are
+        removed by the supervisor.
+        """
+        if self._has_store:
+            header = Header(kind=RemoveJournal.__name__, partition=partition, epoch=epoch)
+            self.removals.append(make_outgoing(RECORD, RemoveJournal(), header))
 
     def extend_deadlines(self, seconds: float, now: float) -> None:
         """Extend all timeouts by a time in which the broker did not run."""

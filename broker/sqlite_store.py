@@ -88,6 +88,9 @@ class SqliteStore(Store):
     def set_draining(self, host: str, *, is_draining: bool) -> None:
         raise OSError(f"host {host} is the only one: partitions move between the hosts of one --store only")
 
+    def remove_journal(self, partition: str, epoch: int) -> None:
+        """Nothing to do: the supervisor removes files."""
+
     def probe(self) -> None:
         with self._transaction():
             self._file.execute("DELETE FROM incarnations")

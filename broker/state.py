@@ -223,7 +223,7 @@ class BrokerState:
     ) -> None:
         """`incarnation` is above that of every earlier broker."""
         self.incarnation = incarnation
-        self.registry = Registry(incarnation)
+        self.registry = Registry(incarnation, has_store=bool(settings.store))
         self.hosts = Hosts()
         self.versions = versions or ConfigVersions()
         self.echo_barrier = EchoBarrier()

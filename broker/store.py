@@ -92,6 +92,9 @@ class Store(Protocol):
     def set_draining(self, host: str, *, is_draining: bool) -> None:
         """Record whether a host is draining."""
 
+    def remove_journal(self, partition: str, epoch: int) -> None:
+        """Remove the journal of a partition that has ended, unless a worker of a later epoch has opened it."""
+
     def probe(self) -> None:
         """Write the incarnation again, to test whether writing works."""
 
@@ -136,13 +139,22 @@ def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:
             return Incoming(RECORD, Header(kind="DrainingRecorded", ref=header.ref), encode_body(outcome))
         case "RebaseVersion":
             write = partial(store.rebase, rm, decode_body(RebaseVersion, message.body).base)
+        case "RemoveJournal":
+            write = partial(store.remove_journal, header.partition, header.epoch)
         case "ProbeRecord":
             write = store.probe
         case unknown:
             raise TypeError(unknown)
     _, problem = _attempt(write, problem)
     if problem:
-        _log.warning("%s could not be recorded: %s", f"changes of RM {rm}" if rm else "the broker's start", problem)
+        what = (
+            f"changes of RM {rm}"
+            if rm
+            else f"the end of {header.partition}"
+            if header.partition
+            else "the broker's start"
+        )
+        _log.warning("%s could not be recorded: %s", what, problem)
     recorded = Recorded(number=number, problem=problem)
     return Incoming(RECORD, Header(kind="Recorded", rm=rm if number else ""), encode_body(recorded))
 

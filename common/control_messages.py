@@ -150,6 +150,12 @@ class DrainingRecorded(Control, frozen=True):
     """Why it is not recorded; empty when it is durable."""
 
 
+class RemoveJournal(Control, frozen=True):
+    """Broker to its record: remove what a worker has left of the journal of the partition in the header, up to the
+    epoch in the header. The partition has ended.
+    """
+
+
 class ProbeRecord(Control, frozen=True):
     """The broker's machine to its record, after a failed write: test whether writing works again. Answered by a
     `Recorded` without a number.

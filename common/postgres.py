@@ -256,6 +256,19 @@ def convert(store: str, *, is_new: bool) -> int:
         return before
 
 
+JOURNAL_TABLES: Final = ("journals", "steps", "snapshots")
+
+ASIDE: Final = " (set aside)"
+"""Behind the name of a partition whose journal was set aside. No partition has a blank in its name."""
+
+
+def delete_journal(connection: Connection, partition: str) -> None:
+    """Delete the journal of a partition, also what was set aside. The caller has checked the epoch."""
+    for table in JOURNAL_TABLES:
+        names = [partition, partition + ASIDE]
+        connection.execute(f"DELETE FROM {table} WHERE partition = ANY(%s)", (names,))  # noqa: S608
+
+
 def describe_server(store: str) -> str:
     """The server's version, and whether it waits for a standby. Raises OSError if the store cannot be used."""
     with closing(Database(store, "store")) as database, database.autocommit() as connection:

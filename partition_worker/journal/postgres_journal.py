@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common.journal_messages import Step
-from common.postgres import LONG_ANSWER_MAX_S, Connection, Database
+from common.postgres import ASIDE, JOURNAL_TABLES, LONG_ANSWER_MAX_S, Connection, Database, delete_journal
 from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
 from partition_worker.recovery import JournalDamaged
 
@@ -29,17 +29,12 @@ PAGE_ROWS: Final = 32
 SLICE_ROWS: Final = 128
 """Rows deleted at a time, so that a transaction is short."""
 
-ASIDE: Final = " (set aside)"
-"""Behind the name of a partition whose journal was set aside. No partition has a blank in its name."""
-
 _APPEND: Final = (
     "WITH held AS (UPDATE journals SET last = %(last)s, begins = CASE WHEN %(fresh)s THEN %(first)s ELSE begins END,"
     " snapshot = CASE WHEN %(fresh)s THEN 0 ELSE snapshot END"
     " WHERE partition = %(partition)s AND epoch = %(epoch)s AND last < %(first)s RETURNING partition)"
     " INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM held"
 )
-
-_TABLES: Final = ("journals", "steps", "snapshots")
 
 _decode_group = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_step = msgspec.msgpack.Decoder(Step).decode
@@ -265,9 +260,7 @@ class PostgresJournal(Journal):
         self._database = Database(self._store, self._name, answer_max_s=LONG_ANSWER_MAX_S)
         try:
             with self._hold_row() as (connection, _):
-                for table in _TABLES:
-                    names = [self._partition, self._partition + ASIDE]
-                    connection.execute(f"DELETE FROM {table} WHERE partition = ANY(%s)", (names,))  # noqa: S608
+                delete_journal(connection, self._partition)
         finally:
             self.close()
 
@@ -328,7 +321,7 @@ class PostgresJournals(Journals):
             )
             if not held.fetchone():
                 raise Fenced(f"another worker has the journal of partition {partition}")
-            for table in _TABLES:
+            for table in JOURNAL_TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE partition = %s", (aside,))  # noqa: S608
                 statement = f"UPDATE {table} SET partition = %s WHERE partition = %s"  # noqa: S608
                 connection.execute(statement, (aside, partition))

@@ -1,11 +1,11 @@
 """Workers register themselves, and the broker grants them partitions."""
 
 from broker.leases import CHECK_INTERVAL_S
-from common.control_messages import Grant, Hello, WorkerEnded, WorkersWanted
+from common.control_messages import Grant, Hello, PartitionRemoved, RemoveJournal, WorkerEnded, WorkersWanted
 from common.restart_delay import FIRST_S, STEADY_S
-from common.rm_messages import Heartbeat, NodeRequest, Refused
+from common.rm_messages import Heartbeat, Leave, NodeRequest, Refused
 from common.settings import Settings
-from common.wire import Outgoing, decode_body
+from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import GPU, KEEPER, PROXY, BrokerBench, is_prepare, kinds
 from tests.machines import PARTITION, RM, said, sent, two_partitions
 
@@ -184,3 +184,30 @@ def test_the_end_of_a_worker_that_lost_its_lease_changes_nothing() -> None:
     renewed = bench.epoch(PARTITION)
     ends(bench, lost, PARTITION, epoch)
     assert bench.epoch(PARTITION) == renewed
+
+
+def left_journals(sends: list[Outgoing]) -> list[tuple[str, int]]:
+    """Partitions and epochs of the journals that the store has to remove."""
+    return [(one.header.partition, one.header.epoch) for one in sends if one.header.kind == RemoveJournal.__name__]
+
+
+def test_a_store_removes_the_journal_that_the_last_worker_of_an_ended_partition_has_left() -> None:
+    bench = BrokerBench(settings=Settings(lease_timeout_s=NEVER, store="postgresql://db/yunishard"))
+    bench.register(two_partitions())
+    worker, epoch = bench.broker.registry.slots[PARTITION].worker, bench.epoch(PARTITION)
+    assert left_journals(ends(bench, worker, PARTITION, epoch)) == [], "its successor needs it"
+    later = bench.epoch(PARTITION)
+    gpu = bench.broker.registry.slots[GPU].worker, bench.epoch(GPU)
+    sends = bench.hear(PROXY, Leave())
+    assert left_journals(sends) == [(PARTITION, later)], "it has no worker that could"
+    assert [one.to for one in sends if one.header.kind == PartitionRemoved.__name__] == [GPU]
+    assert left_journals(ends(bench, gpu[0], GPU, gpu[1])) == [(GPU, gpu[1])]
+    assert left_journals(ends(bench, "worker/idle")) == []
+
+
+def test_files_of_journals_are_left_to_the_supervisor() -> None:
+    bench = BrokerBench()
+    bench.register()
+    worker, epoch = bench.broker.registry.slots[PARTITION].worker, bench.epoch(PARTITION)
+    bench.hear(PROXY, Leave())
+    assert ends(bench, worker, PARTITION, epoch) == []

@@ -11,9 +11,12 @@ import pytest
 
 from broker import postgres_store
 from broker.postgres_store import PostgresStore
+from common.postgres import Database
+from partition_worker.journal.postgres_journal import PostgresJournals
 from tests import postgres
 from tests.broker.test_store import facts, keep
 from tests.machines import RM
+from tests.partition_worker.journal.hand import encoded
 from tests.postgres import Action
 
 WAIT_MAX_S = 20.0
@@ -118,3 +121,26 @@ def test_a_write_of_unknown_outcome_fails_once_another_broker_has_begun(
     link.is_open = True
     thread.join(WAIT_MAX_S)
     assert [str(error) for error in errors] == ["broker 2000 has taken the place of this one, 1000"]
+
+
+def test_the_journal_of_an_ended_partition_is_removed_unless_a_later_worker_has_it(
+    store: PostgresStore, uri: str
+) -> None:
+    journals = PostgresJournals(uri)
+    for partition in ("rm-1_a", "rm-1_a2"):
+        for epoch in (4, 5):
+            with closing(journals.open(partition, epoch)) as journal:
+                journal.append(encoded(1, 2), fresh=False)
+                journal.write_snapshot(1, [b"content"])
+            if epoch == 4:
+                journals.set_aside(partition, epoch)
+    store.remove_journal("rm-1_a", 4)
+    assert journals.epochs() == {"rm-1_a": 5, "rm-1_a2": 5}
+    store.remove_journal("rm-1_a", 5)
+    store.remove_journal("rm-1_a", 5)
+    with closing(Database(uri, "test")) as database, database.autocommit() as connection:
+        for table in ("journals", "steps", "snapshots"):
+            rows = connection.execute(f"SELECT DISTINCT partition FROM {table} ORDER BY 1").fetchall()
+            assert rows == [("rm-1_a2",), ("rm-1_a2 (set aside)",)], table
+    with closing(journals.open("rm-1_a", 6)) as journal:
+        assert journal.statistics().last == 0

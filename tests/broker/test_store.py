@@ -21,7 +21,15 @@ from broker.sqlite_store import SqliteStore
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from broker.store import RecordEndpoint, Store, execute
 from common.config.model import compute_checksum
-from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
+from common.control_messages import (
+    ConfigVersion,
+    ManagerRecord,
+    ProbeRecord,
+    RebaseVersion,
+    Recorded,
+    RemoveJournal,
+    WriteFile,
+)
 from common.messages import Message
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
@@ -302,6 +310,7 @@ def test_writes_are_answered_with_their_number_once_they_are_durable(backend: Ba
     assert recorded(answer, RM) == Recorded(number=7)
     assert recorded(execute(store, message(RebaseVersion(base="x")))) == Recorded(number=0)
     assert recorded(execute(store, message(ProbeRecord(), rm=""))) == Recorded(number=0)
+    assert recorded(execute(store, message(RemoveJournal(), rm="", partition="rm-1_gone"))) == Recorded(number=0)
     with closing(backend.open()) as another:
         assert another.read_records() == [facts()]
         assert another.read_histories()[RM].latest == version(1, base="x")
