@@ -12,18 +12,21 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 from broker.election import RENEWALS, Election
 from common.control_messages import LeasePolled, PollLease
+from common.curve_keys import host_file, read_pair
 from common.host_facts import HostFacts, read_host_facts
 from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import BROKER, LEASE
 from common.postgres import Connection, Database
-from common.postgres_leases import HeldLease, acquire_lease, read_lease, renew_lease
+from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
 from common.process import Arguments, Life, log_lines
 from common.transport import Transport, drive
 from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
@@ -43,11 +46,11 @@ _log = logging.getLogger("core.broker")
 class Candidacy:
     """The part of this process in the election."""
 
-    def __init__(self, arguments: Arguments, wire: Transport, life: Life, *, key: str = "") -> None:
-        """`key` is the public CURVE key of this broker; empty if no other host reaches it.
+    def __init__(self, arguments: Arguments, wire: Transport, life: Life) -> None:
+        """Stand for election with the settings of this host.
 
         Raises:
-            OSError: the state directory cannot be used.
+            OSError: the state directory or the keys cannot be used.
         """
         settings = arguments.settings
         duration_s = LEADER_DURATION * settings.lease_timeout_s
@@ -56,8 +59,13 @@ class Candidacy:
         """Lists that `write_notes` empties."""
         self._wire = wire
         self._life = life
-        host, wake = read_host_facts(settings), partial(wire.wake, LEASE)
-        self._poller = LeasePoller(settings.store, host, key, answer_max_s=duration_s / RENEWALS, wake=wake)
+        self._poller = LeasePoller(
+            settings.store,
+            read_host_facts(settings),
+            settings.cluster_keys,
+            answer_max_s=duration_s / RENEWALS,
+            wake=partial(wire.wake, LEASE),
+        )
         wire.add(LEASE, self._poller)
 
     async def win(self) -> bool:
@@ -95,18 +103,30 @@ class Candidacy:
 class LeasePoller(ThreadEndpoint):
     """Polls the lease for one broker, on a connection of its own: the record's may wait for a slow write."""
 
-    def __init__(self, store: str, host: HostFacts, key: str, *, answer_max_s: float, wake: Callable[[], None]) -> None:
-        """`key` is the public CURVE key of this broker; empty if no other host reaches it. A server that is silent for
-        `answer_max_s` counts as hung: the next poll uses another connection, and has to come in time.
+    def __init__(
+        self, store: str, host: HostFacts, keys: Path | None, *, answer_max_s: float, wake: Callable[[], None]
+    ) -> None:
+        """`keys` is the directory with the keys of this host; None if no other host reaches it. A server that is silent
+        for `answer_max_s` counts as hung: the next poll uses another connection, and has to come in time.
+
+        Raises:
+            OSError: the keys cannot be used.
         """
         super().__init__("lease", wake=wake)
         self._database = Database(store, "lease", answer_max_s=answer_max_s)
         self._host = host
-        self._key = key
+        self._keys = keys
+        self._key = ""
+        """The public key of this host, which other hosts expect of its broker."""
+        self._read_key()
 
     def send(self, message: Outgoing) -> None:
         """Poll; needs a running loop."""
         self.run(partial(self._answer, decode_body(PollLease, message.body)))
+
+    def _read_key(self) -> None:
+        if self._keys is not None:
+            self._key = read_pair(host_file(self._keys)).public
 
     def _answer(self, poll: PollLease) -> Incoming:
         try:
@@ -117,11 +137,14 @@ class LeasePoller(ThreadEndpoint):
 
     def _poll(self, poll: PollLease) -> LeasePolled:
         host = self._host
+        with suppress(OSError):  # the one before holds until the file can be used again
+            self._read_key()
         with self._database.transaction() as connection:
             if problem := renew_host(connection, host, poll.duration_s):
                 return LeasePolled(problem=problem)
             if poll.epoch:
-                epoch = poll.epoch if renew_lease(connection, BROKER, poll.epoch, poll.duration_s) else 0
+                is_ours = renew_lease(connection, BROKER, poll.epoch, poll.duration_s, public_key=self._key)
+                epoch = poll.epoch if is_ours else 0
             else:
                 # Not less than the time, so that epochs grow even if an old copy of the database is restored.
                 wanted = HeldLease(host.name, int(time.time()), poll.duration_s, host.address, self._key)
@@ -138,7 +161,7 @@ class LeasePoller(ThreadEndpoint):
     def _release(self, epoch: int) -> None:
         try:
             with self._database.autocommit() as connection:
-                renew_lease(connection, BROKER, epoch, 0.0)
+                release_lease(connection, BROKER, epoch)
         except OSError as error:
             _log.warning("the lease of the leader could not be released, so it ends by itself: %s", error)
 

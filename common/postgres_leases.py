@@ -52,12 +52,12 @@ def acquire_lease(connection: Connection, name: str, wanted: HeldLease) -> int:
     return msgspec.convert(row, tuple[int])[0] if row else 0
 
 
-def renew_lease(connection: Connection, name: str, epoch: int, duration_s: float) -> bool:
-    """Extend the lease of this epoch; whether it is still the latest."""
+def renew_lease(connection: Connection, name: str, epoch: int, duration_s: float, *, public_key: str = "") -> bool:
+    """Extend the lease of this epoch, with the holder's present key; whether it is still the latest."""
     row = connection.execute(
-        "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => %s) WHERE name = %s AND epoch = %s"
-        " RETURNING epoch",
-        (duration_s, name, epoch),
+        "UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => %s), public_key = %s"
+        " WHERE name = %s AND epoch = %s RETURNING epoch",
+        (duration_s, public_key, name, epoch),
     ).fetchone()
     return row is not None
 

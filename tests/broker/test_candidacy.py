@@ -10,6 +10,7 @@ import pytest
 
 from broker.candidacy import LeasePoller, renew_host
 from common.control_messages import LeasePolled, PollLease
+from common.curve_keys import read_public, write_pair
 from common.host_facts import HostFacts, read_host_facts
 from common.names import LEASE
 from common.postgres import Connection
@@ -23,6 +24,15 @@ PATIENCE_S = 20.0
 
 def facts(name: str, identity: str = "1") -> HostFacts:
     return HostFacts(name, identity, f"tcp://{name}:9094", 4, 8 << 30)
+
+
+def keys_of(folder: Path, name: str) -> Path:
+    """The directory with the keys of a host, made if it is missing."""
+    keys = folder / name
+    if not keys.exists():
+        keys.mkdir()
+        write_pair(keys, "host")
+    return keys
 
 
 @pytest.fixture
@@ -46,22 +56,35 @@ async def poll(poller: LeasePoller, woken: asyncio.Event, epoch: int = 0) -> Lea
     return decode_body(LeasePolled, incoming.body)
 
 
-def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str) -> None:
+def test_a_standby_leads_as_soon_as_the_lease_is_released(store: str, tmp_path: Path) -> None:
     async def story() -> None:
         woken = asyncio.Event()
-        with closing(LeasePoller(store, facts("b"), "b's key", answer_max_s=PATIENCE_S, wake=woken.set)) as standby:
-            with closing(LeasePoller(store, facts("a"), "a's key", answer_max_s=PATIENCE_S, wake=woken.set)) as leader:
+        with closing(
+            LeasePoller(store, facts("b"), keys_of(tmp_path, "b"), answer_max_s=PATIENCE_S, wake=woken.set)
+        ) as standby:
+            with closing(
+                LeasePoller(store, facts("a"), keys_of(tmp_path, "a"), answer_max_s=PATIENCE_S, wake=woken.set)
+            ) as leader:
                 first = await poll(leader, woken)
                 assert first.epoch > 0
                 assert (await poll(leader, woken, first.epoch)).epoch == first.epoch
                 seen = await poll(standby, woken)
                 assert (seen.epoch, seen.holder) == (0, "a")
-                assert (seen.endpoint, seen.public_key) == ("tcp://a:9094", "a's key")
+                assert (seen.endpoint, seen.public_key) == ("tcp://a:9094", read_public(tmp_path / "a" / "host.key"))
                 assert 0 < seen.left_s <= DURATION_S
+                for file in (tmp_path / "a").iterdir():
+                    file.unlink()
+                write_pair(tmp_path / "a", "host")
+                await poll(leader, woken, first.epoch)
+                assert (await poll(standby, woken)).public_key == read_public(tmp_path / "a" / "host.key"), (
+                    "the new one"
+                )
                 leader.release(first.epoch)
             second = await poll(standby, woken)
             assert second.epoch > first.epoch
-            with closing(LeasePoller(store, facts("a"), "a's key", answer_max_s=PATIENCE_S, wake=woken.set)) as former:
+            with closing(
+                LeasePoller(store, facts("a"), keys_of(tmp_path, "a"), answer_max_s=PATIENCE_S, wake=woken.set)
+            ) as former:
                 assert (await poll(former, woken, first.epoch)).holder == "b", "it was replaced"
 
     asyncio.run(story())
@@ -71,7 +94,7 @@ def test_an_unreachable_store_is_a_problem_and_no_end() -> None:
     async def story() -> None:
         woken = asyncio.Event()
         with closing(
-            LeasePoller("postgresql:///x?host=/nowhere", facts("a"), "", answer_max_s=PATIENCE_S, wake=woken.set)
+            LeasePoller("postgresql:///x?host=/nowhere", facts("a"), None, answer_max_s=PATIENCE_S, wake=woken.set)
         ) as poller:
             assert "the store cannot be used" in (await poll(poller, woken)).problem
 
