@@ -51,6 +51,9 @@ class Database(Protocol):
     def mend(self) -> None:
         """Turn on what is off, and wait until it replicates."""
 
+    def wait(self) -> None:
+        """Wait until no server is missing, and commits wait for one that may be promoted."""
+
 
 class Server:
     """A PostgreSQL server on a machine."""
@@ -166,5 +169,8 @@ class Pair:
     def _add_standby(self) -> None:
         self.standby.copy(self.primary)
         self.standby.start()
+        self.wait()
+
+    def wait(self) -> None:
         query = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
         self.primary.query(query, database="postgres")

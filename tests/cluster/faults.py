@@ -149,7 +149,12 @@ def hang_primary(cluster: Cluster, _: Host) -> Heal:
     """All processes of the server are stopped, but its connections stay."""
     stopped = [number for number, _ in cluster.database.primary_machine.processes()]
     _signal(stopped, signal.SIGSTOP)
-    return lambda: _signal(stopped, signal.SIGCONT)
+
+    def go_on() -> None:
+        _signal(stopped, signal.SIGCONT)
+        cluster.database.wait()
+
+    return go_on
 
 
 def _signal(processes: Sequence[int], what: signal.Signals) -> None:

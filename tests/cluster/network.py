@@ -152,11 +152,13 @@ class Machine:
         return subprocess.Popen(words, stderr=output, **{"stdout": output, "cwd": "/", **options})
 
     def processes(self) -> Iterator[tuple[int, str]]:
-        """What runs there: the number of each process as it is seen from here, and its command line or title."""
+        """What runs there besides the first process: the number of each process outside, and its command
+        line or title.
+        """
         inside = os.readlink(f"/proc/{self._init}/ns/pid")
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if os.readlink(folder / "ns" / "pid") == inside:
+                if os.readlink(folder / "ns" / "pid") == inside and int(folder.name) != self._init:
                     yield int(folder.name), (folder / "cmdline").read_text().replace("\0", " ").strip()
 
 

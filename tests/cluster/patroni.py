@@ -86,13 +86,13 @@ class Patroni:
 
     @property
     def primary_machine(self) -> Machine:
-        return self._wait(lambda roles: "leader" in roles)["leader"]
+        return self._until(lambda roles: "leader" in roles)["leader"]
 
     def start(self) -> None:
         for machine in self.machines:
             self._configure(machine)
             self._boot(machine)
-        self._wait_for_all()
+        self.wait()
         where = f"postgresql://{postgres.USER}@{self.primary_machine.address}/postgres"
         with psycopg.connect(where, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {NAME}")
@@ -108,7 +108,7 @@ class Patroni:
         self._wait_for_another(former)
 
     def crash_standby(self) -> None:
-        self._wait(lambda roles: "sync_standby" in roles)["sync_standby"].crash()
+        self._until(lambda roles: "sync_standby" in roles)["sync_standby"].crash()
 
     def mend(self) -> None:
         for machine in self.machines:
@@ -117,7 +117,7 @@ class Patroni:
             else:
                 machine.boot()
                 self._boot(machine)
-        self._wait_for_all()
+        self.wait()
 
     def _configure(self, machine: Machine) -> None:
         folder = self._folder / machine.name
@@ -151,18 +151,18 @@ class Patroni:
             machine.start("patroni", folder / "patroni.yaml", output=log)
 
     def _wait_for_another(self, former: Machine) -> None:
-        self._wait(lambda roles: roles.get("leader", former) is not former)
+        self._until(lambda roles: roles.get("leader", former) is not former)
 
-    def _wait_for_all(self) -> None:
+    def wait(self) -> None:
         """Wait until no server is missing, and Patroni knows the one that may be promoted."""
-        self._wait(lambda roles: len(roles) == len(self.machines) and self._is_whole(roles["leader"]))
+        self._until(lambda roles: len(roles) == len(self.machines) and self._is_whole(roles["leader"]))
 
     def _is_whole(self, primary: Machine) -> bool:
         """Whether all others replicate from this server, and it waits for one of them."""
         states = [one["sync_state"] for one in self._read(primary, "patroni").get("replication", ())]
         return len(states) == len(self.machines) - 1 and "sync" in states
 
-    def _wait(self, holds: Callable[[Mapping[str, Machine]], bool]) -> Mapping[str, Machine]:
+    def _until(self, holds: Callable[[Mapping[str, Machine]], bool]) -> Mapping[str, Machine]:
         """Wait until this holds of the machines by the roles of their servers, which run.
 
         Raises:
