@@ -45,6 +45,7 @@ class Election:
         self.warnings: list[str] = []
         self._own = own
         self._duration_s = duration_s
+        self._usable_s = duration_s * (1 - SAFETY)
         self._ends = NEVER
         """When the leader stops answering."""
         self._asked_at: float | None = None
@@ -56,7 +57,7 @@ class Election:
     def is_over(self, now: float) -> bool:
         """Whether this broker has led and must not any more."""
         if self.epoch and not self.lost and now >= self._ends:
-            self._end(f"its lease could not be renewed for {self._duration_s * (1 - SAFETY):.1f} s")
+            self._end(f"its lease could not be renewed for {self._usable_s:.1f} s")
         return bool(self.lost)
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -72,6 +73,8 @@ class Election:
         asked_at, self._asked_at = self._asked_at or now, None
         if polled.problem:
             self._warn(polled.problem)
+        elif polled.epoch and not self.epoch and now >= asked_at + self._usable_s:
+            interval_s = 0.0  # connecting took too long; the next answer comes in time, as the connection is open now
         elif polled.epoch:
             self._lead(polled.epoch, asked_at)
         elif self.epoch:
@@ -96,7 +99,7 @@ class Election:
             self.notes.append(f"this broker leads, under epoch {epoch}")
         self.epoch, self._problem = epoch, ""
         self._announce(self._own)
-        self._ends = asked_at + self._duration_s * (1 - SAFETY)
+        self._ends = asked_at + self._usable_s
 
     def _follow(self, polled: LeasePolled) -> None:
         if polled.holder != self._holder:

@@ -76,6 +76,15 @@ def test_the_duration_counts_from_before_the_question() -> None:
     assert machine.is_over(105.0)
 
 
+def test_a_lease_that_was_acquired_too_slowly_is_acquired_again() -> None:
+    machine = election()
+    machine.tick(100.0)
+    polled(machine, 105.0, epoch=7)
+    assert (machine.epoch, machine.leaders, machine.lost, machine.deadline) == (0, [], "", 105.0)
+    leading(machine, 105.0)
+    assert (machine.leaders, machine.is_over(109.9)) == ([OWN], False)
+
+
 def test_a_poll_without_an_answer_does_not_keep_the_leader_from_stopping() -> None:
     machine = election()
     leading(machine, 100.0)
