@@ -2,7 +2,7 @@
 
 A pair is two files in the format of CZMQ's certificates, which libraries of other languages read: `NAME.key` is public,
 `NAME.key_secret` holds both keys. The server's pair is called `server`. An RM needs its own secret file and the
-server's public one in the same directory.
+server's public one in the same directory; `server-HOST.key` is that of the server on this host alone.
 
 Keys are Z85 text of 40 characters. Logs and commands show fingerprints; a secret key is passed to ZeroMQ, and stored
 nowhere else. Not here: the authentication of connections (`rmproxy/authentication.py`).
@@ -176,13 +176,15 @@ class ClientKeys:
     """The server's public key."""
 
     @classmethod
-    def beside(cls, file: Path) -> Self:
-        """Read the RM's secret file, and the server's public one in the same directory.
+    def beside(cls, file: Path, host: str = "") -> Self:
+        """Read the RM's secret file, and in the same directory the server's public one: that of the host if there is
+        one, or else that of all hosts.
 
         Raises:
             KeyFileError: one of the two cannot be used.
         """
-        return cls(read_pair(file), read_public(file.parent / f"{SERVER}{PUBLIC_SUFFIX}"))
+        own = file.parent / f"{SERVER}-{host}{PUBLIC_SUFFIX}"
+        return cls(read_pair(file), read_public(own if own.exists() else file.parent / f"{SERVER}{PUBLIC_SUFFIX}"))
 
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
         """Make a socket use these keys; before it connects."""

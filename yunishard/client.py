@@ -28,7 +28,7 @@ from common.messages import Command
 from common.names import normalise_partition_name
 from common.wire import BODY_BYTES_MAX
 from yunishard import exceptions
-from yunishard.connection import SessionDriver, StateDump
+from yunishard.connection import Endpoint, SessionDriver, StateDump
 from yunishard.items import Callbacks, Predicate, Result, Results, check_arguments, check_command
 from yunishard.port_probe import probe
 from yunishard.session import ClientSession, Sync
@@ -76,7 +76,9 @@ IGNORED_WARNING_S: Final = 60.0
 """Seconds between two warnings in the log about releases without an effect. Each is a result in any case."""
 
 DIAGNOSE_AFTER_S: Final = 3.0
-"""Seconds without a connection after which `connect` probes the address."""
+"""Seconds without a connection after which `connect` probes the addresses."""
+
+ADDRESSES_MAX: Final = 32
 
 KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
 """The environment variable that names the resource manager's own secret key file."""
@@ -88,13 +90,12 @@ class ResourceManager:
     """A registered resource manager; made by `connect`, used in one event loop."""
 
     def __init__(self, driver: SessionDriver) -> None:
-        self.address = driver.address
         self._driver = driver
         self._session = driver.session
         self._is_consumed = False
         """Whether a consumer waits for a result."""
         self._finding = ""
-        """Result of the probe of the address."""
+        """Result of the probe of the addresses."""
         self._next_warning_s = 0.0
         """Time of the event loop from which an ignored release is logged again."""
 
@@ -121,7 +122,8 @@ class ResourceManager:
         Use `async with connect(...) as rm`, which leaves the core at the end, or `rm = await connect(...)`.
 
         Args:
-            address: the native port of the core, such as `tcp://127.0.0.1:9090`.
+            address: the native port of the core, such as `tcp://127.0.0.1:9090`, or several of them with commas
+                between: the session continues at the next one when the present one fails.
             rm_id: the id of this resource manager.
             config: the text of a `queues.yaml`; empty for the core's own configuration.
             policy_group: the name of the configuration, as in the scheduler interface.
@@ -131,7 +133,8 @@ class ResourceManager:
             state_dump: returns the state of the RM as the text of a JSON object, for a state dump: `() -> str`.
             events: whether to receive the events of the RM's partitions, which the core sends every two seconds.
             keys: the secret key file of the RM (`yunishard keys new`), for a core that requires keys; the core's
-                `server.key` must be in the same directory. None uses the variable YUNISHARD_KEYS; "" means no keys.
+                `server.key` must be in the same directory, or `server-HOST.key` for the address with this host. None
+                uses the variable YUNISHARD_KEYS; "" means no keys.
             timeout_s: how long connecting and registering may take. Hundreds of partitions take minutes.
 
         Raises:
@@ -139,7 +142,7 @@ class ResourceManager:
             KeyFileError: a key file cannot be used.
             RegistrationRefused: (when awaited) the core refuses the RM; the text gives the reason.
             KeyRefused: the core and the RM do not accept each other's keys.
-            ConnectFailed: nothing answers at this address; raised at once if the port has another protocol.
+            ConnectFailed: nothing answers at any address; raised at once if all ports have another protocol.
             AnswerTimeout: the core is there, and did not answer in time.
         """
         wanted = {rm_messages.PREDICATES: predicate, rm_messages.EVENTS: events, rm_messages.STATE_DUMP: state_dump}
@@ -153,8 +156,13 @@ class ResourceManager:
             capabilities=[name for name, given in wanted.items() if given not in (None, False)],
         )
         session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
-        driver = SessionDriver(address, session, _load_keys(keys), state_dump)
+        driver = SessionDriver(_find_endpoints(address, keys), session, state_dump)
         return Connecting(cls(driver)._register(timeout_s))
+
+    @property
+    def address(self) -> str:
+        """The present one of the addresses."""
+        return self._driver.address
 
     @property
     def rm_id(self) -> str:
@@ -333,18 +341,21 @@ class ResourceManager:
         return self
 
     async def _diagnose(self, after_s: float) -> None:
-        """Log early why there is no connection. If the port has another protocol, stop; otherwise the core may still
+        """Log early why there is no connection. If no port has this protocol, stop; otherwise the core may still
         start.
         """
         await asyncio.sleep(after_s)
         if self._session.protocol.state != "new":
             return
-        finding = await probe(self.address)
-        if finding is None or self._session.protocol.state != "new":
+        addresses = [address for address, _ in self._driver.endpoints]
+        found = await asyncio.gather(*map(probe, addresses))
+        findings = [(address, finding) for address, finding in zip(addresses, found, strict=True) if finding]
+        if not findings or self._session.protocol.state != "new":
             return
-        self._finding = f" ({finding.text})"
-        text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
-        if finding.is_foreign:
+        texts = "; ".join(f"{one.text}" if len(found) == 1 else f"{address}: {one.text}" for address, one in findings)
+        self._finding = f" ({texts})"
+        text = f"no answer from {', '.join(addresses)} within {after_s:.2g} s: {texts}"
+        if all(finding is not None and finding.is_foreign for finding in found):
             reason = f"{text}. Give the native port (9090 unless configured otherwise)"
             self._driver.end(exceptions.ConnectFailed(reason))
         else:
@@ -356,7 +367,8 @@ class ResourceManager:
             return exceptions.RegistrationRefused(f"{self._session.pause_reason} (tried for {timeout_s:g} s)")
         if self._session.protocol.state == "new":
             return exceptions.ConnectFailed(
-                f"nothing answers at {self.address} within {timeout_s:g} s{self._finding}: is the core running there "
+                f"nothing answers at {', '.join(address for address, _ in self._driver.endpoints)}"
+                f" within {timeout_s:g} s{self._finding}: is the core running there "
                 "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
             )
         return exceptions.AnswerTimeout(
@@ -400,12 +412,30 @@ class ResourceManager:
         )
 
 
-def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
-    file = os.environ.get(KEYS_VARIABLE) if file is None else file
+def _find_endpoints(addresses: str, keys: str | Path | None) -> list[Endpoint]:
+    """Return each address of a list with its keys.
+
+    Raises:
+        ValueError: the list has an empty address, or too many.
+        KeyFileError: a key file cannot be used.
+    """
+    keys = os.environ.get(KEYS_VARIABLE) if keys is None else keys
+    found = list(dict.fromkeys(address.strip() for address in addresses.split(",")))
+    if "" in found or len(found) > ADDRESSES_MAX:
+        what = f"expected one address or up to {ADDRESSES_MAX} with commas between, as in tcp://a:9090,tcp://b:9090"
+        raise ValueError(f"connect(): address: {what}, got {addresses[:200]!r}")
     try:
-        return key_files.ClientKeys.beside(Path(file)) if file else None
+        return [
+            Endpoint(address, key_files.ClientKeys.beside(Path(keys), _host_of(address)) if keys else None)
+            for address in found
+        ]
     except key_files.KeyFileError as error:
         raise exceptions.KeyFileError(*error.args) from None
+
+
+def _host_of(address: str) -> str:
+    """Return the host as it is written in an address; empty if it has none."""
+    return address.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
 def _build_allocation_request(

@@ -7,8 +7,9 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -59,32 +60,51 @@ OPTIONS: Final[Mapping[zmq.SocketOption, int]] = {
     zmq.SocketOption.TCP_KEEPALIVE_CNT: 3,
 }
 
+SEVERAL_OPTIONS: Final[Mapping[zmq.SocketOption, int]] = {
+    zmq.SocketOption.RECONNECT_IVL: -1,  # the next attempt is at another address
+    zmq.SocketOption.HEARTBEAT_IVL: 1_000,  # detects a host that is lost during a registration, too
+    zmq.SocketOption.HEARTBEAT_TIMEOUT: 3_000,
+}
+"""Further options if there are several addresses."""
+
 HANG_UPS_MAX: Final = 3
 """Times that the first handshake with keys may break off. A server with another key than expected only hangs up."""
 
 _log = logging.getLogger(__name__)
 
 
-class SessionDriver:
-    """Drives one session over a DEALER socket to the core at one address."""
+_ADDRESS: Final = re.compile(r"tcp://[^\s/,]+:[0-9]{1,5}|ipc://[^\s,]+")
+"""Addresses that are certainly valid for ZeroMQ."""
 
-    def __init__(
-        self, address: str, session: ClientSession, keys: ClientKeys | None, state_dump: StateDump | None
-    ) -> None:
-        self.address = address
+
+class Endpoint(NamedTuple):
+    """An address of the core, and the keys for it."""
+
+    address: str
+    keys: ClientKeys | None = None
+
+
+class SessionDriver:
+    """Drives one session over a DEALER socket to the core, at one of its addresses at a time."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], session: ClientSession, state_dump: StateDump | None) -> None:
+        self.endpoints = endpoints
+        self._turn = 0
+        """Index of the present endpoint."""
         self.changed = asyncio.Event()
         """Set and cleared at once when the state of the session may have changed, which wakes all waiting tasks."""
         self.session = session
-        self._keys = keys
         self._state_dump = state_dump
         self._dumping: asyncio.Task[None] | None = None
         """Answers requests for a state dump, one after the other."""
-        self._liveness = Liveness(random.random)
+        self._liveness = Liveness(random.random, addresses=len(endpoints))
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = 0
         """Tasks in `wait_until`."""
-        self._hang_ups: float = 0
-        """Handshakes that broke off; minus infinity once a handshake has succeeded."""
+        self._hang_ups: dict[str, float] = {}
+        """Address to the handshakes that broke off there; minus infinity once a handshake has succeeded."""
+        self._refusals: dict[str, str] = {}
+        """Address to the reason why no handshake will succeed there, since the last one that did."""
         self._is_connected = False
         self._is_read_scheduled = False
 
@@ -92,8 +112,11 @@ class SessionDriver:
         """Connect, in the running event loop.
 
         Raises:
-            ConnectFailed: the address is invalid.
+            ConnectFailed: an address is invalid.
         """
+        for address, _ in self.endpoints if self._has_several else ():
+            if not _ADDRESS.fullmatch(address):
+                raise _describe_invalid(address)
         self._loop = asyncio.get_running_loop()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
@@ -101,7 +124,19 @@ class SessionDriver:
         except zmq.ZMQError:
             self._close_sockets()
             self._context.term()
-            raise ConnectFailed(f"{self.address!r} is not an address: it must be tcp://HOST:PORT") from None
+            raise _describe_invalid(self.address) from None
+        if self._has_several:
+            self._liveness.start_move(self._loop.time())
+            self._schedule_timer()
+
+    @property
+    def address(self) -> str:
+        """The present address."""
+        return self.endpoints[self._turn].address
+
+    @property
+    def _has_several(self) -> bool:
+        return len(self.endpoints) > 1
 
     # The program ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +213,7 @@ class SessionDriver:
             self._timer.cancel()
         if self._dumping is not None:
             self._dumping.cancel()
-        if not self._socket.closed:
+        if not self._context.closed:
             self._close_sockets()
             await asyncio.to_thread(self._context.term)
 
@@ -189,19 +224,35 @@ class SessionDriver:
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in OPTIONS.items():
             self._socket.set(option, value)
-        if self._keys is not None:
-            self._keys.apply(self._socket)
+        for option, value in SEVERAL_OPTIONS.items() if self._has_several else ():
+            self._socket.set(option, value)
+        address, keys = self.endpoints[self._turn]
+        if keys is not None:
+            keys.apply(self._socket)
         self._monitor = self._socket.get_monitor_socket()
-        self._socket.connect(self.address)
+        self._socket.connect(address)
         for socket in (self._socket, self._monitor):
             self._loop.add_reader(socket.fileno(), self._read)
 
     def _reconnect(self) -> None:
-        """Replace the socket: the peer does not answer, although the connection may still exist."""
-        if not self._socket.closed:
-            self._socket.set(zmq.LINGER, 0)
-            self._close_sockets()
+        """Replace the socket by one to the next address. The peer of the present one does not answer, although the
+        connection may still exist.
+        """
+        self._close_sockets(linger_ms=0)
+        self._turn = (self._turn + 1) % len(self.endpoints)
+        self._liveness.start_move(self._loop.time())
+        try:
             self._open_socket()
+        except zmq.ZMQError as error:
+            _log.warning("%s: %s: %s", self.session.protocol.rm_id, self.address, error)
+            self._close_sockets(linger_ms=0)
+            self._liveness.fail(self._loop.time())
+
+    def _lose_connection(self) -> None:
+        """Close the socket after its connection broke or could not be made, and turn to the next address soon."""
+        self._close_sockets(linger_ms=0)
+        self._liveness.fail(self._loop.time())
+        self._schedule_timer()
 
     def _send(self, message: EncodedMessage) -> None:
         """Send, or drop the message if there is no connection: the session continues on the next one."""
@@ -234,16 +285,23 @@ class SessionDriver:
             message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             event = message["event"]
             self._is_connected = event == zmq.Event.HANDSHAKE_SUCCEEDED
-            if reason := self._refusal_of_keys(event, message["value"]):
-                self.end(KeyRefused(f"{self.address} does not let {self.session.protocol.rm_id} in: {reason}"))
+            if reason := self._find_key_refusal(event, message["value"]):
+                self._refusals[self.address] = f"{self.address} does not let {self.session.protocol.rm_id} in: {reason}"
+                if len(self._refusals) == len(self.endpoints):
+                    self.end(KeyRefused("; ".join(self._refusals.values())))
             if self._is_connected:
-                self._hang_ups = -math.inf
+                self._hang_ups[self.address] = -math.inf
+                self._refusals.clear()
                 self._socket.get(zmq.EVENTS)  # the socket can send only after this
                 self._start_session()
+            elif self._has_several and event in (zmq.Event.CLOSED, zmq.Event.DISCONNECTED):
+                self._lose_connection()
 
-    def _refusal_of_keys(self, event: int, value: int) -> str:
-        """Return why no handshake will ever succeed; empty if one may. ZeroMQ would try again, or give up silently."""
-        keys = self._keys
+    def _find_key_refusal(self, event: int, value: int) -> str:
+        """Return why no handshake with the present address will ever succeed; empty if one may. ZeroMQ would try
+        again, or give up silently.
+        """
+        address, keys = self.endpoints[self._turn]
         if event == zmq.Event.HANDSHAKE_FAILED_AUTH and keys is not None:
             own = fingerprint(keys.own.public)
             return f"our key {own} is not on its allow-list (`yunishard keys allow` puts it there)"
@@ -252,17 +310,20 @@ class SessionDriver:
                 return "it has no keys, and we want it to"
             return "it takes only connections with keys (YUNISHARD_KEYS names the file of ours)"
         if event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and keys is not None:
-            self._hang_ups += 1
-            if self._hang_ups == HANG_UPS_MAX:
+            self._hang_ups[address] = self._hang_ups.get(address, 0) + 1
+            if self._hang_ups[address] == HANG_UPS_MAX:
                 return f"it hangs up: its key is not {fingerprint(keys.server)}, as in our file, or it has none"
         return ""
 
-    def _close_sockets(self) -> None:
+    def _close_sockets(self, linger_ms: int = OPTIONS[zmq.SocketOption.LINGER]) -> None:
+        self._is_connected = False
+        if self._socket.closed:
+            return
         for socket in (self._socket, self._monitor):
             self._loop.remove_reader(socket.fileno())
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close()
+        self._socket.close(linger=linger_ms)
 
     # The session ----------------------------------------------------------------------------------------------------
 
@@ -305,14 +366,16 @@ class SessionDriver:
             _log.warning("%s: %s is not ready: %s", protocol.rm_id, self.address, session.pause_reason)
             liveness.pause(session.pause_s, now)
             session.pause_s = None
-        elif protocol.state == "registering" and liveness.state != "paused":
+        elif protocol.state == "registering" and self._is_connected and liveness.state != "paused":
             liveness.suspend()
         elif protocol.resuming or protocol.state in ("resuming", "leaving"):
             if liveness.state not in ("paused", "attempting"):
                 if protocol.state == "resuming":
                     _log.warning("%s: resuming the session with %s", protocol.rm_id, self.address)
                 liveness.start_attempt(now)
-        elif protocol.state == "open" and liveness.state != "open" and (registered := session.registered):
+        elif not self._is_connected or protocol.state != "open" or liveness.state == "open":
+            pass
+        elif registered := session.registered:
             liveness.open(registered.heartbeat_milli_seconds, registered.silence_milli_seconds, now)
         self._schedule_timer()
 
@@ -326,18 +389,25 @@ class SessionDriver:
 
     def _run_timer(self) -> None:
         self._timer = None
+        if self.session.end_reason is not None:
+            return
         now = self._loop.time()
         match self._liveness.next_action(now, reading=self.is_reading):
             case "heartbeat":
                 self._send(self.session.protocol.heartbeat())
             case "reconnect":
-                _log.warning("%s: no answer from %s, reconnecting", self.session.protocol.rm_id, self.address)
+                before = self.address
                 self._reconnect()
-                self._liveness.start_attempt(now)
+                how = f"trying {self.address}" if self._has_several else "reconnecting"
+                _log.warning("%s: no answer from %s, %s", self.session.protocol.rm_id, before, how)
             case "retry":
                 self._liveness.start_attempt(now)
                 self._start_session()
         self._schedule_timer()
+
+
+def _describe_invalid(address: str) -> ConnectFailed:
+    return ConnectFailed(f"{address!r} is not an address: it must be tcp://HOST:PORT")
 
 
 def _is_readable(socket: zmq.Socket[bytes]) -> bool:

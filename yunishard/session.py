@@ -404,13 +404,18 @@ def _partition_of(item: Result | tuple[Header, bytes]) -> str:
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MAX_S: Final = 32.0
-"""Seconds to wait for the answer to an attempt before the next one: at first, and at most."""
+"""Seconds to wait for the answer to an attempt before the next one: at first, and at most. With several addresses, the
+maximum is that of an attempt at each of them together."""
+
+MOVE_GAP_S: Final = 0.2
+"""Shortest time between attempts at two addresses."""
 
 JITTER: Final = 0.25
 """Largest random extension of a pause, as a part of it."""
 
 Action = Literal["nothing", "heartbeat", "reconnect", "retry"]
-"""The next action: `reconnect` is an attempt on a new connection, `retry` one on the present connection."""
+"""The next action: `reconnect` is an attempt on a new connection, to the next address if there are several; `retry` is
+one on the present connection."""
 
 
 class Liveness:
@@ -422,10 +427,20 @@ class Liveness:
 
     The pauses between attempts double from BACKOFF_S to BACKOFF_MAX_S. Each is longer by a random part, so that many
     RMs do not return at the same moment.
+
+    With several addresses, attempts are made in rounds of one attempt at each address. An address that fails or asks
+    for a pause is left at once for the next one of the round, so only the end of a round has a pause, and the pauses
+    double from round to round.
     """
 
-    def __init__(self, random: Callable[[], float]) -> None:
+    def __init__(self, random: Callable[[], float], *, addresses: int = 1) -> None:
         self._random = random
+        self._addresses = addresses
+        self._left = 0
+        """Addresses of this round without an attempt."""
+        self._moved_at = -NEVER
+        """Time of the last attempt at another address."""
+        self._pause_max_s = max(BACKOFF_S, BACKOFF_MAX_S / addresses)
         self._heartbeat_s = self._silence_s = NEVER
         self.sent_at = self.received_at = self._heartbeat_at = 0.0
         """When anything was sent, anything was received, a heartbeat was due."""
@@ -450,6 +465,7 @@ class Liveness:
         self._silence_s = silence_ms / 1000 or NEVER
         self.sent_at = self.received_at = self._heartbeat_at = now
         self._pause_s, self._next_at, self.state = BACKOFF_S, NEVER, "open"
+        self._left = self._addresses - 1
 
     def suspend(self) -> None:
         """Turn all timers off: the answer to the present call may take any time."""
@@ -459,9 +475,28 @@ class Liveness:
         """An attempt was made; the next one follows without an answer in time."""
         self._next_at, self.state = now + self._backoff_s(), "attempting"
 
+    def start_move(self, now: float) -> None:
+        """An attempt at the next address was made."""
+        self._left = (self._left or self._addresses) - 1
+        self._moved_at = now
+        self.start_attempt(now)
+
+    def fail(self, now: float) -> None:
+        """The connection to one of several addresses broke, or could not be made."""
+        if self.state == "paused":
+            return
+        if self._left:
+            self._next_at = max(now, self._moved_at + MOVE_GAP_S)
+        elif self.state != "attempting":  # otherwise the rest of the attempt's time is the pause
+            self._next_at = now + self._backoff_s()
+        self.state = "attempting"
+
     def pause(self, seconds: float, now: float) -> None:
-        """The core requested a pause of at least so long."""
-        self._next_at, self.state = now + max(self._backoff_s(), seconds), "paused"
+        """The core requested a pause of at least so long. Another address may be ready earlier."""
+        if self._left:
+            self._next_at, self.state = max(now, self._moved_at + MOVE_GAP_S), "attempting"
+        else:
+            self._next_at, self.state = now + max(self._backoff_s(), seconds), "paused"
 
     def next_action(self, now: float, *, reading: bool = True) -> Action:
         """Return what to do now. `reading` is whether messages were read at all.
@@ -471,7 +506,7 @@ class Liveness:
         if now < self.deadline:
             return "nothing"
         if self.state != "open":
-            return "retry" if self.state == "paused" else "reconnect"
+            return "retry" if self.state == "paused" and self._addresses == 1 else "reconnect"
         self.received_at = now if not reading else min(now, self.received_at + now - self.deadline)
         if now >= self.received_at + self._silence_s:
             return "reconnect"
@@ -479,5 +514,7 @@ class Liveness:
         return "heartbeat"
 
     def _backoff_s(self) -> float:
-        seconds, self._pause_s = self._pause_s, min(2 * self._pause_s, BACKOFF_MAX_S)
+        seconds = self._pause_s
+        if not self._left:
+            self._pause_s = min(2 * seconds, self._pause_max_s)
         return seconds * (1 + JITTER * self._random())

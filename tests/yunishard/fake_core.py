@@ -132,6 +132,12 @@ async def taken(results: AsyncIterator[Result]) -> Result:
     return await anext(results)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the event loop its turns until it has got there."""
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event, and a turn takes no time
+        await asyncio.sleep(0)
+
+
 async def is_waiting(task: asyncio.Task[None]) -> bool:
     """Whether a task is stuck although the event loop had plenty of turns."""
     for _ in range(20):

@@ -24,9 +24,9 @@ from common.rm_messages import (
 )
 from tests.rmproxy.port import ONE, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
-from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken
+from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken, until
 from yunishard.client import KEYS_VARIABLE, ResourceManager
-from yunishard.connection import SessionDriver, StateDump, call_state_dump
+from yunishard.connection import Endpoint, SessionDriver, StateDump, call_state_dump
 from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
 from yunishard.items import Result, node
 from yunishard.session import READ_AHEAD_MESSAGES, STATE_DUMPS_WAITING_MAX, ClientSession
@@ -101,17 +101,11 @@ def test_the_environment_names_the_keys_of_who_says_nothing(tmp_path: Path, monk
 HEARTBEAT_MS, SILENCE_MS = 10, 60
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the event loop its turns until it has got there."""
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event, and a turn takes no time
-        await asyncio.sleep(0)
-
-
 def test_nothing_more_is_read_than_the_consumer_can_be_expected_to_take() -> None:
     async def story() -> None:
         async with FakeCore() as core:
             session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session="s")
-            driver = SessionDriver(core.address, session, None, None)
+            driver = SessionDriver([Endpoint(core.address)], session, None)
             driver.open()
             await core.welcomes()
             for number in range(1, READ_AHEAD_MESSAGES + 101):
