@@ -72,7 +72,7 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
         validation = ValidationProcess(wake=partial(wire.wake, READER))
         stack.callback(validation.close)
         wire.add(READER, validation)
-        port = BrokerPort(arguments.broker.address, wake=partial(wire.arrived, ""))
+        port = open_port(arguments, wake=partial(wire.arrived, ""))
         stack.callback(port.close)
         wire.add("", port)
         if candidacy is None:
@@ -107,6 +107,16 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
             elected = ElectedBroker(broker, candidacy.election)
             notes: list[Sized] = [*lines.values(), *candidacy.notes]
             await drive(elected, wire, life.stopping, notes=notes, write_notes=write_notes)
+
+
+def open_port(arguments: Arguments, *, wake: Callable[[], None]) -> BrokerPort:
+    """Open the port; with the keys of a host also for other hosts. Raises OSError if an address cannot be bound."""
+    address, settings = arguments.broker.address, arguments.settings
+    if settings.cluster_keys is None:
+        return BrokerPort(address, wake=wake)
+    from common.cluster_port import ClusterPort  # most systems have one host
+
+    return ClusterPort(address, wake=wake, cluster_address=settings.cluster_address, keys=settings.cluster_keys)
 
 
 def open_store(settings: Settings) -> Store:

@@ -16,7 +16,7 @@ from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.transport import BrokerConnection, NativePort, Transport, drive
 from common.wire import make_outgoing
-from rmproxy.authentication import Authorizer, ZapAuthenticator, make_credentials
+from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
@@ -52,7 +52,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         authenticator = None
         if settings.native_keys is not None:
             secret = server_file(settings.native_keys)
-            authenticator = ZapAuthenticator(read_pair(secret), settings.native_allowed or secret.with_name(ALLOWED))
+            authenticator = RmAuthenticator(read_pair(secret), settings.native_allowed or secret.with_name(ALLOWED))
             stack.callback(authenticator.close)
         authorizer = Authorizer(authenticator.has_key_for) if authenticator else Authorizer()
         port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)

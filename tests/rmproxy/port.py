@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from common import zap
 from common.curve_keys import KeyPair
 from common.transport import NativePort, Transport
 from common.wire import Incoming
-from rmproxy import authentication
-from rmproxy.authentication import ZapAuthenticator
+from rmproxy.authentication import RmAuthenticator
 
 PATIENCE_S = 20
 SERVER = KeyPair.new()
@@ -22,7 +22,7 @@ class Port:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.wire = Transport()
-        self.doorkeeper = ZapAuthenticator(SERVER, file)
+        self.doorkeeper = RmAuthenticator(SERVER, file)
         self.router = NativePort(
             "tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, authenticator=self.doorkeeper
         )
@@ -57,7 +57,7 @@ def play(tmp_path: Path, story: Callable[[Port], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def port(file: Path) -> AsyncIterator[Port]:
-    with patch.object(authentication, "CHECK_EVERY_S", 0.01):
+    with patch.object(zap, "CHECK_EVERY_S", 0.01):
         opened = Port(file)
         try:
             yield opened

@@ -18,7 +18,7 @@ from common.query_messages import Answer
 from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.authentication import Authorizer, ZapAuthenticator, make_credentials, read_rm_ids
+from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials, read_rm_ids
 from rmproxy.grpc_streams import StatusError
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
@@ -214,10 +214,10 @@ def test_an_rm_id_that_had_a_key_is_not_free_because_the_list_is_empty(tmp_path:
 def test_there_is_no_beginning_without_a_list(tmp_path: Path) -> None:
     async def story() -> None:
         with pytest.raises(FileNotFoundError):
-            ZapAuthenticator(SERVER, tmp_path / "none")
+            RmAuthenticator(SERVER, tmp_path / "none")
         (tmp_path / "broken").write_text("nonsense\n")
         with pytest.raises(OSError, match="broken: line 1: expected a public key"):
-            ZapAuthenticator(SERVER, tmp_path / "broken")
+            RmAuthenticator(SERVER, tmp_path / "broken")
 
     asyncio.run(story())
 
