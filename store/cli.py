@@ -1,15 +1,15 @@
 """The command `yunishard store`: create, convert and check a store in PostgreSQL, and copy a stopped system.
 
-A copy goes through the protocols `Store` and `Journals`, so it works in both directions and between two of a kind.
+A copy goes through the protocols of each part of the state, so it works in both directions and between two of a kind.
 
-Not here: the tables (`common/store_formats/`), and what is in them.
+Not here: the copies of the history and the audit log (`history_copy.py`), the tables (`common/store_formats/`).
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,10 +28,17 @@ from deploy.state_directory import claim_state_directory
 from partition_worker.journal.protocol import Journal, Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
 from partition_worker.recovery import JournalDamaged
+from store.history_copy import copy_audit_log, copy_history, is_empty
+from webservice.audit import AUDIT, AuditFile, AuditLines
+from webservice.history.sqlite_store import SqliteHistory
+from webservice.history.store import HistoryDamaged, HistoryStore
 from yunishard.cli import CommandFailed, CommandUnusable
 
 SQLITE: Final = "sqlite:"
 """The scheme of a state directory."""
+
+COPY: Final = "store"
+"""The name of this command in the lease of the history."""
 
 GROUP_BYTES: Final = 2 << 20
 """Bytes of steps that are copied in one transaction."""
@@ -63,7 +70,7 @@ def run_store(args: argparse.Namespace) -> int:
 
     exit codes:
       0  done
-      1  a journal or record could not be copied
+      1  a journal, the record or the history could not be copied
       2  wrong usage, or a store cannot be used; nothing has changed
     """
     try:
@@ -74,7 +81,7 @@ def run_store(args: argparse.Namespace) -> int:
                 _copy(args.source, args.target)
     except SettingsError as error:
         raise CommandUnusable(str(error)) from None
-    except JournalDamaged as error:
+    except (JournalDamaged, HistoryDamaged) as error:
         raise CommandFailed(str(error)) from None
     except OSError as error:
         raise CommandUnusable(error.strerror or str(error)) from None
@@ -116,6 +123,8 @@ def _say(text: str) -> None:
 class _Opened(NamedTuple):
     record: Store
     journals: Journals
+    history: HistoryStore
+    audit: AuditLines
 
 
 def _parse(uri: str) -> str:
@@ -131,27 +140,39 @@ def _open(uri: str) -> Iterator[_Opened]:
     with ExitStack() as stack:
         record: Store
         journals: Journals
+        history: HistoryStore
+        audit: AuditLines
         if uri.startswith(SQLITE):
             folder = Path(uri.removeprefix(SQLITE))
             if not folder.is_dir():
                 raise SettingsError(f"{folder}: is no state directory")
-            state = claim_state_directory(replace_settings(Settings(), {"state": folder}), stack)
+            settings = replace_settings(Settings(), {"state": folder})
+            state = claim_state_directory(settings, stack)
             record, journals = SqliteStore(state.folder / RECORD_NAME), SqliteJournals(state.folder / "journals")
             stack.callback(record.close)
+            assert settings.history_file is not None
+            history = SqliteHistory(settings.history_file)
+            audit = AuditFile(state.folder / AUDIT)
         else:
             from broker.postgres_store import PostgresStore
             from partition_worker.journal.postgres_journal import PostgresJournals
+            from webservice.history.postgres_store import PostgresHistory
+            from webservice.postgres_audit import PostgresAudit
 
             record, journals = PostgresStore(_parse(uri)), PostgresJournals(_parse(uri))
             stack.callback(record.close)
+            history, audit = PostgresHistory(_parse(uri), COPY), PostgresAudit(_parse(uri))
             if host := record.find_leader():
                 raise SettingsError(f"{uri}: host {host} uses it; stop all of its hosts first")
-        yield _Opened(record, journals)
+        stack.callback(history.close)
+        stack.callback(audit.close)
+        yield _Opened(record, journals, history, audit)
 
 
 def _copy(source: str, target: str) -> None:
     with _open(source) as old, _open(target) as new:
-        if new.journals.epochs() or new.record.read_records() or new.record.read_histories():
+        is_used = new.journals.epochs() or new.record.read_records() or new.record.read_histories()
+        if is_used or not is_empty(new.history, new.audit):
             raise SettingsError(f"{target}: is not empty; nothing was copied")
         partitions = old.journals.epochs()
         console = Console(stderr=True)
@@ -160,8 +181,12 @@ def _copy(source: str, target: str) -> None:
         )
         for partition, epoch in steps:
             _copy_journal(old.journals, new.journals, partition, epoch)
+        if old.history.exists():
+            with console.status("copying the history") if console.is_terminal else nullcontext():
+                copy_history(old.history, new.history)
+        copy_audit_log(old.audit, new.audit)
         rms = _copy_record(old.record, new.record)  # last: without it, the copy is no system yet
-    _say(f"copied {_count(len(partitions), rms)}")
+    _say(f"copied {_count(len(partitions), rms)}, the history and the audit log")
 
 
 def _copy_journal(old: Journals, new: Journals, partition: str, epoch: int) -> None:

@@ -24,6 +24,9 @@ import msgspec
 
 from common.folders import lock_folder
 
+AUDIT: Final = "audit.log"
+"""The current file, in the state directory."""
+
 FORMAT: Final = 1
 """The format of a line. Lines of earlier releases have no number; a file with a line of a later one is not written."""
 
@@ -96,12 +99,15 @@ class AuditLines(Protocol):
     name: str
     """Of the file or database, for error messages."""
 
-    def append(self, line: bytes) -> None:
-        """Append a line, which ends with a newline. It is durable then.
+    def append(self, lines: bytes) -> None:
+        """Append one or more lines, each with a newline at its end. They are durable then.
 
         Raises:
-            OSError: the line may be missing; the text is the reason, in one line.
+            OSError: lines may be missing; the text is the reason, in one line.
         """
+
+    def read(self) -> Iterator[bytes]:
+        """All lines, the oldest first, each with a newline at its end. Raises OSError."""
 
     def probe(self) -> None:
         """Test whether a line could be appended. Raises OSError, as `append` does."""
@@ -195,9 +201,16 @@ class AuditFile:
         self._file = file
         self.name = str(file)
 
-    def append(self, line: bytes) -> None:
+    def append(self, lines: bytes) -> None:
         with self._naming_file():
-            self._append(line)
+            self._append(lines)
+
+    def read(self) -> Iterator[bytes]:
+        """All lines of all files, the oldest first."""
+        with self._naming_file():
+            for file in reversed(self._files()):
+                with suppress(FileNotFoundError), file.open("rb") as lines:
+                    yield from (line.removesuffix(b"\n") + b"\n" for line in lines)
 
     def probe(self) -> None:
         """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
@@ -274,7 +287,10 @@ class AuditFile:
 
     def _rotate(self) -> None:
         """Start a new file."""
-        files = [self._file, *(self._file.with_name(f"{self._file.name}.{number}") for number in range(1, FILES_MAX))]
-        for earlier, later in reversed([*pairwise(files)]):
+        for earlier, later in reversed([*pairwise(self._files())]):
             with suppress(FileNotFoundError):
                 earlier.replace(later)
+
+    def _files(self) -> list[Path]:
+        """The current file and its predecessors, which may not exist."""
+        return [self._file, *(self._file.with_name(f"{self._file.name}.{number}") for number in range(1, FILES_MAX))]

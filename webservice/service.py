@@ -21,7 +21,7 @@ from common.process_metrics import ProcessMetrics
 from common.settings import CERTIFICATE, PROXY, TOKEN, Settings, TlsPaths, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.api import Api
-from webservice.audit import AuditFile, AuditLog
+from webservice.audit import AUDIT, AuditFile, AuditLog
 from webservice.authn_authz import AccessControl, KeyFile, LoopbackUsers
 from webservice.broker_client import BrokerClient
 from webservice.history.queries import HistoryReader
@@ -29,9 +29,6 @@ from webservice.history.recorder import HistoryRecorder
 from webservice.history.sqlite_store import SqliteHistory
 from webservice.history.store import HistoryStore
 from webservice.http1 import MALFORMED_LINE, BoundedHttpProtocol
-
-AUDIT: Final = "audit.log"
-"""The audit log of changes, in the state directory."""
 
 LINES_MAX: Final = 10
 """Lines per minute; further ones are counted, and the next line has their number."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,7 @@ from broker.postgres_store import PostgresStore
 from broker.sqlite_store import SqliteStore
 from broker.store import RECORD_NAME, Store
 from common.control_messages import ManagerRecord
+from common.history_records import Failing
 from common.names import BROKER
 from common.postgres import FORMAT
 from common.postgres_leases import HeldLease, acquire_lease, renew_lease
@@ -19,10 +21,34 @@ from deploy.preflight import prepare
 from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.protocol import Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
+from store import history_copy
 from tests import postgres
 from tests.broker.test_store import facts, version, written
 from tests.machines import PARTITION, RM
 from tests.partition_worker.journal.hand import encoded, step
+from tests.webservice.history.accounts import (
+    DEFAULT,
+    GPU,
+    MINUTE,
+    NOW,
+    S,
+    application,
+    began,
+    gone,
+    portion,
+    sample,
+    usage,
+)
+from tests.webservice.history.accounts import OTHER as OTHER_RM
+from webservice import audit as audit_files
+from webservice import postgres_audit
+from webservice.audit import AUDIT, AuditFile, AuditLines
+from webservice.history.collector import Gap, ReadPosition
+from webservice.history.postgres_store import PostgresHistory
+from webservice.history.queries import LISTS, HistoryFilter, read_minutes, read_page
+from webservice.history.sqlite_store import SqliteHistory
+from webservice.history.store import HistoryStore
+from webservice.postgres_audit import PostgresAudit
 from yunishard.cli import main
 
 OTHER = "rm-1_gpu"
@@ -179,12 +205,95 @@ def test_a_system_moves_into_a_database_and_back(capsys: pytest.CaptureFixture[s
     (tmp_path / "after").mkdir(mode=0o700)
     store = postgres.new_store()
     fill(before)
-    copied = (0, "copied 2 partition journals and 1 resource manager\n")
+    copied = (0, "copied 2 partition journals and 1 resource manager, the history and the audit log\n")
     assert run(capsys, "copy", before, store) == copied
     verify(store)
     assert run(capsys, "copy", store, after) == copied
     verify(after)
     verify(before)
+
+
+@contextmanager
+def web_state(uri: str) -> Iterator[tuple[HistoryStore, AuditLines]]:
+    """The history and the audit log in a store."""
+    if uri.startswith("sqlite:"):
+        folder = Path(uri.removeprefix("sqlite:"))
+        (folder / "history").mkdir(mode=0o700, exist_ok=True)
+        history: HistoryStore = SqliteHistory(folder / "history" / "history.sqlite")
+        audit: AuditLines = AuditFile(folder / AUDIT)
+    else:
+        history, audit = PostgresHistory(uri, "a"), PostgresAudit(uri)
+    with closing(history), closing(audit):
+        yield history, audit
+
+
+LINES = [b'{"id":"%d","reason":"Gr\xc3\xbc\xc3\x9fe %%s"}\n' % number for number in range(3_000)]
+PLACE = ReadPosition("one", 7, NOW, NOW + 1, NOW + 2, unsure=True)
+
+
+def fill_web_state(uri: str) -> None:
+    """With a partition that was deleted, so that numbers have gaps."""
+    with web_state(uri) as (history, audit):
+        audit.append(b"".join(LINES[:2_000]))
+        for part in range(2_000, 3_000, 500):
+            audit.append(b"".join(LINES[part : part + 500]))
+        with closing(history.open_writer()) as writer:
+            at_ns = NOW - 1000 * MINUTE
+            old = replace(portion(began("old", at_ns), partition=GPU), position=ReadPosition(sampled_ns=at_ns))
+            writer.write([old, portion(partition=OTHER_RM)])
+            writer.delete_partition(NOW)
+            events = [began("a"), gone("a"), began("b"), Failing(NOW, "app-9", "why")]
+            usages = [("queues", usage("root.a")), ("users", usage("bob")), ("groups", usage("dev"))]
+            gap = Gap("events", NOW, NOW + S, None, "lost")
+            one = portion(*events, ended=[application()], sample=sample())
+            writer.write([replace(one, usage=usages, gaps=[gap], position=PLACE), portion(began("c"), partition=GPU)])
+            writer.write([portion(*(began(f"k{number}") for number in range(250)), partition=GPU)])
+
+
+def show_web_state(uri: str) -> list[object]:
+    """All that can be read of them."""
+    everything = HistoryFilter()
+    with web_state(uri) as (history, audit), closing(history.open_writer()) as writer:
+        lists = [read_page(history, name, everything, limit=1_000, after="").rows for name in LISTS]
+        writer.write([portion(ended=[application("app-9", NOW + MINUTE, state="Failed")])])
+        [reason] = read_page(history, "applications", HistoryFilter(application="app-9"), limit=9, after="").rows
+        writer.write([portion(gone("b"))])
+        return [
+            *(*lists, reason, read_minutes(history, everything, "running")),
+            *(writer.positions()[GPU.full_name], writer.latest(), [*audit.read()]),
+        ]
+
+
+def test_the_history_and_the_audit_log_move_along(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_files, "FILE_BYTES_MAX", 40_000)
+    monkeypatch.setattr(postgres_audit, "PAGE_LINES", 1_000)
+    monkeypatch.setattr(history_copy, "PAGE_ROWS", 100)
+    monkeypatch.setattr(history_copy, "CHUNK_BYTES", 20_000)
+    before, after = (f"sqlite:{tmp_path / name}" for name in ("before", "after"))
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir(mode=0o700)
+    store = postgres.new_store()
+    fill_web_state(before)
+    for source, target in ((before, store), (store, after)):
+        assert run(capsys, "copy", source, target)[0] == 0
+    with web_state(store) as (history, _), closing(history.open_writer()) as writer:
+        assert writer.positions()[DEFAULT.full_name] == PLACE
+    shown = show_web_state(before)
+    assert show_web_state(store) == show_web_state(after) == shown
+    assert shown[-1] == LINES
+    status, told = run(capsys, "copy", before, store)
+    assert (status, told) == (2, f"yunishard store copy: {store}: is not empty; nothing was copied\n")
+
+
+def test_nothing_is_copied_over_a_history_or_an_audit_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    for fill in (lambda audit, _: audit.append(b"line\n"), lambda _, writer: writer.write([portion(began("a"))])):
+        store = postgres.new_store()
+        with web_state(store) as (history, audit), closing(history.open_writer()) as writer:
+            fill(audit, writer)
+        assert run(capsys, "copy", f"sqlite:{tmp_path}", store)[1].endswith("is not empty; nothing was copied\n")
 
 
 def test_nothing_is_copied_over_another_system(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -29,10 +29,26 @@ from msgspec.structs import astuple
 
 from common.history_records import Ended, EndedApplication, Usage
 from common.messages import Resources
-from webservice.history.collector import ReadPosition, RowBatch, UsageByName
+from webservice.history.collector import KINDS, ReadPosition, RowBatch, UsageByName
 
 TIMED: Final = ("totals", "queues", "users", "groups", "applications", "allocations", "gaps", "reasons")
 """Tables whose rows have a time; each has an index on it."""
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "partitions": ("full_name", "name", "rm", *ReadPosition._fields),
+    "totals": ("at", "partition", "running", "allocated", "released", "capacity", "used"),
+    **dict.fromkeys(KINDS, ("at", "partition", "name", "running", "allocated", "pending")),
+    "applications": (
+        *("at", "partition", "application", "queue", "user", "groups", "state", "submitted", "started", "allocations"),
+        *("message", "used"),
+    ),
+    "allocations": (
+        *("at", "partition", "key", "application", "queue", "user", "node", "resources", "began", "ended", "how"),
+    ),
+    "gaps": ("at", "partition", "what", "until", "missed", "reason"),
+    "reasons": ("at", "partition", "application", "message"),
+}
+"""The columns of each table, but for its number."""
 
 LATEST_NS: Final = 2 * 3600 * 10**9
 """How far back to look for the latest usage: all usage is recorded once an hour."""
