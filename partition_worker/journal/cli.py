@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -17,12 +18,12 @@ from msgspec.structs import asdict
 from common.journal_messages import Step
 from common.messages import Header, Message
 from common.rm_messages import AllocationResponse
-from common.settings import SettingsError
+from common.settings import Settings, SettingsError
 from common.tables import print_table, write
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.engine.durable_records import AllocationRecord
-from partition_worker.journal.database import JournalReader, decode_step
+from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files
 from partition_worker.journal.quarantine import Quarantine
 from partition_worker.journal.views import (
@@ -32,6 +33,7 @@ from partition_worker.journal.views import (
     Entry,
     Replay,
     Row,
+    Source,
     describe_change,
     describe_changes,
     format_time,
@@ -63,6 +65,7 @@ CHANGES_SHOWN: Final = 20
 _FILTERS: Final = {"application": "--application", "queue": "--queue", "node": "--node", "state": "--in-state"}
 """The options of `show` by the column that they filter."""
 
+_EPHEMERAL: Final = "an ephemeral system has a state directory of its own: name it with --state DIR"
 _COLUMNS: Final = "{:>8}  {:<23}  {:<18}  {}"
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of an SQLite database."""
@@ -77,6 +80,7 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "trace":
             own.add_argument("name", metavar="NAME", help="key of an ask, application id, node id, or path of a queue")
         own.add_argument("--state", metavar="DIR", help="state directory of the system (default: as for `up`)")
+        own.add_argument("--store", metavar="URI", help="PostgreSQL database of the system (default: as for `up`)")
         match name:
             case "show":
                 _add_view_arguments(own)
@@ -130,6 +134,7 @@ def run_journal(args: argparse.Namespace) -> int:
       yunishard journal poison rm-1_default          messages that ended the worker
       yunishard journal export rm-1_default --output steps.jsonl
       yunishard journal show DIR/rm-1_default.damaged/rm-1_default.sqlite --nodes
+      yunishard journal verify rm-1_default --store postgresql://yunishard@db1,db2/yunishard
 
     exit codes:
       0    success
@@ -157,7 +162,7 @@ def _print_json(value: object, file: TextIO | None = None) -> None:
     (file or sys.stdout).write(msgspec.json.encode(value).decode() + "\n")
 
 
-def _find_journal(args: argparse.Namespace) -> Files:
+def _find_journal(args: argparse.Namespace) -> Source:
     """Find the journal by partition name or path.
 
     Raises:
@@ -169,17 +174,39 @@ def _find_journal(args: argparse.Namespace) -> Files:
             what = "it is a directory" if path.is_dir() else "there is no such file"
             raise OSError(f"{path}: {what}; journals are in the state directory, in {FOLDER}/")
         _check_is_journal(path)
-        return Files(path.parent, path.stem)
-    state = resolve_settings({"state": args.state} if args.state else {}, os.environ).state
-    if state is None:
-        raise OSError("an ephemeral system has a state directory of its own: name it with --state DIR")
-    folder = state / FOLDER
+        return _make_source(Files(path.parent, path.stem))
+    settings = resolve_settings(
+        {name: value for name in ("state", "store") if (value := getattr(args, name))}, os.environ
+    )
+    if args.store or (settings.store and not args.state):
+        return _find_in_store(settings, args.journal)
+    if settings.state is None:
+        raise OSError(_EPHEMERAL)
+    folder = settings.state / FOLDER
     if (folder / f"{args.journal}{SUFFIX}").is_file():
-        return Files(folder, args.journal)
+        return _make_source(Files(folder, args.journal))
     there = ", ".join(sorted(one.stem for one in folder.glob(f"*{SUFFIX}"))) or "none"
     aside = folder / f"{args.journal}{DAMAGED}"
     more = f"; a damaged one is in {aside}" if aside.is_dir() else ""
     raise OSError(f"no journal of {args.journal} in {folder}; there are: {there}{more} (or name another --state)")
+
+
+def _make_source(files: Files) -> Source:
+    return Source(files.partition, files.folder, partial(JournalReader, files))
+
+
+def _find_in_store(settings: Settings, partition: str) -> Source:
+    """Find the journal in the database. Quarantined messages are in the state directory of the worker's host."""
+    from partition_worker.journal.postgres_journal import (
+        PostgresJournals,  # needs a library of `yunishard[cluster]`
+        PostgresReader,
+    )
+
+    source = Source(partition, settings.journals, partial(PostgresReader, settings.store, partition))
+    if not source.exists():
+        there = ", ".join(PostgresJournals(settings.store).epochs()) or "none"
+        raise OSError(f"no journal of {partition} in the store; there are: {there} (or name another --store)")
+    return source
 
 
 def _check_is_journal(path: Path) -> None:
@@ -211,9 +238,9 @@ def _check_is_journal(path: Path) -> None:
 # Steps --------------------------------------------------------------------------------------------------------------
 
 
-def _list_steps(files: Files, args: argparse.Namespace) -> None:
+def _list_steps(source: Source, args: argparse.Namespace) -> None:
     """Print a line for each step, or a JSON object."""
-    replay = Replay(files, _notify)
+    replay = Replay(source, _notify)
     last = FOLLOWED if args.follow and (args.first, args.last) == (None, None) else args.last
     if not args.json:
         write(_COLUMNS.format("step", "time", "what", "changes"))
@@ -228,7 +255,7 @@ def _list_steps(files: Files, args: argparse.Namespace) -> None:
         last = None
         sys.stdout.flush()
         time.sleep(POLL_S)
-        while not files.database.exists():  # the partition has ended, or its journal is put aside at this moment
+        while not source.exists():  # the partition has ended, or its journal is put aside at this moment
             time.sleep(POLL_S)
     if not is_listed:
         sys.stderr.write(f"no such step; the journal {_describe_extent(replay)}\n")
@@ -267,9 +294,9 @@ def _notify(text: str) -> None:
 # State --------------------------------------------------------------------------------------------------------------
 
 
-def _show_state(files: Files, args: argparse.Namespace) -> None:
+def _show_state(source: Source, args: argparse.Namespace) -> None:
     """Print the counts, or a table of one kind of objects."""
-    replay = read_all(files)
+    replay = read_all(source)
     if args.view is not None:
         view, columns = VIEWS[args.view]
         _print_rows(columns, list(view(replay.recovery.image)), args)
@@ -310,13 +337,13 @@ def _print_rows(columns: Sequence[str], rows: list[Row], args: argparse.Namespac
 # One object ---------------------------------------------------------------------------------------------------------
 
 
-def _trace_object(files: Files, args: argparse.Namespace) -> None:
+def _trace_object(source: Source, args: argparse.Namespace) -> None:
     """Print what happened to an object: a paragraph for each step, or a JSON object.
 
     Raises:
         OSError: nothing did.
     """
-    replay = Replay(files, _notify)
+    replay = Replay(source, _notify)
     entries = trace_object(replay, args.name)
     name, extent = make_printable(args.name), f"the journal {_describe_extent(replay)}"
     if not entries:
@@ -347,10 +374,12 @@ def _format_entry(entry: Entry) -> str:
 # Messages and steps in full -----------------------------------------------------------------------------------------
 
 
-def _show_poisons(files: Files, args: argparse.Namespace) -> None:
+def _show_poisons(source: Source, args: argparse.Namespace) -> None:
     """Print the quarantined messages: a table with the reasons, or each in full as a JSON object."""
     path = None
-    for path, kept in Quarantine(files.folder, files.partition).read():
+    if source.folder is None:
+        raise OSError(_EPHEMERAL)
+    for path, kept in Quarantine(source.folder, source.partition).read():
         if args.json:
             _print_json({"file": str(path), "reason": kept.reason, "message": _expand_message(kept.message)})
             continue
@@ -361,11 +390,11 @@ def _show_poisons(files: Files, args: argparse.Namespace) -> None:
         sys.stdout.write("no message is quarantined\n")
 
 
-def _export_steps(files: Files, args: argparse.Namespace) -> None:
+def _export_steps(source: Source, args: argparse.Namespace) -> None:
     """Write every step as a line of JSON."""
     with (
         nullcontext(sys.stdout) if args.output is None else open(args.output, "w", encoding="utf-8") as file,
-        closing(JournalReader(files)) as reader,
+        closing(source.open()) as reader,
     ):
         for step in reader.read_steps(reader.find_first()):
             _print_json(_expand(step), file)
@@ -400,36 +429,36 @@ def _decode(kind: str, body: bytes) -> Message | dict[str, str]:
 # Verification ----------------------------------------------------------------------------------------------------
 
 
-def _verify(files: Files, args: argparse.Namespace) -> None:
+def _verify(source: Source, args: argparse.Namespace) -> None:
     """Verify every step and the snapshot; print a line of text or JSON."""
-    with closing(JournalReader(files)) as reader:
+    with closing(source.open()) as reader:
         meta, stream = reader.open_snapshot()
         content = None if stream is None else list(stream)
         count = last = 0
-        for row in reader.read_rows(reader.find_first()):
-            read_records(decode_step(row))
-            count, last = count + 1, row.number
+        for step in reader.read_steps(reader.find_first()):
+            read_records(step)
+            count, last = count + 1, step.number
     if content is not None:
         Recovery().read_snapshot(content)
     size = sum(map(len, content or ()))
     if not args.json:
         steps = f"{count} steps up to {last}" if count else "no steps"
         base = f", and a snapshot of {size} bytes after step {meta.snapshot}" if meta.snapshot else ""
-        sys.stdout.write(f"{files.partition}: whole: {steps}{base}\n")
+        sys.stdout.write(f"{source.partition}: whole: {steps}{base}\n")
     if args.restore:  # with the settings that `up` would use now
         settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
-        read_all(files).recovery.restore(make_worker(settings, files.partition, epoch=0).host)
+        read_all(source).recovery.restore(make_worker(settings, source.partition, epoch=0).host)
     if args.json:
-        extent = {"partition": files.partition, "steps": count, "last": last, "snapshot": meta.snapshot}
+        extent = {"partition": source.partition, "steps": count, "last": last, "snapshot": meta.snapshot}
         _print_json({"whole": True, **extent, "snapshotBytes": size, "restored": args.restore})
     elif args.restore:
         sys.stdout.write("restored\n")
 
 
-def _show_sums(files: Files, args: argparse.Namespace) -> None:
+def _show_sums(source: Source, args: argparse.Namespace) -> None:
     """Count allocations by application: allocated and released since the snapshot, running after the last step."""
     allocated, released, running = Counter[str](), Counter[str](), Counter[str]()
-    replay = Replay(files, _notify)
+    replay = Replay(source, _notify)
     for step, _ in replay.read():
         for sent in step.told if step.kind != SNAPSHOT else ():
             if sent.kind == AllocationResponse.__name__:
@@ -451,7 +480,7 @@ def _show_sums(files: Files, args: argparse.Namespace) -> None:
     write(f"allocated and released: {counted}; running: after the last step")
 
 
-_ACTIONS: Final[dict[str, tuple[Callable[[Files, argparse.Namespace], None], str, str]]] = {
+_ACTIONS: Final[dict[str, tuple[Callable[[Source, argparse.Namespace], None], str, str]]] = {
     "show": (_show_state, "print the state: counts, or applications, asks or nodes", "print one line of JSON per row"),
     "trace": (
         _trace_object,

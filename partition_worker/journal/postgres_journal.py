@@ -9,6 +9,7 @@ snapshot replaces nothing.
 """
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
@@ -17,7 +18,7 @@ import msgspec
 
 from common.journal_messages import Step
 from common.postgres import ASIDE, JOURNAL_TABLES, LONG_ANSWER_MAX_S, Connection, Database, delete_journal
-from partition_worker.journal.protocol import Fenced, Journal, Journals, Statistics
+from partition_worker.journal.protocol import Fenced, Journal, Journals, ReadableJournal, Statistics
 from partition_worker.recovery import JournalDamaged
 
 PIECE_BYTES: Final = 1 << 20
@@ -58,7 +59,96 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     last: int
 
 
-class PostgresJournal(Journal):
+class _Reading(ABC):
+    """The methods that read a journal, open for reading or writing."""
+
+    _database: Database
+    _partition: str
+
+    @abstractmethod
+    def read_meta(self) -> _Row:
+        """The present row of the journal."""
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        """The steps from this number on, each verified. Skips steps that a running worker deletes meanwhile."""
+        expected = first
+        while expected <= (last := self.read_meta().last):
+            with self._database.autocommit() as connection:
+                rows = connection.execute(
+                    "SELECT first, last, content, checksum FROM steps WHERE partition = %s AND last >= %s"
+                    " ORDER BY last LIMIT %s",
+                    (self._partition, expected, PAGE_ROWS),
+                ).fetchall()
+            for row in rows:
+                for step in _decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])):
+                    if step.number > expected and step.number > self.read_meta().begins:
+                        raise JournalDamaged(f"step {expected} is missing")
+                    if step.number >= expected:
+                        yield step
+                        expected = step.number + 1
+            if not rows and max(expected, self.read_meta().begins) <= last:
+                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
+            if not rows:
+                return
+
+    def _read_pieces(self, row: _Row) -> Iterator[bytes]:
+        """The pieces of the snapshot that this row names."""
+        at = 0
+        while True:
+            with self._database.autocommit() as connection:
+                found = connection.execute(
+                    "SELECT content, checksum FROM snapshots"
+                    " WHERE partition = %s AND number = %s AND epoch = %s AND piece = %s",
+                    (self._partition, row.snapshot, row.snapshot_epoch, at),
+                ).fetchone()
+            if found is None:
+                break
+            content, checksum = msgspec.convert(found, tuple[bytes, int])
+            if zlib.crc32(content) != checksum:
+                raise JournalDamaged(f"piece {at} of the snapshot at step {row.snapshot} does not match its checksum")
+            if not content:
+                return
+            yield content
+            at += 1
+        raise JournalDamaged(f"the snapshot at step {row.snapshot} ends after {at} pieces")
+
+
+class PostgresReader(_Reading, ReadableJournal):
+    """A journal that is only read, also while a worker writes to it."""
+
+    def __init__(self, store: str, partition: str) -> None:
+        self._partition, self._database = partition, Database(store, f"reader of {partition}")
+
+    def read_meta(self) -> _Row:
+        with self._database.autocommit() as connection:
+            row = connection.execute(
+                "SELECT begins, snapshot, snapshot_epoch, last FROM journals WHERE partition = %s", (self._partition,)
+            ).fetchone()
+        if row is None:
+            raise FileNotFoundError(f"the store has no journal of {self._partition}")
+        return msgspec.convert(row, _Row)
+
+    def open_snapshot(self) -> tuple[_Row, Iterator[bytes] | None]:
+        while True:
+            row = self.read_meta()
+            try:
+                return row, iter([*self._read_pieces(row)]) if row.snapshot else None
+            except JournalDamaged:
+                now = self.read_meta()
+                if (now.snapshot, now.snapshot_epoch) == (row.snapshot, row.snapshot_epoch):
+                    raise  # else a running worker has just replaced it
+
+    def find_first(self) -> int:
+        with self._database.autocommit() as connection:
+            query = "SELECT min(first) FROM steps WHERE partition = %s"
+            found = msgspec.convert(connection.execute(query, (self._partition,)).fetchone(), tuple[int | None])[0]
+        return self.read_meta().begins if found is None else found
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class PostgresJournal(_Reading, Journal):
     """The journal of one partition. See `Journal` for the errors."""
 
     def __init__(self, store: str, partition: str, epoch: int) -> None:
@@ -109,6 +199,10 @@ class PostgresJournal(Journal):
             query = f"SELECT coalesce(sum(size), 0)::bigint FROM ({sizes}) AS sizes"  # noqa: S608
             return msgspec.convert(connection.execute(query, {"partition": self._partition}).fetchone(), tuple[int])[0]
 
+    def read_meta(self) -> _Row:
+        """The row as this worker has left it, as nobody else changes it."""
+        return self._row
+
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def append(self, steps: Sequence[bytes], *, fresh: bool) -> int:
@@ -157,25 +251,6 @@ class PostgresJournal(Journal):
         with self._database.transaction() as connection:
             yield connection, self._lock_row(connection)
 
-    def read_steps(self, first: int) -> Iterator[Step]:
-        expected, last = first, self._row.last
-        while expected <= last:
-            with self._database.autocommit() as connection:
-                rows = connection.execute(
-                    "SELECT first, last, content, checksum FROM steps WHERE partition = %s AND last >= %s"
-                    " ORDER BY last LIMIT %s",
-                    (self._partition, expected, PAGE_ROWS),
-                ).fetchall()
-            if not rows:
-                raise JournalDamaged(f"its steps from {expected} to {last} are missing")
-            for row in rows:
-                for step in _decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])):
-                    if step.number > expected and expected >= self._row.begins:
-                        raise JournalDamaged(f"step {expected} is missing")
-                    if step.number >= expected:
-                        yield step
-                        expected = step.number + 1
-
     # Snapshots -------------------------------------------------------------------------------------------------------
 
     def write_snapshot(self, number: int, content: Iterable[bytes]) -> None:
@@ -205,26 +280,6 @@ class PostgresJournal(Journal):
 
     def read_snapshot(self) -> Iterator[bytes] | None:
         return self._read_pieces(self._row) if self._row.snapshot else None
-
-    def _read_pieces(self, row: _Row) -> Iterator[bytes]:
-        at = 0
-        while True:
-            with self._database.autocommit() as connection:
-                found = connection.execute(
-                    "SELECT content, checksum FROM snapshots"
-                    " WHERE partition = %s AND number = %s AND epoch = %s AND piece = %s",
-                    (self._partition, row.snapshot, row.snapshot_epoch, at),
-                ).fetchone()
-            if found is None:
-                break
-            content, checksum = msgspec.convert(found, tuple[bytes, int])
-            if zlib.crc32(content) != checksum:
-                raise JournalDamaged(f"piece {at} of the snapshot at step {row.snapshot} does not match its checksum")
-            if not content:
-                return
-            yield content
-            at += 1
-        raise JournalDamaged(f"the snapshot at step {row.snapshot} ends after {at} pieces")
 
     # Deletion --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ implementations `sqlite_journal.py` and `postgres_journal.py` (`partition_worker
     Journals   the journals of all partitions: opens one under an epoch, and sets one aside that cannot be used
     Journal    the open journal of one partition: steps, snapshots, trimming, deletion
 
+A `ReadableJournal` reads a journal beside its worker, for the command line.
+
 Each method that changes a journal checks the epoch in the transaction that makes the change, so a worker whose lease
 has moved changes nothing. `tests/partition_worker/journal/test_conformance.py` defines the details; every
 implementation passes it, also the simulated disk.
@@ -88,6 +90,41 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Release the journal. It stays open for others, and durable."""
+
+
+class Extent(Protocol):
+    """The steps of a journal, as `Statistics` describes them."""
+
+    @property
+    def begins(self) -> int:
+        """The first step that is needed."""
+
+    @property
+    def snapshot(self) -> int:
+        """The step after which the snapshot was taken; 0 without a snapshot."""
+
+    @property
+    def last(self) -> int:
+        """The latest step; 0 without one."""
+
+
+class ReadableJournal(Protocol):
+    """A journal that is only read, also while a worker writes to it. The methods raise JournalDamaged or OSError."""
+
+    def read_meta(self) -> Extent:
+        """The present extent."""
+
+    def open_snapshot(self) -> tuple[Extent, Iterator[bytes] | None]:
+        """The extent, and the content of its snapshot in pieces."""
+
+    def find_first(self) -> int:
+        """The first step that is stored, needed or not."""
+
+    def read_steps(self, first: int) -> Iterator[Step]:
+        """The steps from this number on, each verified. Skips steps that a running worker deletes meanwhile."""
+
+    def close(self) -> None:
+        """Release it."""
 
 
 class Journals(Protocol):

@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +22,7 @@ from common.text_formats import quote
 from common.wire import WireError, decode_body
 from partition_worker.engine import durable_records
 from partition_worker.engine.durable_records import Image, Record, Removed, kind_of
-from partition_worker.journal.database import JournalReader, Meta
-from partition_worker.journal.files import Files
+from partition_worker.journal.protocol import Extent, ReadableJournal
 from partition_worker.recovery import Recovery, read_records
 
 SNAPSHOT: Final = "snapshot"
@@ -56,17 +56,36 @@ class Change(Struct, omit_defaults=True):
     before: Record | None = None
 
 
+class Source(NamedTuple):
+    """The place of a journal."""
+
+    partition: str
+    folder: Path | None
+    """The directory of quarantined messages; None if the system keeps none."""
+    open: Callable[[], ReadableJournal]
+    """Open the journal. Raises FileNotFoundError if there is none, here or in the methods of the result."""
+
+    def exists(self) -> bool:
+        """Whether there is a journal now."""
+        try:
+            with closing(self.open()) as reader:
+                reader.read_meta()
+        except FileNotFoundError:
+            return False
+        return True
+
+
 class Replay:
     """The state of a partition after each step of its journal, also while its worker writes.
 
     Each reading opens the journal again, so that a worker that stops meanwhile can close it in order.
     """
 
-    def __init__(self, files: Files, notify: Callable[[str], None]) -> None:
+    def __init__(self, source: Source, notify: Callable[[str], None]) -> None:
         """`notify` is called when the journal begins with another step since the last reading."""
-        self.files, self._notify = files, notify
+        self.source, self._notify = source, notify
         self.recovery = Recovery()
-        self.meta: Meta | None = None
+        self.meta: Extent | None = None
         self._names: dict[int, str] = {}
         """The ids of applications by rank."""
         self._next = 1
@@ -77,7 +96,7 @@ class Replay:
         Raises:
             JournalDamaged, OSError: they cannot be read.
         """
-        with closing(JournalReader(self.files)) as reader:
+        with closing(self.source.open()) as reader:
             is_whole = False
             while not is_whole:
                 is_whole = True
@@ -91,7 +110,7 @@ class Replay:
                     self._next += 1
                     yield step, changes
 
-    def _follow_snapshot(self, reader: JournalReader) -> Iterator[tuple[Step, Iterable[Change]]]:
+    def _follow_snapshot(self, reader: ReadableJournal) -> Iterator[tuple[Step, Iterable[Change]]]:
         """Start with the snapshot; start again if it has steps that were not read, or if the journal was replaced."""
         meta, known = reader.read_meta(), self.meta
         is_other = max(meta.last, meta.snapshot) < self._next - 1
@@ -126,13 +145,13 @@ class Replay:
         return Change(kind, name, record, None if before is record else before)
 
 
-def read_all(files: Files) -> Replay:
+def read_all(source: Source) -> Replay:
     """Read a journal to its end.
 
     Raises:
         JournalDamaged, OSError: it cannot be read.
     """
-    replay = Replay(files, lambda _: None)
+    replay = Replay(source, lambda _: None)
     for _ in replay.read():
         pass
     return replay
@@ -282,7 +301,7 @@ def summarize(replay: Replay) -> dict[str, object]:
         for name, (view, columns) in VIEWS.items()
     }
     others = {f"{kind}s": counts[kind] for kind in ("queue", "reservation")}
-    return {"partition": replay.files.partition, "rm": rm and rm.rm, **numbers, **messages, **states, **others}
+    return {"partition": replay.source.partition, "rm": rm and rm.rm, **numbers, **messages, **states, **others}
 
 
 # Words --------------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ CASES = [
     ("journal ver", {"verify"}),
     ("journal steps --k", {"--kind"}),
     ("journal show --as", {"--asks"}),
+    ("journal trace --st", {"--state", "--store"}),
     ("journal verify q", {"q u.yaml"}),
 ]
 

@@ -15,11 +15,14 @@ import msgspec
 import pytest
 
 from common.journal_messages import NO_RECORDS
+from common.postgres import Database
 from common.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
 from common.wire import encode_body
 from partition_worker.journal.database import make_row
 from partition_worker.journal.files import Files
+from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.sqlite_journal import SqliteJournals
+from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW, ask
 from tests.partition_worker.journal.hand import PATIENCE_S, found_in, sql
@@ -448,3 +451,66 @@ def test_a_live_journal_is_followed(tmp_path: Path) -> None:
             assert await follower.wait() == 130
 
     asyncio.run(worked())
+
+
+# A store in PostgreSQL ------------------------------------------------------------------------------------------------
+
+
+def copied(state: Path, *, until: int = 7) -> str:
+    """A store with the same journal."""
+    store = postgres.new_store()
+    steps = [step for step in found_in(files_of(state)).steps if step.number <= until]
+    with closing(PostgresJournals(store).open(PARTITION, 1)) as journal:
+        journal.append([encode_body(step) for step in steps], fresh=True)
+    return store
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show"],
+        ["show", "--asks", "--json"],
+        ["trace", "k1"],
+        ["steps"],
+        ["steps", "--last", "2"],
+        ["sums"],
+        ["verify", "--restore"],
+        ["verify", "--json"],
+        ["poison"],
+        ["export"],
+    ],
+)
+def test_a_store_is_read_like_a_file(state: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert run(state, *words) == 0
+    told = capsys.readouterr()
+    assert run(state, *words, "--store", copied(state)) == 0
+    assert capsys.readouterr() == told
+
+
+def test_the_store_of_the_settings_is_read_unless_a_directory_is_named(
+    state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YUNISHARD_STORE", copied(state, until=5))
+    for words, last in (([], 5), (["--state", str(state)], 7)):
+        assert main(["journal", "verify", PARTITION, "--json", *words]) == 0
+        assert json.loads(capsys.readouterr().out)["last"] == last
+
+
+def test_a_store_names_the_journals_that_it_has(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "show", "nobody", "--store", copied(state)]) == 2
+    assert f"no journal of nobody in the store; there are: {PARTITION} (" in capsys.readouterr().err
+    assert main(["journal", "show", PARTITION, "--store", "postgresql:///none?host=/none"]) == 2
+    assert "the store cannot be used: " in capsys.readouterr().err
+
+
+def test_damage_of_a_store_is_told_and_what_was_set_aside_can_be_read(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = copied(state)
+    with closing(Database(store, "test")) as database, database.autocommit() as connection:
+        connection.execute("UPDATE steps SET checksum = checksum + 1")
+    assert run(state, "verify", "--store", store) == 1
+    assert "damaged: step 2 or a later one up to 7 does not match its checksum\n" in capsys.readouterr().err
+    PostgresJournals(store).set_aside(PARTITION, 1)
+    assert run(state, "verify", "--store", store) == 2
+    assert main(["journal", "verify", f"{PARTITION} (set aside)", "--store", store]) == 1

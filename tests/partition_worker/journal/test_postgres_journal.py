@@ -11,8 +11,9 @@ from typing import Final
 import psycopg
 import pytest
 
-from partition_worker.journal.postgres_journal import PostgresJournals
+from partition_worker.journal.postgres_journal import PAGE_ROWS, PostgresJournals, PostgresReader
 from partition_worker.journal.protocol import Journal
+from partition_worker.recovery import JournalDamaged
 from tests import postgres
 from tests.machines import PARTITION
 from tests.partition_worker.journal.hand import encoded
@@ -104,6 +105,70 @@ def test_the_late_one_may_also_come_between(link: postgres.Link, before: str) ->
                 journal.append(encoded(2, 3), fresh=False)
         assert journal.append(encoded(2, 3), fresh=False) == 3
         assert numbers(journal) == [1, 2, 3]
+
+
+# Reading beside the worker --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(store: str) -> Iterator[PostgresReader]:
+    with closing(PostgresReader(store, PARTITION)) as reader:
+        yield reader
+
+
+def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads() -> None:
+    store, rows = postgres.new_store(), PAGE_ROWS * 3
+    with opened(store) as journal, reading(store) as reader:
+        for number in range(1, rows + 1):
+            journal.append(encoded(number), fresh=False)
+        steps = reader.read_steps(reader.find_first())
+        seen = [next(steps).number]
+        journal.write_snapshot(rows - 5, [b"snap", b"shot"])
+        assert journal.record_snapshot(rows - 5)
+        journal.compact()
+        journal.append(encoded(rows + 1), fresh=False)
+        seen += [step.number for step in steps]
+        assert seen == [*range(1, PAGE_ROWS + 1), *range(rows - 4, rows + 2)]
+        meta, content = reader.open_snapshot()
+        assert (meta.begins, meta.snapshot, meta.last) == (rows - 4, rows - 5, rows + 1)
+        assert b"".join(content or ()) == b"snapshot"
+        assert reader.find_first() == rows - 4
+
+
+def test_a_reader_gets_the_snapshot_that_replaces_another_one_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = postgres.new_store()
+    with opened(store) as journal, reading(store) as reader:
+        journal.append(encoded(1, 2, 3), fresh=False)
+        journal.write_snapshot(1, [b"first"])
+        journal.record_snapshot(1)
+        earlier = reader.read_meta()
+        journal.write_snapshot(2, [b"second"])
+        journal.record_snapshot(2)
+        journal.compact()
+        rows = iter([earlier, reader.read_meta(), reader.read_meta()])
+        monkeypatch.setattr(reader, "read_meta", lambda: next(rows))
+        assert [*(reader.open_snapshot()[1] or ())] == [b"second"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DELETE FROM steps WHERE last = 2", "step 2 is missing"),
+        ("DELETE FROM steps WHERE last = 3", "its steps from 3 to 3 are missing"),
+        ("DELETE FROM steps", "its steps from 1 to 3 are missing"),
+        ("UPDATE steps SET content = content || 'x' WHERE last = 2", "step 2 or a later one up to 2 does not match"),
+    ],
+)
+def test_steps_that_are_missing_or_changed_are_damage(statement: str, problem: str) -> None:
+    store = postgres.new_store()
+    with opened(store) as journal, reading(store) as reader:
+        for number in (1, 2, 3):
+            journal.append(encoded(number), fresh=False)
+        with psycopg.connect(store) as connection:
+            connection.execute(statement)
+        for one in (reader, journal):
+            with pytest.raises(JournalDamaged, match=problem):
+                list(one.read_steps(1))
 
 
 # Servers that hang ----------------------------------------------------------------------------------------------------
