@@ -200,7 +200,7 @@ class PostgresJournal(_Reading, Journal):
             return msgspec.convert(connection.execute(query, {"partition": self._partition}).fetchone(), tuple[int])[0]
 
     def read_meta(self) -> _Row:
-        """The row as this worker has left it, as nobody else changes it."""
+        """The row as this worker has left it: no other process may change it."""
         return self._row
 
     # Steps -----------------------------------------------------------------------------------------------------------
