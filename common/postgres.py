@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from select import select
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 try:
     import psycopg
@@ -132,6 +132,10 @@ def _limit_silence(command: PQGen[Result], limit_s: float) -> PQGen[Result]:
 class Database:
     """A connection for one thread at a time, which is opened when it is needed."""
 
+    latest_server: ClassVar[str] = ""
+    """The server to which this process connected last. It is tried first: one that hangs or is off costs its time limit
+    only once, which is longer than the lease of a leader."""
+
     def __init__(self, store: str, name: str, *, answer_max_s: float | None = None, checks_format: bool = True) -> None:
         """Use the database of this connection string; `name` is shown in PostgreSQL's list of clients. A server that is
         silent for `answer_max_s` (default: ANSWER_MAX_S) counts as hung.
@@ -182,7 +186,9 @@ class Database:
         if self._connection is not None and select([self._connection], [], [], 0.0)[0]:
             self.close()  # no answer is due: the server has closed it
         if self._connection is None:
-            connection = _BoundedConnection.connect(self._conninfo, autocommit=True)
+            conninfo = _put_first(self._conninfo, Database.latest_server)
+            connection = _BoundedConnection.connect(conninfo, autocommit=True)
+            Database.latest_server = connection.info.host
             connection.answer_max_s = self._answer_max_s
             try:
                 self._prepare(connection)
@@ -203,6 +209,20 @@ class Database:
 
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
         self._is_doubtful |= notice.sqlstate == _WARNING and "synchronous replication" in (notice.message_primary or "")
+
+
+def _put_first(conninfo: str, server: str) -> str:
+    """The connection string with the servers in turn from this one on, if it is one of them."""
+    parameters = conninfo_to_dict(conninfo)
+    servers = str(parameters.get("host", "")).split(",")
+    if server not in servers[1:]:
+        return conninfo
+    at = servers.index(server)
+    for name in ("host", "hostaddr", "port"):
+        values = str(parameters.get(name, "")).split(",")
+        if len(values) == len(servers):
+            parameters[name] = ",".join(values[at:] + values[:at])
+    return make_conninfo("", **parameters)
 
 
 def read_format(connection: Connection) -> int:

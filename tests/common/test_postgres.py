@@ -1,0 +1,31 @@
+"""Connections to a store of several servers."""
+
+import socket
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from common.postgres import Database
+from tests import postgres
+
+LIMIT_S = 2
+"""The least that libpq takes for a time limit."""
+
+
+def test_a_server_that_hangs_delays_only_the_first_connection_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(tmp_path / postgres.SOCKET))
+        hung.listen()
+        store = postgres.new_store().replace("host=", f"host={tmp_path},") + f"&connect_timeout={LIMIT_S}"
+        monkeypatch.setattr(Database, "latest_server", "")
+        took = []
+        for name in ("first", "second"):
+            begun = time.monotonic()
+            with closing(Database(store, name)) as database, database.autocommit() as connection:
+                assert connection.info.host != str(tmp_path)
+            took.append(time.monotonic() - begun)
+    assert took[0] >= LIMIT_S > took[1]
