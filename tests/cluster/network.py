@@ -10,6 +10,7 @@ however the program ends. This needs `ip`, `nsenter`, `setpriv` and `unshare`, a
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +78,7 @@ class Machine:
         self.address = ADDRESS.format(number)
         self._power: subprocess.Popen[str] | None = None
         self._init = 0
+        self._started: list[subprocess.Popen[Any]] = []
 
     @property
     def is_on(self) -> bool:
@@ -104,10 +106,13 @@ class Machine:
         assert self._power is not None, self.name
         self.unplug()
         with suppress(ProcessLookupError):
-            os.kill(self._init, 9)
+            os.kill(self._init, signal.SIGKILL)
+        for one in self._started:
+            one.send_signal(signal.SIGCONT)  # `nsenter` stops with its program, and could not notice the end
         self._power.wait(END_MAX_S)
         self._power.communicate()
         self._power = None
+        self._started.clear()
         with suppress(OSError):  # it went with its other end
             _ip(f"link delete dev {self.name}")
 
@@ -149,7 +154,8 @@ class Machine:
     def start(self, *command: str | Path, output: "IO[str]", as_root: bool = False, **options: Any) -> subprocess.Popen:  # type: ignore[type-arg]
         """Start a program that stays."""
         words = [*self.prefix(as_root=as_root), *command]
-        return subprocess.Popen(words, stderr=output, **{"stdout": output, "cwd": "/", **options})
+        self._started.append(subprocess.Popen(words, stderr=output, **{"stdout": output, "cwd": "/", **options}))
+        return self._started[-1]
 
     def processes(self) -> Iterator[tuple[int, str]]:
         """What runs there besides the first process: the number of each process outside, and its command
