@@ -20,7 +20,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Heartbeat
-from common.wire import Incoming, Outgoing, decode_body, make_outgoing
+from common.wire import LINK_LOST, Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.auditor import Violation
 from tests.sim.configurations import LEAVES
 from tests.sim.site import Site
@@ -59,7 +59,7 @@ class Asker:
                 self.answers += 1
             if header.kind == "Answer" and decode_body(Answer, incoming.body).status == 500:
                 raise Violation("an answer with a defect", f"{incoming}", (header.ref,))
-        elif header.kind == "LinkLost":
+        elif header.kind == LINK_LOST:
             self.open.clear()
         return []
 

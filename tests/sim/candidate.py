@@ -9,8 +9,11 @@ Not here: the record (`database_record.py`), the election (`broker/election.py`)
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from broker.candidacy import LEADER_DURATION
-from broker.election import ElectedBroker, Election
+from broker.election import RENEWALS, ElectedBroker, Election
+from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.state import VersionHistory
 from common.control_messages import LeasePolled, PollLease
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from tests.sim.supervision import Keeper
     from tests.sim.world import World
 
-Content = tuple[list[RmRecord], dict[str, VersionHistory]]
+Content = tuple[list[RmRecord], dict[str, VersionHistory], list[HostRow]]
 """Of the record."""
 
 
@@ -38,8 +41,9 @@ class Candidate:
     def __init__(self, world: "World", process: Process, host: Host, keeper: "Keeper", lease_timeout_s: float) -> None:
         assert world.database is not None
         self._world, self._process, self._host, self._keeper = world, process, host, keeper
-        self._election = Election(host.own, duration_s=LEADER_DURATION * lease_timeout_s)
-        self._client = Client(world.database, process, world.timeline)
+        duration_s = self._duration_s = LEADER_DURATION * lease_timeout_s
+        self._election = Election(host.own, duration_s=duration_s)
+        self._client = Client(world.database, process, world.timeline, duration_s / RENEWALS)
         self._begun = False
         process.route(LEASE, self._poll)
         process.after_turn = self._look
@@ -56,7 +60,8 @@ class Candidate:
         self._process.take(Incoming(LEASE, Header(kind="LeasePolled"), encode_body(polled)))
 
     def release(self) -> None:
-        """The lease ends, as this broker was asked to stop."""
+        """The lease ends, as this broker was asked to stop and answers nothing any more."""
+        self._process.machine = None
         if self._election.epoch:
             poll = PollLease(epoch=self._election.epoch, duration_s=0.0)
             self._client.drive(once(partial(poll_lease, self._host, 0, poll)), lambda _: None)
@@ -86,9 +91,9 @@ class Candidate:
             self._keeper.failed(process, str(content))
             world.kill(process, str(content))
             return
-        records, histories = content
+        records, histories, hosts = content
         record = RecordClient(client, self._election.epoch, process.take)
-        broker = world.roles.make_broker(process, record.give, self._election.epoch, records, histories)
+        broker = world.roles.make_broker(process, record.give, self._election.epoch, records, histories, hosts=hosts)
         router = world.network.listen(process, self._host.own.address, self._host.remote.address)
 
         def send(one: Outgoing) -> None:
@@ -99,15 +104,21 @@ class Candidate:
         process.run(ElectedBroker(broker, self._election))
 
     def _check(self, one: Outgoing) -> None:
-        """Another broker must not have begun. One of the same host may have, as it is killed when it goes on."""
-        held = self._client.database.primary.lease(BROKER)
-        if held.epoch != self._election.epoch and held.holder != self._host.name:
+        """Another broker must not have begun. One of the same host may have, as it is killed when it goes on; and any
+        while the database has had another clock for no longer than a lease.
+        """
+        database = self._client.database
+        held = database.primary.lease(BROKER)
+        has_other_clock = self._world.now < database.promoted_at + self._duration_s
+        if held.epoch != self._election.epoch and held.holder != self._host.name and not has_other_clock:
             text = f"{self._host.name} sends {one.header.kind} under {self._election.epoch}, and {held} leads"
             raise Violation("two leaders", text, (self._process.name,))
 
 
 def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
     """Renew the lease, or acquire it; who leads (`common/postgres_leases.py`)."""
+    known, _ = tables.record.hosts.get(host.name, (HostRow(name=host.name, cores=host.cores), 0.0))
+    tables.record.hosts[host.name] = known, now
     lease = tables.lease(BROKER)
     if poll.epoch and poll.epoch == lease.epoch:
         lease.expires_at = now + poll.duration_s
@@ -123,4 +134,5 @@ def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: fl
 
 
 def _read_record(tables: Tables, now: float) -> Content:
-    return tables.record.read_records(), tables.record.read_histories()
+    hosts = [replace(row, age_s=now - heartbeat) for row, heartbeat in tables.record.hosts.values()]
+    return tables.record.read_records(), tables.record.read_histories(), hosts if len(hosts) > 1 else []

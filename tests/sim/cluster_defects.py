@@ -6,10 +6,21 @@ Not here: those of a single machine (`mutations.py`), how soon each is found (`t
 from collections.abc import Iterator
 from typing import Final
 
+from broker.election import Election
+from common import wire
+from common.control_messages import LeasePolled, PollLease
 from common.journal_messages import Append
-from tests.sim.database import OutcomeUnknown
+from tests.sim import candidate, database_journal, database_record
+from tests.sim.database import OutcomeUnknown, Tables
 from tests.sim.database_journal import DatabaseWriter
+from tests.sim.host import Host
 from tests.sim.mutations import Defect, replaced
+
+
+def omit_the_epoch() -> Iterator[None]:
+    """No transaction checks the epoch of the worker or broker that makes it."""
+    for _ in replaced(database_journal, "is_ours", lambda file, epoch: True):
+        yield from replaced(database_record, "is_latest", lambda tables, epoch: True)
 
 
 def guess_that_it_was_committed() -> Iterator[None]:
@@ -25,4 +36,31 @@ def guess_that_it_was_committed() -> Iterator[None]:
     return replaced(DatabaseWriter, "_finish", finish)
 
 
-DEFECTS: Final[tuple[Defect, ...]] = (guess_that_it_was_committed,)
+def lead_after_the_lease() -> Iterator[None]:
+    """A broker that leads does not stop when its lease ends, nor when another one has replaced it."""
+    for _ in replaced(Election, "is_over", lambda election, now: False):
+        yield from replaced(Election, "_end", lambda election, reason: None)
+
+
+def lease_by_the_clock_of_the_host() -> Iterator[None]:
+    """The end of a lease is by the clock of the host that asks."""
+    before = candidate.poll_lease
+
+    def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: float) -> LeasePolled:
+        return before(host, unix_s, poll, tables, now + host.skew_s)
+
+    return replaced(candidate, "poll_lease", poll_lease)
+
+
+def ignore_lost_links() -> Iterator[None]:
+    """No process does anything when it has another connection."""
+    return replaced(wire, "LINK_LOST", "nothing")
+
+
+DEFECTS: Final[tuple[Defect, ...]] = (
+    omit_the_epoch,
+    guess_that_it_was_committed,
+    lead_after_the_lease,
+    lease_by_the_clock_of_the_host,
+    ignore_lost_links,
+)

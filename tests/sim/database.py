@@ -5,10 +5,12 @@
 A transaction takes effect on the primary at one moment, and is answered once the standby has it, too. When the primary
 crashes, the standby takes its place with a first part of what was not answered yet; another standby joins later, and
 until then no commit is answered. A server can also hang, and go on with what it was sent meanwhile, be slow, or be
-full. A client that receives no answer for UNANSWERED_MAX_S, or whose connection breaks, does not know the outcome.
+full. A client that receives no answer for ANSWER_MAX_S, or whose connection breaks, does not know the outcome.
 
-Clocks and cuts: a transaction sees the time of the database, and each host reaches it in each direction or not. Not
-here: what clients do with it (`database_journal.py`, `database_record.py`), when it fails (`faults.py`).
+A transaction sees the time of the server, and the clocks of the two may differ. Each host reaches the primary in each
+direction, or not.
+
+Not here: what clients do with it (`database_journal.py`, `database_record.py`), when it fails (`faults.py`).
 """
 
 import random
@@ -18,9 +20,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from msgspec.structs import replace as replace_struct
+
+from broker.hosts import HostRow
 from broker.sqlite_store import SqliteStore
 from common.sqlite_file import IN_MEMORY
-from common.wire import BrokerAddress
+from common.wire import NEVER, BrokerAddress
 from tests.sim.disk import JournalFile
 from tests.sim.timeline import Timeline
 
@@ -34,8 +39,8 @@ STANDBY_MAX_S: Final = 0.003
 """From the primary to the standby and back, with the disks of both."""
 
 SLOW_MAX_S: Final = 0.4
-UNANSWERED_MAX_S: Final = 3.0
-"""How long a client waits for an answer; then the outcome is unknown."""
+ANSWER_MAX_S: Final = 3.0
+"""How long most clients wait for an answer; then the outcome is unknown."""
 
 CONNECT_MAX_S: Final = 1.0
 """How long an attempt to connect takes to fail."""
@@ -45,6 +50,9 @@ FAILOVER_MAX_S: Final = 2.0
 
 REJOIN_MAX_S: Final = 2.0
 """How long there is no standby after a failover."""
+
+SKEW_MAX_S: Final = 20.0
+"""How far the clock of a server may be from the right time: a lease may be over early, or last so much longer."""
 
 LATE: Final = 0.5
 """The share of requests of a host that is cut off which the server receives when the cut ends."""
@@ -68,12 +76,33 @@ class LeaseRow:
     """Of the record under this epoch."""
 
 
+class ClusterRecord(SqliteStore):
+    """The record of several hosts."""
+
+    def __init__(self) -> None:
+        super().__init__(IN_MEMORY)
+        self.hosts: dict[str, tuple[HostRow, float]] = {}
+        """Each with its heartbeat."""
+
+    def set_draining(self, host: str, *, is_draining: bool) -> None:
+        if host not in self.hosts:
+            raise OSError(f"the store has no host {host}")
+        row, heartbeat = self.hosts[host]
+        self.hosts[host] = replace_struct(row, is_draining=is_draining), heartbeat
+
+    def copy(self) -> "ClusterRecord":
+        other = ClusterRecord()
+        other._file.deserialize(self._file.serialize())
+        other.hosts = dict(self.hosts)
+        return other
+
+
 @dataclass
 class Tables:
     """What a server has."""
 
     journals: dict[str, JournalFile] = field(default_factory=dict)
-    record: SqliteStore = field(default_factory=lambda: SqliteStore(IN_MEMORY))
+    record: ClusterRecord = field(default_factory=ClusterRecord)
     leases: dict[str, LeaseRow] = field(default_factory=dict)
 
     def journal(self, partition: str) -> JournalFile:
@@ -84,10 +113,8 @@ class Tables:
 
     def copy(self) -> "Tables":
         """A base backup."""
-        record = SqliteStore(IN_MEMORY)
-        record._file.deserialize(self.record._file.serialize())
         journals = {name: one.copy() for name, one in self.journals.items()}
-        return Tables(journals, record, {name: replace(one) for name, one in self.leases.items()})
+        return Tables(journals, self.record.copy(), {name: replace(one) for name, one in self.leases.items()})
 
 
 Transaction = Callable[[Tables, float], object]
@@ -113,7 +140,10 @@ class Database:
         """A host, and whether what it sends is cut off (else what it is sent)."""
         self._stuck: list[_Request] = []
         """Requests of hosts that are cut off."""
-        self.failovers = 0
+        self.skew_s = 0.0
+        """How far the clock of the primary is ahead."""
+        self.promoted_at = -NEVER
+        """When a standby took its place last."""
         self._standby: Tables | None = Tables()
         self._is_up = True
         self._timeline, self._rng = timeline, rng
@@ -149,7 +179,8 @@ class Database:
         return True
 
     def _promote(self) -> None:
-        self._is_up, self.failovers = True, self.failovers + 1
+        self._is_up, self.promoted_at = True, self._timeline.now
+        self.skew_s = self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S)
         self._timeline.after(self._rng.uniform(0.1, REJOIN_MAX_S), self._rejoin)
 
     def _rejoin(self) -> None:
@@ -188,7 +219,7 @@ class Database:
         if not self._is_up or (is_cut and not request.is_connected):
             timeline.after(rng.uniform(0.001, CONNECT_MAX_S), partial(request.fail, "the database is unreachable"))
             return
-        timeline.after(UNANSWERED_MAX_S, request.lose)
+        timeline.after(request.answer_max_s, request.lose)
         if (host, True) in self.blocked:
             self._stuck.append(request)
         else:
@@ -217,7 +248,7 @@ class Database:
             self._execute(request)
 
     def _execute(self, request: "_Request") -> None:
-        now = self._timeline.now
+        now = self._timeline.now + self.skew_s
         try:
             if self.full:
                 raise OSError("the disk of the database is full")
@@ -229,7 +260,7 @@ class Database:
         self._unreplicated.append((request.transaction, now))
         self._waiting.append(request)
         seconds = self._rng.uniform(0, SLOW_MAX_S if self.slow else STANDBY_MAX_S)
-        self._replicated_at = max(self._replicated_at, now + seconds)
+        self._replicated_at = max(self._replicated_at, self._timeline.now + seconds)
         self._timeline.at(self._replicated_at, partial(self._replicate, request))
 
     def _replicate(self, request: "_Request") -> None:
@@ -270,6 +301,7 @@ class _Request:
         self.transaction = transaction
         self.host = client.owner.host
         self.is_connected = client.is_connected
+        self.answer_max_s = client.answer_max_s
         self.result: object = None
         self._client, self._done = client, done
         self._is_over = False
@@ -297,9 +329,12 @@ class _Request:
 class Client:
     """A thread of a process with a connection to the database: one transaction at a time."""
 
-    def __init__(self, database: Database, owner: "Process", timeline: Timeline) -> None:
+    def __init__(
+        self, database: Database, owner: "Process", timeline: Timeline, answer_max_s: float = ANSWER_MAX_S
+    ) -> None:
         self.database = database
         self.owner = owner
+        self.answer_max_s = answer_max_s
         self.is_connected = True
         self._timeline = timeline
 

@@ -58,6 +58,9 @@ CLUSTER_KINDS: Final = (
     "database hangs",
     "database fails over",
     "database connections break",
+    "host crashes",
+    "hosts are cut off from each other",
+    "host is cut off from the database",
 )
 """Every fault with a database."""
 
@@ -72,6 +75,9 @@ _ROLES: Final = {
 
 STILL_MAX_S: Final = 4.0
 HANGS_MAX_S: Final = 5.0
+CUT_MAX_S: Final = 12.0
+"""How long hosts are cut off: less than a connection needs to break, or longer than a lease."""
+
 LEASE_LOST_S: Final = 9.0
 """How long a worker stands still that is to lose its lease."""
 
@@ -198,6 +204,10 @@ class Faults:
                 return world.lose_record()
             case "core is stopped in order":
                 return world.stop_in_order()
+            case "host crashes":
+                return world.crash_host(rng.choice(list(world.hosts.values())))
+            case "hosts are cut off from each other" | "host is cut off from the database":
+                return self._cut(kind, rng.uniform(0.2, CUT_MAX_S))
         return self._disk(kind) if world.database is None else self._database(world.database, kind)
 
     def _still(self, processes: list[Process], seconds: float) -> bool:
@@ -245,6 +255,26 @@ class Faults:
         chosen = partitions if how == "everything" and rng.random() < 0.5 else [rng.choice(partitions)]
         for partition in chosen:
             world.journal_goes_back(partition)
+        return True
+
+    def _cut(self, kind: str, seconds: float) -> bool:
+        """A cut in one direction, or in both."""
+        world, rng, names = self.world, self.rng, list(self.world.hosts)
+        assert world.database is not None
+        if kind == "host is cut off from the database":
+            host = rng.choice(names)
+            for sends in rng.choice(((True,), (False,), (True, False))):
+                world.story.note(host, f"{'sends nothing to' if sends else 'hears nothing from'} the database")
+                world.database.block(host, sends=sends)
+                world.timeline.after(seconds, partial(world.database.unblock, host, sends=sends))
+            return True
+        if len(names) == 1:
+            return False
+        here, there = rng.sample(names, 2)
+        for source, target in rng.choice((((here, there),), ((here, there), (there, here)))):
+            world.story.note(source, f"nothing from {source} reaches {target} for {seconds:.1f} s")
+            world.network.block(source, target)
+            world.timeline.after(seconds, partial(world.network.unblock, source, target))
         return True
 
     def _database(self, database: Database, kind: str) -> bool:

@@ -23,6 +23,7 @@ class Host:
     name: str = LOCAL_HOST
     skew_s: float = 0.0
     """How far its clock is ahead."""
+    cores: int = 1
     is_up: bool = True
     keeper: "Keeper | None" = None
     """Its latest supervisor."""

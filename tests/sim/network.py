@@ -9,10 +9,10 @@ connection holds. When it breaks,
 - of what the router had sent, the first part arrived and the rest is lost;
 - until there is another one a router drops what is for that peer, a dealer of our own keeps what it is given.
 
-Between hosts connections break although both ends live, and what is on its way is lost then: nothing that the dealer
-had sent is kept, and it is told (`BrokerConnection` in `common/transport.py`). A cut between two hosts holds up what is
-sent in one direction; after SILENT_MAX_S the connection breaks, and no new one is made. The other end of a host that
-crashes notices as late.
+With several hosts, connections break although both ends live, and dealers of our own keep nothing either: they are told
+of each new connection (`BrokerConnection` in `common/transport.py`). A cut between two hosts holds up what is sent in
+one direction; after SILENT_MAX_S the connection breaks, and no new one is made. The other end of a connection with a
+host that crashes notices as late.
 
 A process that is stopped (SIGSTOP) takes nothing and connects to nobody, but its connections hold and what is sent to
 it waits. Not here: which faults happen when (`faults.py`).
@@ -97,8 +97,6 @@ class Dealer:
         """Whether what it is given waits for a connection."""
         self.connected = connected
         """Called when there is a new connection."""
-        self.lost: Callable[[], None] = lambda: None
-        """Called when a connection to another host breaks, and when another address takes the place of this one."""
         self.connection: Connection | None = None
         self.names: Callable[[], str] | None = None
         """What it is called on the next connection, if that is not the same each time."""
@@ -114,7 +112,7 @@ class Connection:
     def __init__(self, dealer: Dealer, router: "Router") -> None:
         self.dealer = dealer
         self.router = router
-        self.remote = dealer.to.startswith(REMOTE)
+        self.is_remote = dealer.to.startswith(REMOTE)
         here, there = dealer.owner.host, router.owner.host
         self.up = Lane(dealer.name, router.owner, hosts=(here, there))
         self.down = Lane(dealer.peer, dealer.owner, hosts=(there, here))
@@ -171,9 +169,8 @@ class Network:
         """A dealer connects to another address: all that is queued or on its way is dropped."""
         before, dealer.to = dealer.connection, to
         if before is not None:
-            self._end(before, is_told=False)
+            self._end(before)
         dealer.waiting.clear()
-        dealer.lost()
 
     def died(self, host: Host, *, silently: bool = False) -> None:
         """All that a process had is gone. If its machine is gone with it, other machines notice later."""
@@ -181,7 +178,7 @@ class Network:
         self._routers = [one for one in self._routers if one.owner is not host]
         self._addresses = {name: one for name, one in self._addresses.items() if one.owner is not host}
         for connection in [one for router in routers for one in router.connections.values()]:
-            if silently and connection.remote and connection.dealer.owner.host != host.host:
+            if silently and connection.is_remote and connection.dealer.owner.host != host.host:
                 connection.up.packets.clear()
                 connection.down.packets.clear()
                 self._timeline.after(self._rng.uniform(0.1, SILENT_MAX_S), partial(self._end_if_held, connection))
@@ -254,7 +251,7 @@ class Network:
         here, there = dealer.owner.host, router.owner.host
         return (here, there) in self.blocked or (there, here) in self.blocked
 
-    def _end(self, connection: Connection, *, is_told: bool = True) -> None:
+    def _end(self, connection: Connection) -> None:
         dealer, router = connection.dealer, connection.router
         if router.connections.get(dealer.name) is connection:
             del router.connections[dealer.name]
@@ -265,9 +262,7 @@ class Network:
         connection.down.packets.clear()
         here, there = connection.up.hosts
         arrived = 0 if (here, there) in self.blocked else self._cut_at(up, router.owner)
-        kept = len(up)
-        if dealer.keeps and dealer.owner.alive and not connection.remote:
-            kept = self._rng.randint(arrived, len(up))
+        kept = self._rng.randint(arrived, len(up)) if dealer.keeps and dealer.owner.alive else len(up)
         dealer.waiting.extendleft(reversed(up[kept:]))
         if dealer.owner.alive and not dealer.closed:
             self.connect(dealer)
@@ -275,8 +270,6 @@ class Network:
             self._timeline.after(0, partial(router.owner.arrived, dealer.name, frames))
         for frames in down[: 0 if (there, here) in self.blocked else self._cut_at(down, dealer.owner)]:
             self._timeline.after(0, partial(dealer.owner.arrived, dealer.peer, frames))
-        if connection.remote and is_told and dealer.owner.alive and not dealer.closed:
-            self._timeline.after(0, dealer.lost)
 
     def _cut_at(self, packets: list[Frames], receiver: Host) -> int:
         """How many of these have arrived."""

@@ -56,12 +56,14 @@ class Process:
         self._busy = False
 
     def route(self, prefix: str, endpoint: Endpoint) -> None:
+        self.endpoints = [one for one in self.endpoints if one[0] != prefix]
         self.endpoints.append((prefix, endpoint))
         self.endpoints.sort(key=lambda one: -len(one[0]))
 
     def run(self, machine: Machine) -> None:
         """It is up: from now on it hears and looks at the clock."""
         self.machine = machine
+        self._turn_at = NEVER
         self.look()
 
     @property

@@ -5,13 +5,14 @@ It does what the shells do (`*/service.py`): open sockets and files, recover fro
 Not here: when they start (`supervision.py`), the machines.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from broker.election import ElectedBroker
+from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.routing import BrokerMachine
 from broker.state import BrokerState, ConfigVersions, VersionHistory
@@ -150,6 +151,7 @@ class Roles:
         records: list[RmRecord],
         histories: dict[str, VersionHistory],
         problem: str = "",
+        hosts: Sequence[HostRow] = (),
     ) -> BrokerMachine:
         """The machine of a broker that may answer from now on, and what it needs in its process."""
         world = self._world
@@ -160,7 +162,7 @@ class Roles:
             settings=SETTINGS,
             incarnation=incarnation,
         )
-        world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem)
+        world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem, hosts=hosts)
         process.peer = BROKER
         process.route(RECORD, give)
         process.route(FILE, world.file.open(process.take))
@@ -232,7 +234,7 @@ class Roles:
         if file.epoch > epoch:
             self._fail(process, keeper, "another worker has the partition")
             return
-        worker = recovered(world, partition, epoch, file)
+        worker = recovered(world, process.host, partition, epoch, file)
         writer = Writer(
             world.disk,
             file,
@@ -258,7 +260,7 @@ class Roles:
         if isinstance(opened, OSError):
             self._fail(process, keeper, str(opened))
             return
-        worker = recovered(self._world, journal.partition, journal.epoch, opened)
+        worker = recovered(self._world, process.host, journal.partition, journal.epoch, opened)
         writer = DatabaseWriter(client, journal, self._world.timeline, answer=process.take, snapshot=worker.snapshot)
         self._worker(process, worker, writer.give, keeper)
 
@@ -311,23 +313,26 @@ def _option(start: Start, name: str) -> str:
     return start.arguments[start.arguments.index(name) + 1]
 
 
-def recovered(world: "World", partition: str, epoch: int, file: JournalFile) -> WatchedWorker:
+def recovered(world: "World", host: str, partition: str, epoch: int, file: JournalFile) -> WatchedWorker:
     """A worker as the journal has it; an empty one with a problem if it is damaged."""
-    worker = empty_worker(partition, epoch)
+    worker = empty_worker(partition, epoch, host)
     try:
         worker.recover_from(*file.read())
     except JournalDamaged as problem:
         if partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
-        worker = empty_worker(partition, epoch)
+        worker = empty_worker(partition, epoch, host)
         worker.problem = str(problem)
     for violation in find_violations(worker.partition) if worker.partition is not None else ():
         raise Violation("a recovered partition contradicts itself", f"{partition}: {violation}", (partition,))
     return worker
 
 
-def empty_worker(partition: str, epoch: int) -> WatchedWorker:
+def empty_worker(partition: str, epoch: int, host: str = LOCAL_HOST) -> WatchedWorker:
     return WatchedWorker(
-        PartitionHost(partition=partition, epoch=epoch, tuning=TUNING), journalled=True, heartbeat_s=HEARTBEAT_S
+        PartitionHost(partition=partition, epoch=epoch, tuning=TUNING),
+        journalled=True,
+        heartbeat_s=HEARTBEAT_S,
+        host_name=host,
     )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from common import wire
 from common.control_messages import Figures, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families, report_process_up
@@ -26,6 +27,7 @@ from deploy.children import (
     Event,
     Failed,
     HelloWanted,
+    HostCapacity,
     Instruction,
     Kill,
     Ready,
@@ -63,6 +65,7 @@ class Keeper:
             broker=host.own.address,
             file="settings.json",
             instance=str(world.number_supervisor()),
+            capacity=HostCapacity("release", host.cores),
         )
         self.children: dict[str, Process] = {}
         self._world = world
@@ -89,7 +92,7 @@ class Keeper:
                 return self._done(self.supervisor.handle(self._events.popleft(), now))
             case "WorkersWanted":
                 return self._done(self.supervisor.handle(decode_body(WorkersWanted, incoming.body), now))
-            case "LinkLost":
+            case wire.LINK_LOST:
                 return self._done(self.supervisor.handle(HelloWanted(), now))
             case "Heartbeat":
                 before, self._incarnation = self._incarnation, decode_body(Heartbeat, incoming.body).incarnation

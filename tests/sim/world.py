@@ -16,7 +16,7 @@ from broker.routing import BrokerMachine
 from common.messages import Header
 from common.names import BROKER, LOCAL_HOST, RMPROXY, SUPERVISED, peer_name
 from common.session import EncodedMessage
-from common.wire import Incoming
+from common.wire import LINK_LOST, Incoming
 from deploy.children import Leave
 from partition_worker.worker import Worker
 from tests.sim import convergence
@@ -50,7 +50,8 @@ RM_ANEW_MAX_S: Final = 2.0
 HOST_ANEW_MAX_S: Final = 12.0
 """How long a host that crashed is away: shorter than a lease, or longer."""
 
-HOSTS: Final = (1,)
+CORES: Final = (1, 1, 2, 4)
+HOSTS: Final = (1, 2, 3, 3)
 """How many hosts a world with a database has."""
 
 TWO_PROXIES: Final = 3
@@ -153,6 +154,8 @@ class World:
         self.faults.heal()
         if self.database is not None:
             self.database.heal()
+            for source, target in tuple(self.network.blocked):
+                self.network.unblock(source, target)
         else:
             self.disk.full = self.disk.slow = self.record.full = self.record.late = False
         for process in list(self.processes):
@@ -169,7 +172,8 @@ class World:
         count = self.rng.choice(HOSTS) if cluster else 1
         if count == 1:
             return {LOCAL_HOST: Host()}
-        return {name: Host(name, self.rng.uniform(-SKEW_MAX_S, SKEW_MAX_S)) for name in "abc"[:count]}
+        skews = (self.rng.uniform(-SKEW_MAX_S, SKEW_MAX_S) for _ in range(count))
+        return {name: Host(name, skew_s, self.rng.choice(CORES)) for name, skew_s in zip("abc", skews, strict=False)}
 
     # Processes ------------------------------------------------------------------------------------------------------
 
@@ -206,12 +210,15 @@ class World:
         elif process.name in self._others:
             self.timeline.after(ANEW_S, partial(self.roles.start_proxy, self._others[process.name]))
 
-    def crash_host(self, host: Host) -> None:
-        """All of its processes die at once, and it starts again after a while."""
+    def crash_host(self, host: Host) -> bool:
+        """All of its processes die at once, and it starts again after a while; whether it was there."""
+        if not host.is_up:
+            return False
         host.is_up = False
         for one in [one for one in self.processes if one.host == host.name]:
             self.kill(one, "its host crashes", silently=True)
         self.timeline.after(self.rng.uniform(0.5, HOST_ANEW_MAX_S), partial(self._restart_host, host))
+        return True
 
     def _restart_host(self, host: Host) -> None:
         host.is_up = True
@@ -219,9 +226,10 @@ class World:
 
     def connect_to_broker(self, process: Process) -> None:
         """A connection of one of our own processes to the broker that leads, as far as it knows."""
-        lost = Incoming(BROKER, Header(kind="LinkLost"), b"")
         link = Dealer(process, process.peer, process.leader.address, keeps=True, connected=lambda: None, peer=BROKER)
-        link.lost = partial(process.take, lost)
+        if len(self.hosts) > 1:
+            link.keeps = False
+            link.connected = partial(process.take, Incoming(BROKER, Header(kind=LINK_LOST), b""))
         process.link = link
         process.route(BROKER, lambda one: self.network.up(link, process.frames(one)))
         self.network.connect(link)
