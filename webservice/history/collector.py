@@ -36,7 +36,7 @@ class ReadPosition(NamedTuple):
     """The instance of the event sequence; empty for a partition that was not read yet, or no longer exists."""
     next_event: int = 0
     last_event_ns: int = 0
-    """The time of the last event that was read: a restarted worker repeats the events of its journal."""
+    """The time of the last event that was read."""
     ended_ns: int = 0
     """When the last recorded application ended."""
     sampled_ns: int = 0
@@ -96,6 +96,9 @@ MISSED_AFTER_NS: Final = 90 * 10**9
 
 WHOLE_NS: Final = 3600 * 10**9
 """Interval in which all usage is recorded, changed or not."""
+
+SKEW_MAX_NS: Final = 3600 * 10**9
+"""How far the clock of a worker may be ahead of that of the web service; hosts may differ by minutes."""
 
 GONE_AFTER_NS: Final = 600 * 10**9
 """Time without registration after which a partition counts as removed, with its allocations."""
@@ -163,8 +166,9 @@ class Collector:
             self._idle.add(name)
         if position == before:
             return None
-        fresh = [one for one in account.happened if one.at_ns > read_ns]
-        return RowBatch(partition, position, now_ns, replace(account, happened=fresh), usage, gaps)
+        if not before.instance:  # a partition that was not listed for a while may still have the events of before
+            account = replace(account, happened=[one for one in account.happened if one.at_ns > read_ns])
+        return RowBatch(partition, position, now_ns, account, usage, gaps)
 
     def _changed_usage(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
         """The usage to record."""
@@ -201,8 +205,8 @@ class Collector:
 
 
 def _reset_future(at_ns: int, now_ns: int) -> int:
-    """A recorded time, or 0 if it is in the future: it was written while the clock was wrong."""
-    return at_ns if at_ns <= now_ns else 0
+    """A recorded time, or 0 if it is far in the future: it was written while the clock was wrong."""
+    return at_ns if at_ns <= now_ns + SKEW_MAX_NS else 0
 
 
 def _make_zero_usage(before: UsageByName, now: UsageByName) -> list[tuple[Kind, Usage]]:
@@ -223,8 +227,6 @@ def _find_missed_events(before: ReadPosition, account: Account, read_ns: int, no
             return []
         reason = "the worker overwrote events before they were read"
         return [Gap("events", since_ns, account.first_ns or now_ns, account.first - expected, reason)]
-    if account.first_ns and account.first_ns <= read_ns:
-        return []  # it repeats known events, so nothing since is missing
     return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition restarted")]
 
 

@@ -95,6 +95,9 @@ class HistoryRecorder:
                 began = loop.time()
                 now_ns = self.clock_ns()
                 batches = await _query_partitions(broker, collector, now_ns)
+                if batches is None:  # another web service may reach the broker: the right to record ends
+                    await asyncio.sleep(self.round_s)
+                    continue
                 if batches or collector.sampling:
                     await loop.run_in_executor(writer, self._write, opened, batches, now_ns)
                 elif opened.is_due:
@@ -124,15 +127,15 @@ class HistoryRecorder:
             _log.info("the history is recorded again")
 
 
-async def _query_partitions(broker: BrokerClient, collector: Collector, now_ns: int) -> list[RowBatch]:
-    """Query the partitions of this round. Returns the rows to write. A partition that does not answer is queried again
-    in the next round.
+async def _query_partitions(broker: BrokerClient, collector: Collector, now_ns: int) -> list[RowBatch] | None:
+    """Query the partitions of this round. Returns the rows to write; None if the broker does not answer. A partition
+    that does not answer is queried again in the next round.
     """
     try:
         partitions = (await broker.partitions()).partitions
     except RequestError as error:
         _log.debug("no partition is queried: %s", error.text)
-        return []
+        return None
     queries = collector.plan_queries(partitions, now_ns)
     accounts = await asyncio.gather(*(_query(broker, partition.full_name, query) for partition, query in queries))
     batches = [

@@ -240,7 +240,9 @@ def delete_expired(writer: HistoryWriter, *, bytes_max: int, age_max_ns: int, no
     Raises:
         HistoryDamaged, OSError: as the writer.
     """
-    left = _delete(writer, now_ns - age_max_ns, SLICES_MAX)
+    left, oldest = SLICES_MAX, writer.find_oldest()
+    if oldest is not None and oldest < now_ns - age_max_ns:
+        left = _delete(writer, now_ns - age_max_ns, left)
     if left:
         writer.delete_partition(now_ns - age_max_ns)
     while left and writer.used_bytes() > bytes_max and (oldest := writer.find_oldest()) is not None:

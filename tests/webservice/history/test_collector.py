@@ -121,6 +121,11 @@ def test_a_read_position_in_the_future_is_ignored() -> None:
     assert heard(one, account(began("a"), first=7)).account.happened == [began("a")]
 
 
+def test_a_worker_whose_clock_is_ahead_is_not_read_from_its_beginning() -> None:
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW + MINUTE, ended_ns=NOW + MINUTE))
+    assert args(one, NOW)[0]["since"] == str(NOW + MINUTE)
+
+
 # What is kept ---------------------------------------------------------------------------------------------------------
 
 
@@ -177,11 +182,20 @@ def test_those_before_the_first_look_are_one_too() -> None:
     assert [(gap.missed, gap.until_ns) for gap in found.gaps] == [(10, NOW)]
 
 
-def test_another_instance_that_tells_again_what_is_known_is_no_gap_and_nothing_is_there_twice() -> None:
-    one = collector(ReadPosition("one", 7, last_event_ns=NOW + S))
-    found = heard(one, account(began("a"), gone("a"), began("b", NOW + 2 * S), instance="two"))
+def test_a_partition_that_was_not_listed_for_a_while_repeats_nothing() -> None:
+    one = collector(ReadPosition("", 0, last_event_ns=NOW + S))
+    found = heard(one, account(began("a"), gone("a"), began("b", NOW + 2 * S), instance="one"))
     assert (found.account.happened, found.gaps) == ([began("b", NOW + 2 * S)], [])
-    assert found.position == ReadPosition("two", 3, NOW + 2 * S)
+    assert found.position == ReadPosition("one", 3, NOW + 2 * S)
+
+
+def test_a_worker_whose_clock_is_behind_the_one_before_is_read_completely() -> None:
+    one = collector(ReadPosition("one", 7, last_event_ns=NOW))
+    events = [began("a", NOW - MINUTE), gone("a", NOW - S), began("b")]
+    found = heard(one, account(*events, instance="two"))
+    assert found.account.happened == events
+    assert [gap.reason for gap in found.gaps] == ["the worker or its partition restarted"]
+    assert found.position == ReadPosition("two", 3, NOW, unsure=True)
 
 
 def test_another_instance_that_begins_later_leaves_a_gap_of_unknown_size() -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from common.history_records import Began, Ended
+from common.query_messages import PartitionList
 from tests import postgres
 from tests.postgres import Action, Link
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, application, began, gone, portion, usage
@@ -20,6 +21,7 @@ from webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory, c
 from webservice.history.queries import LISTS, HistoryFilter, ListName
 from webservice.history.recorder import HistoryRecorder
 from webservice.history.store import HistoryTaken, HistoryWriter
+from webservice.views import RequestError
 
 HELD = "SELECT holder, epoch, expires_at > clock_timestamp() FROM leases WHERE name = 'history'"
 TAKE = "UPDATE leases SET epoch = epoch + 1, holder = 'c', expires_at = clock_timestamp() + interval '1 hour'"
@@ -121,6 +123,23 @@ def test_a_recorder_that_has_lost_its_lease_stops_and_reads(
     recorder = world.run(0, took)
     assert (recorder.failure, caplog.messages) == ("", [])
     assert backend.read(HELD)[0][0] == "c"
+
+
+def test_without_a_broker_the_lease_is_not_renewed(backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_store, "RENEWAL_S", 0.0)
+    world = World(backend.history)
+    seen: list[object] = []
+
+    async def partitions() -> PartitionList:
+        if not seen:
+            backend.change("UPDATE leases SET expires_at = clock_timestamp() + interval '1 hour'")
+        seen.append(backend.read("SELECT expires_at > clock_timestamp() + interval '30 min' FROM leases"))
+        raise RequestError(503, "the broker does not answer")
+
+    monkeypatch.setattr(world.link, "partitions", partitions)
+    world.run(0, lambda _: len(seen) == 20)
+    assert seen[-1] == [(True,)], "a renewal would have made it shorter"
+    assert world.link.asked == []
 
 
 def test_a_store_that_cannot_be_written_is_a_problem_until_it_can(
