@@ -77,9 +77,10 @@ class Candidacy:
             self._wire.wake()
 
         def write_notes() -> None:
-            self.write_notes()
             if self.election.epoch:
-                settle()
+                settle()  # it is reported as the leader once its port is open
+            else:
+                self.write_notes()
 
         self._life.on_stop(settle)
         await drive(self.election, self._wire, settled, notes=self.notes, write_notes=write_notes)
