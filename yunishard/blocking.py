@@ -83,6 +83,11 @@ class BlockingResourceManager:
         self._consumer: Future[None] = asyncio.run_coroutine_threadsafe(self._consume(), self._loop)
 
     @property
+    def address(self) -> str:
+        """The present one of the addresses."""
+        return self._rm.address
+
+    @property
     def rm_id(self) -> str:
         return self._rm.rm_id
 

@@ -21,18 +21,18 @@ class Asker:
 
     def __init__(self, rm: ResourceManager) -> None:
         self.placed: Counter[str] = Counter()
-        self._rm = rm
+        self.rm = rm
         self._asked = 0
 
     async def asks(self) -> None:
         """Ask for some more, without waiting for them."""
         keys = [f"ask-{self._asked + number}" for number in range(ASKS)]
         self._asked += ASKS
-        await self._rm.update_allocations(allocations=[ask(key, "app", {"vcore": 1}) for key in keys])
+        await self.rm.update_allocations(allocations=[ask(key, "app", {"vcore": 1}) for key in keys])
 
     async def has(self, count: int) -> None:
         """Read until so many different asks are placed."""
-        async for _, news in self._rm.results():
+        async for _, news in self.rm.results():
             if isinstance(news, AllocationResponse):
                 self.placed.update(one.allocation_key for one in news.new)
             if len(self.placed) >= count:

@@ -144,10 +144,10 @@ def samples(rest: str, name: str) -> dict[str, str]:
         return dict(re.findall(rf"^{name}{{(.*)}} (\S+)$", answer.read().decode(), re.MULTILINE))
 
 
-def report(rest: str, proxy: str, rms: str) -> bool:
-    """Whether the metrics show that so many RMs are connected to this proxy."""
+def report(rest: str, proxy: str, rms: str, port: str = "native") -> bool:
+    """Whether the metrics show that so many RMs are connected to this port of a proxy."""
     with contextlib.suppress(OSError):  # it is being started
-        return samples(rest, "yunishard_rmproxy_sessions").get(f'port="native",process="{proxy}"') == rms
+        return samples(rest, "yunishard_rmproxy_sessions").get(f'port="{port}",process="{proxy}"') == rms
     return False
 
 
