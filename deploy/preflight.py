@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 from common import curve_keys
+from common.cluster_connection import is_ip
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
 from common.config.validation import find_build_problems, find_hierarchy_problems, load
@@ -56,6 +58,7 @@ def prepare(settings: Settings) -> Iterator[tuple[Settings, StateDirectory]]:
         raise settings.error("web-root", f"{settings.web_root}: is no directory; give the one with the UI's index.html")
     _check_descriptors(settings)
     check_native_keys(settings)
+    check_cluster_keys(settings)
     check_exposure(settings)
     with ExitStack() as stack:
         state = claim_state_directory(settings, stack)
@@ -192,14 +195,38 @@ def check_native_keys(settings: Settings) -> None:
     except curve_keys.KeyFileError as error:
         raise settings.error("native-keys", str(error)) from None
     allowed = settings.native_allowed or secret.with_name(curve_keys.ALLOWED)
+    _check_allow_list(settings, "native-allowed", allowed, "`yunishard keys allow` makes one")
+
+
+def check_cluster_keys(settings: Settings) -> None:
+    """Read the keys of the connections between hosts as the broker's port will.
+
+    Raises:
+        SettingsError: the first file that cannot be used, or this host's key is not in its own list: then the list is
+            probably not the present one, and other hosts do not let this one in.
+    """
+    folder = settings.cluster_keys
+    if folder is None:
+        return
+    secret, remedy = curve_keys.host_file(folder), "`yunishard cluster init` makes the keys of all hosts"
     try:
-        with allowed.open("rb") as opened:
-            curve_keys.parse_allow_list(opened.read(curve_keys.LIST_BYTES_MAX).decode())
+        pair = curve_keys.read_pair(secret)
+    except curve_keys.KeyFileError as error:
+        raise settings.error("cluster-keys", f"{error}; {remedy}") from None
+    allowed = folder / curve_keys.ALLOWED
+    if pair.public not in _check_allow_list(settings, "cluster-keys", allowed, remedy):
+        reason = f"key {curve_keys.fingerprint(pair.public)} in {secret} is not in {allowed}"
+        raise settings.error("cluster-keys", f"{reason}; copy both to this host again (`yunishard cluster --help`)")
+
+
+def _check_allow_list(settings: Settings, name: str, file: Path, remedy: str) -> curve_keys.AllowList:
+    try:
+        with file.open("rb") as opened:
+            return curve_keys.parse_allow_list(opened.read(curve_keys.LIST_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError) as error:
-        reason = f"cannot be read: {describe_file_error(error)}; `yunishard keys allow` makes one"
-        raise settings.error("native-allowed", f"{allowed}: {reason}") from None
+        raise settings.error(name, f"{file}: cannot be read: {describe_file_error(error)}; {remedy}") from None
     except curve_keys.AllowListError as error:
-        raise settings.error("native-allowed", f"{allowed}: {error}") from None
+        raise settings.error(name, f"{file}: {error}") from None
 
 
 # Ports ----------------------------------------------------------------------------------------------------------------
@@ -225,6 +252,25 @@ def _check_ports(settings: Settings) -> None:
             except OSError as error:
                 advice = _advise(error, example=f"--{port} {address.rpartition(':')[0]}:0")
                 raise settings.error(port, f"{address}: {describe_file_error(error)}; {advice}") from None
+        _check_cluster_address(settings, stack)
+
+
+def _check_cluster_address(settings: Settings, stack: ExitStack) -> None:
+    """Listen for a moment at the address that other hosts use: it has to be one address of this machine."""
+    address = settings.cluster_address
+    if address == OFF:
+        return
+    host, number = host_and_port(address)
+    try:
+        if not number or (is_ip(host) and ip_address(host).is_unspecified):
+            what = "port 0" if not number else f"{host} as address"
+            raise settings.error("cluster-address", f"{address}: no other host can connect to {what}; give a real one")
+        _listen(host, number, stack)
+    except OSError as error:
+        remedy = "give an address of this machine that the other hosts reach"
+        if error.errno == errno.EADDRINUSE:
+            remedy = "stop what listens there, or choose another port"
+        raise settings.error("cluster-address", f"{address}: {describe_file_error(error)}; {remedy}") from None
 
 
 def _advise(error: OSError, *, example: str) -> str:

@@ -8,6 +8,7 @@ examples:
   yunishard config put queues.yaml             change queues while it runs
   yunishard app move spark-17 root.research    move it to another queue
   yunishard keys allow rm-1.key rm-1           allow a resource manager
+  yunishard cluster init keys a b c            keys of three hosts of a system
   yunishard token alice --groups ops           a token for a user of REST
   yunishard journal show rm-1_default          recorded state of a partition
   yunishard store init postgresql://db1/sched  prepare a database for --store
@@ -110,6 +111,7 @@ COMMANDS: Final = {
     "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
+    "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
     "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", _SERVER),
     "store": Command("store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),

@@ -15,7 +15,7 @@ from common.curve_keys import read_public, write_pair
 from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, read_settings
 from common.token_keys import write_secret
 from deploy import preflight
-from deploy.preflight import check_exposure, check_native_keys, find_warnings, prepare
+from deploy.preflight import check_cluster_keys, check_exposure, check_native_keys, find_warnings, prepare
 from deploy.settings import resolve_settings
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
@@ -443,3 +443,78 @@ def test_a_warning_says_what_can_happen_and_what_to_do() -> None:
 
 def test_a_system_that_nobody_may_administer_is_warned_about() -> None:
     assert warned(auth="token", auth_keys="k") == ["--auth"]
+
+
+# Several hosts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The keys of two hosts."""
+    assert main(["cluster", "init", str(tmp_path / "keys"), "a", "b"]) == 0
+    capsys.readouterr()
+    return tmp_path / "keys"
+
+
+def host(hosts: Path, address: str = "tcp://127.0.0.1:9094") -> Settings:
+    flags = {"host-name": "a", "cluster-address": address, "cluster-keys": str(hosts / "a")}
+    return asked(store="postgresql://x@localhost/y?connect_timeout=1&host=/nowhere", **flags)
+
+
+def _overwrite(hosts: Path) -> None:
+    (hosts / "a" / "allowed").write_bytes((hosts / "b" / "host.key").read_bytes())
+
+
+def _swap(hosts: Path) -> None:
+    assert main(["cluster", "rotate", str(hosts), "a"]) == 0
+    new = read_public(hosts / "a" / "host.key")
+    lines = (hosts / "b" / "allowed").read_text().splitlines()
+    (hosts / "a" / "allowed").write_text("\n".join(line for line in lines if new not in line))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda hosts: (hosts / "a" / "host.key_secret").unlink(), "host.key_secret: cannot be read: no such file"),
+        (lambda hosts: (hosts / "a" / "host.key_secret").chmod(0o644), "host.key_secret: others can read"),
+        (lambda hosts: (hosts / "a" / "allowed").unlink(), "allowed: cannot be read: no such file"),
+        (_overwrite, "allowed: line 3: expected a public key"),
+        (_swap, "is not in {hosts}/a/allowed; copy both to this host again"),
+    ],
+)
+def test_keys_between_hosts_that_cannot_be_used_are_refused(
+    spoil: Callable[[Path], object], reason: str, hosts: Path
+) -> None:
+    check_cluster_keys(host(hosts))
+    spoil(hosts)
+    line = refusal(host(hosts))
+    assert line.startswith("--cluster-keys: ")
+    assert reason.format(hosts=hosts) in line
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("tcp://0.0.0.0:9094", "no other host can connect to 0.0.0.0 as address; give a real one"),
+        ("tcp://[::]:9094", "no other host can connect to :: as address; give a real one"),
+        ("tcp://127.0.0.1:0", "no other host can connect to port 0; give a real one"),
+        ("tcp://192.0.2.1:9094", "give an address of this machine that the other hosts reach"),
+        ("tcp://no-such-host.invalid:9094", "give an address of this machine that the other hosts reach"),
+    ],
+)
+def test_an_address_for_other_hosts_that_they_cannot_use_is_refused(
+    address: str, reason: str, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "_check_store", lambda _: None)
+    line = refusal(host(hosts, address))
+    assert line.startswith(f"--cluster-address: {address}: ")
+    assert line.endswith(reason)
+
+
+def test_an_address_for_other_hosts_that_is_in_use_is_refused(
+    taken: int, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "_check_store", lambda _: None)
+    address = f"tcp://127.0.0.1:{taken}"
+    reason = "address already in use; stop what listens there, or choose another port"
+    assert refusal(host(hosts, address)) == f"--cluster-address: {address}: {reason}"

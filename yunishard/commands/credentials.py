@@ -106,7 +106,7 @@ def _create_pair(args: argparse.Namespace) -> None:
 
 
 def _list_keys(args: argparse.Namespace) -> None:
-    _, allowed = _read_list(_list_file(args))
+    _, allowed = read_list(_list_file(args))
     rows = [(curve_keys.fingerprint(key), key, one.rm_ids, one.comment, one.since) for key, one in allowed.items()]
     if args.json:
         names = ("fingerprint", "publicKey", "rmIds", "comment", "since")
@@ -125,7 +125,7 @@ def _allow_key(args: argparse.Namespace) -> None:
     file = _list_file(args)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fingerprint = curve_keys.fingerprint(key)
-    with _edit_list(file) as (lines, allowed):
+    with edit_list(file) as (lines, allowed):
         before = allowed.get(key)
         if before is not None:
             rms = ",".join(before.rm_ids)
@@ -136,7 +136,7 @@ def _allow_key(args: argparse.Namespace) -> None:
 
 def _revoke_key(args: argparse.Namespace) -> None:
     file = _list_file(args)
-    with _edit_list(file) as (lines, _):
+    with edit_list(file) as (lines, _):
         key = curve_keys.read_public(_key_file(args)) if _key_file(args).is_file() else args.key
         kept, messages = [], []
         for line in lines:
@@ -184,7 +184,7 @@ def _list_file(args: argparse.Namespace) -> Path:
     return _directory(args) / curve_keys.ALLOWED if args.list is None else Path(args.list)
 
 
-def _read_list(file: Path) -> tuple[list[str], curve_keys.AllowList]:
+def read_list(file: Path) -> tuple[list[str], curve_keys.AllowList]:
     """Return the lines of the allow-list and its entries; none if it does not exist."""
     try:
         with file.open("rb") as opened:
@@ -199,12 +199,12 @@ def _read_list(file: Path) -> tuple[list[str], curve_keys.AllowList]:
 
 
 @contextmanager
-def _edit_list(file: Path) -> Iterator[tuple[list[str], curve_keys.AllowList]]:
+def edit_list(file: Path) -> Iterator[tuple[list[str], curve_keys.AllowList]]:
     """Lock the list; give its lines and its entries. After the block write the lines back, unless it raised."""
     target = file.resolve()
     new = target.with_name(f".{target.name}.new")  # the lock of the directory makes it the only one
     with lock_folder(target.parent) as directory:
-        lines, entries = _read_list(file)
+        lines, entries = read_list(file)
         yield lines, entries
         mode = target.stat().st_mode & 0o777 if target.exists() else LIST_MODE
         try:
