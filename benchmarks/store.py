@@ -25,7 +25,7 @@ from benchmarks.systems import CLIENT, Up, own
 from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.protocol import Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
-from tests.postgres import Server, new_store
+from tests.postgres import USER, Server, new_store
 
 SAFE: Final = ("fsync=on", "full_page_writes=on")
 """Settings of a server that survives a crash of the machine."""
@@ -45,7 +45,7 @@ RECEIVER: Final = "standby, receiver of the log"
 REPLAY: Final = "standby, replay"
 OTHERS: Final = "servers, other processes"
 SERVERS: Final = {
-    ("primary", "yunishard"): SESSIONS,
+    ("primary", USER): SESSIONS,
     ("primary", "walsender"): SENDER,
     ("standby", "walreceiver"): RECEIVER,
     ("standby", "startup"): REPLAY,

@@ -25,6 +25,7 @@ LONG: Final = (
     "processes/test_partition_names.py",
     "processes/test_poison.py",
     "processes/test_slow_clients.py",
+    "processes/test_store.py",
     "processes/test_two_partitions.py",
     "properties",
     "sim/test_mutations.py",

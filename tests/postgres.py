@@ -23,13 +23,14 @@ import psycopg
 
 from common.postgres import convert
 
-USER: Final = "yunishard"
+USER: Final = "postgres"
 NOBODY: Final = 65534
 """PostgreSQL does not run as root."""
 
 WAIT_MAX_S: Final = 20.0
 
-SOCKET: Final = ".s.PGSQL.5432"
+PORT: Final = 5432
+SOCKET: Final = f".s.PGSQL.{PORT}"
 
 FAST: Final = (
     "fsync=off",
@@ -91,7 +92,10 @@ def another_user() -> tuple[tuple[str, ...], int | None]:
 class Server:
     """A server on a socket in its own folder."""
 
-    def __init__(self, *settings: str, source: "Server | None" = None) -> None:
+    def __init__(
+        self, *settings: str, source: "Server | None" = None, programs: Path | None = None, port: int = PORT
+    ) -> None:
+        self._programs, self._port = programs or binaries(), port
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
         atexit.register(self.remove)
         if another_user()[1] is not None:
@@ -99,28 +103,30 @@ class Server:
         self.data = self.folder / "data"
         if source is None:
             options = ("-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-            run(binaries() / "initdb", "-D", self.data, *options)
+            run(self._programs / "initdb", "-D", self.data, *options)
         else:
-            run(binaries() / "pg_basebackup", "-D", self.data, "-R", "--no-sync", "-c", "fast", "-d", source.dsn)
+            run(self._programs / "pg_basebackup", "-D", self.data, "-R", "--no-sync", "-c", "fast", "-d", source.dsn)
         self.settings = settings
         self.start()
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://{USER}@/postgres?host={self.folder}"
+        port = f"&port={self._port}" if self._port != PORT else ""
+        return f"postgresql://{USER}@/postgres?host={self.folder}{port}"
 
     def start(self) -> None:
-        settings = (*FAST, *self.settings, "listen_addresses=", f"unix_socket_directories={self.folder}")
+        place = (f"unix_socket_directories={self.folder}", f"port={self._port}")
+        settings = (*FAST, "listen_addresses=", *self.settings, *place)
         options = " ".join(f"-c '{one}'" for one in settings)
-        run(binaries() / "pg_ctl", "-D", self.data, "-l", self.folder / "log", "-o", options, "-w", "start")
+        run(self._programs / "pg_ctl", "-D", self.data, "-l", self.folder / "log", "-o", options, "-w", "start")
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: `fast` ends all connections, `immediate` is a crash."""
-        run(binaries() / "pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
+        run(self._programs / "pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
 
     def promote(self) -> None:
         """Make a standby the primary."""
-        run(binaries() / "pg_ctl", "-D", self.data, "-w", "promote")
+        run(self._programs / "pg_ctl", "-D", self.data, "-w", "promote")
 
     def remove(self) -> None:
         if (self.data / "postmaster.pid").exists():
