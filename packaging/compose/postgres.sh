@@ -28,4 +28,4 @@ until test -s "$PGDATA/PG_VERSION" || copy; do
         sleep 1
     fi
 done
-exec postgres -c listen_addresses='*' -c synchronous_standby_names='*'
+exec postgres -c listen_addresses='*' -c unix_socket_directories=/tmp -c synchronous_standby_names='*'
