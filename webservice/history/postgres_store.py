@@ -46,10 +46,10 @@ from webservice.history.store import (
     is_used,
 )
 
-LEASE_S: Final = 15.0
+LEASE_S: Final = 10.0
 """Seconds without a renewal after which another web service may record."""
 
-RENEWAL_S: Final = 5.0
+RENEWAL_S: Final = 3.0
 """Seconds after which the lease is renewed if nothing is written."""
 
 NAME_BYTES_MAX: Final = 1_000

@@ -78,7 +78,7 @@ def test_a_write_renews_the_lease_and_so_does_time(backend: PostgresBackend, mon
         for change in (lambda: writer.write([portion()]), writer.renew):
             backend.change("UPDATE leases SET expires_at = clock_timestamp() + interval '1 s' WHERE name = 'history'")
             change()
-            remaining = "SELECT expires_at > clock_timestamp() + interval '10 s' FROM leases WHERE name = 'history'"
+            remaining = "SELECT expires_at > clock_timestamp() + interval '5 s' FROM leases WHERE name = 'history'"
             assert backend.read(remaining) == [(True,)]
 
 
