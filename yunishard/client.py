@@ -420,17 +420,26 @@ def _find_endpoints(addresses: str, keys: str | Path | None) -> list[Endpoint]:
         KeyFileError: a key file cannot be used.
     """
     keys = os.environ.get(KEYS_VARIABLE) if keys is None else keys
-    found = list(dict.fromkeys(address.strip() for address in addresses.split(",")))
-    if "" in found or len(found) > ADDRESSES_MAX:
-        what = f"expected one address or up to {ADDRESSES_MAX} with commas between, as in tcp://a:9090,tcp://b:9090"
-        raise ValueError(f"connect(): address: {what}, got {addresses[:200]!r}")
     try:
         return [
             Endpoint(address, key_files.ClientKeys.beside(Path(keys), _host_of(address)) if keys else None)
-            for address in found
+            for address in split_addresses(addresses)
         ]
     except key_files.KeyFileError as error:
         raise exceptions.KeyFileError(*error.args) from None
+
+
+def split_addresses(text: str) -> list[str]:
+    """Return the different addresses of a list with commas between them.
+
+    Raises:
+        ValueError: the list has an empty address, or too many.
+    """
+    found = list(dict.fromkeys(address.strip() for address in text.split(",")))
+    if "" in found or len(found) > ADDRESSES_MAX:
+        what = f"expected one address or up to {ADDRESSES_MAX} with commas between, as in tcp://a:9090,tcp://b:9090"
+        raise ValueError(f"{what}, got {text[:200]!r}")
+    return found
 
 
 def _host_of(address: str) -> str:

@@ -3,6 +3,9 @@
 It connects directly, never through a proxy of the environment, and follows no redirect, because a request is authorized
 by its connection or by a token. Times and sizes are bounded. Every failure is one line that names the next step.
 
+With several addresses, a request goes to the one that answered last, and to the others in turn if that does not answer.
+A change is never sent twice: another address is tried only if no connection was made.
+
 Not here: the requests (`administration.py`, `settings.py`).
 """
 
@@ -12,6 +15,7 @@ import http.client
 import os
 import ssl
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -29,6 +33,8 @@ from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 _T = TypeVar("_T")
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
+CONNECT_MAX_S: Final = 3.0
+"""Timeout of a connection, if there are further addresses."""
 CHANGE_MAX_S: Final = 90.0
 """Timeout of a change, which may start workers for new partitions."""
 BODY_BYTES_MAX: Final = 64 * 2**20
@@ -42,6 +48,11 @@ TOKEN_BYTES_MAX: Final = 8 << 10
 NOT_FOUND: Final = 404
 NO_PARTITION: Final = "Partition not found"
 """The system's message for an unknown partition."""
+
+_NOT_READY: Final = frozenset(
+    {http.HTTPStatus.BAD_GATEWAY, http.HTTPStatus.SERVICE_UNAVAILABLE, http.HTTPStatus.GATEWAY_TIMEOUT}
+)
+"""Statuses after which another address may have the answer."""
 
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 """OpenSSL's errors for a peer without TLS; they depend on its version and on the peer."""
@@ -92,6 +103,18 @@ def hint_if_missing(find_hint: Callable[[str], str]) -> Iterator[None]:
         raise RequestFailed(f"{failed}{find_hint(str(failed))}", code=failed.code) from None
 
 
+class _Unreachable(CommandUnusable):
+    """An address does not answer."""
+
+    def __init__(self, text: str, hint: str = "", *, is_sent: bool) -> None:
+        super().__init__(text + hint)
+        self.text = text
+        self.hint = hint
+        """The next step."""
+        self.is_sent = is_sent
+        """Whether the system may have received the request."""
+
+
 class _Cluster(msgspec.Struct, rename="camel"):
     """The part in use of an entry of `clusters`, one for each partition."""
 
@@ -135,7 +158,8 @@ class Answer:
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
     """Add the options for the address of the system, for authentication, and for JSON."""
-    parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=f"the system (default: {REST_DEFAULT})")
+    about = f"the system, or several addresses of it with commas between (default: {REST_DEFAULT})"
+    parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=about)
     about = "CA certificates that sign the server's certificate (default: those of this machine)"
     parser.add_argument("--ca", metavar="FILE", help=about)
     add_token_file(parser)
@@ -149,20 +173,28 @@ def add_token_file(parser: argparse.ArgumentParser) -> None:
 
 
 class Rest:
-    """A running system. Without `token_file`, the environment names the file, if it names one."""
+    """A running system, at one URL or several with commas between. Without `token_file`, the environment names the
+    file, if it names one.
+    """
 
-    def __init__(self, url: str, ca: str | None = None, token_file: str | None = None) -> None:
-        self.url = url.rstrip("/")
-        self._address = urlsplit(self.url)
+    def __init__(self, urls: str, ca: str | None = None, token_file: str | None = None) -> None:
+        self._urls = deque(url.strip().rstrip("/") for url in urls.split(","))
+        """The one that answered last is the first."""
         self._token = _read_token(token_file)
-        self._connect: Callable[[str], http.client.HTTPConnection] = http.client.HTTPConnection
-        if self._address.scheme not in ("http", "https") or not self._address.netloc:
-            raise CommandUnusable(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}")
+        self._connect_tls: Callable[[str], http.client.HTTPConnection] | None = None
+        for url in map(urlsplit, self._urls):
+            if url.scheme not in ("http", "https") or not url.netloc:
+                raise CommandUnusable(f"--rest: expected a URL such as {REST_DEFAULT}, got {urls!r}")
         try:
-            if self.url.startswith("https:"):
-                self._connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=ca))
+            if any(url.startswith("https:") for url in self._urls):
+                self._connect_tls = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=ca))
         except OSError as error:
             raise CommandUnusable(f"--ca {ca}: cannot be used: {describe_file_error(error)}") from None
+
+    @property
+    def url(self) -> str:
+        """The URL that answered last, or the first one."""
+        return self._urls[0]
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace) -> Self:
@@ -196,7 +228,7 @@ class Rest:
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
     ) -> Answer:
         """Send a request; any method but GET is a change."""
-        target = f"{self._address.path}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+        target = f"/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
         if parameters := urlencode({name: value for name, value in (query or {}).items() if value}):
             target = f"{target}?{parameters}"
         headers = {
@@ -204,23 +236,58 @@ class Rest:
             "Content-Type": "application/x-yaml" if body else "",
             "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
         }
+        headers = {name: value for name, value in headers.items() if value}
+        unreachable: list[_Unreachable] = []
+        not_ready: RequestFailed | None = None
+        for _ in range(len(self._urls)):
+            try:
+                return self._send_once(method, target, body, headers)
+            except _Unreachable as failed:
+                if method != "GET" and failed.is_sent:
+                    raise
+                unreachable.append(failed)
+            except RequestFailed as failed:
+                if method != "GET" or failed.code not in _NOT_READY:
+                    raise
+                not_ready = not_ready or failed
+            self._urls.rotate(-1)
+        if not_ready is not None:
+            raise not_ready
+        hints = dict.fromkeys(one.hint for one in unreachable)
+        raise CommandUnusable("; ".join(one.text for one in unreachable) + "".join(hints))
+
+    def _send_once(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a request to the first address.
+
+        Raises:
+            _Unreachable: it did not answer.
+            RequestFailed: it refused the request.
+        """
+        address, has_more = urlsplit(self.url), len(self._urls) > 1
+        connect = self._connect_tls if address.scheme == "https" and self._connect_tls else http.client.HTTPConnection
+        timeout_s = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
+        is_sent = False
         try:
-            with closing(self._connect(self._address.netloc)) as connection:
+            with closing(connect(address.netloc)) as connection:
                 connection.response_class = _Response
-                connection.timeout = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
-                connection.request(method, target, body, {name: value for name, value in headers.items() if value})
+                connection.timeout = min(CONNECT_MAX_S, timeout_s) if has_more else timeout_s
+                connection.connect()
+                connection.sock.settimeout(timeout_s)
+                is_sent = True
+                connection.request(method, f"{address.path}{target}", body, headers)
                 response = connection.getresponse()
                 content = response.read(BODY_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error, method) from None
+            raise self._describe_unreachable(error, is_sent=is_sent, is_change=method != "GET") from None
         if len(content) > BODY_BYTES_MAX:
             raise CommandUnusable(f"the answer is larger than {BODY_BYTES_MAX:,} bytes")
         if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
             raise _build_failure(response.status, content, response.headers.get("Location", ""))
         return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'))
 
-    def _unreachable(self, reason: Exception, method: str) -> CommandUnusable:
-        address = self._address.netloc
+    def _describe_unreachable(self, reason: Exception, *, is_sent: bool, is_change: bool) -> _Unreachable:
+        address, hint = urlsplit(self.url).netloc, ""
+        unsure = ": whether anything changed is not known, check before you try again" if is_change and is_sent else ""
         if isinstance(reason, ssl.SSLCertVerificationError):
             text = f": its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
         elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
@@ -231,8 +298,7 @@ class Rest:
                 " Give the REST port, 9080 unless configured otherwise"
             )
         elif isinstance(reason, TimeoutError):
-            unsure = "" if method == "GET" else ": whether anything changed is not known, check before you try again"
-            text = f" did not answer in time{unsure}"
+            text, hint = " did not answer in time", unsure
         else:
             cause = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
             if isinstance(reason, NotHttpError):
@@ -240,8 +306,8 @@ class Rest:
             next_step = "is the system running there (`yunishard up`)? If elsewhere, --rest URL"
             if self.url.startswith("http:") and isinstance(reason, _HANGS_UP):
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
-            text = f": {' '.join(cause.lower().split())}: {next_step}"
-        return CommandUnusable(f"{self.url}{text}")
+            text, hint = f": {' '.join(cause.lower().split())}", unsure or f": {next_step}"
+        return _Unreachable(f"{self.url}{text}", hint, is_sent=is_sent)
 
 
 def _read_token(file: str | None) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 from common.names import RM_ID
 from common.wire import NEVER
 from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
-from yunishard.client import ResourceManager, connect
+from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay import workload
 from yunishard.replay.machine import Batch, Replay
@@ -50,8 +50,13 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print nothing but the summary, as one JSON document")
     add("--rm-id", type=_parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
     where = parser.add_mutually_exclusive_group()
-    about = f"the native port of a running core (default: {ADDRESS_DEFAULT})"
-    where.add_argument("--connect", dest="address", default=ADDRESS_DEFAULT, metavar="tcp://HOST:PORT", help=about)
+    about = (
+        "the native port of a running core, or several of them with commas between: the replay continues at the next "
+        f"one when the present one fails (default: {ADDRESS_DEFAULT})"
+    )
+    where.add_argument(
+        "--connect", dest="address", type=_parse_addresses, default=ADDRESS_DEFAULT, metavar="ADDRESS", help=about
+    )
     about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
     add("--keys", metavar="FILE", help=about)
     about = "start a core for this replay, and stop it afterwards"
@@ -67,6 +72,8 @@ def run_replay(args: argparse.Namespace) -> int:
     examples:
       yunishard replay LOG.swf.gz --local         start a core for this replay only
       yunishard replay LOG.swf.gz                 through the core on this machine
+      yunishard replay LOG.swf.gz --connect tcp://a:9090,tcp://b:9090
+                                                  through the core on two hosts
       yunishard replay LOG.swf.gz --local --json  print only the summary, as JSON
       yunishard replay LOG.swf.gz --local --load 1.2 --speed 10000
 
@@ -93,6 +100,14 @@ def _parse_positive(text: str) -> float:
     if not (math.isfinite(number) and 0.001 <= number <= 1e9):
         raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000000000")
     return number
+
+
+def _parse_addresses(text: str) -> str:
+    try:
+        split_addresses(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _parse_rm_id(text: str) -> str:

@@ -94,6 +94,83 @@ def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch
         assert Rest(fake.url + "/").get("settings").decode(list[object]) == []
 
 
+# Several addresses ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nothing_there() -> Iterator[str]:
+    """A URL at which connections are refused."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{reserved.getsockname()[1]}"
+
+
+def test_the_first_address_that_answers_is_used_from_then_on() -> None:
+    with nothing_there() as absent, web() as fake, web() as other:
+        for one in (fake, other):
+            one.says("GET settings", [])
+            one.says("POST config/rollback", {})
+        rest = Rest(f"{absent}, {fake.url}/,{other.url}")
+        assert rest.get("settings").text == "[]"
+        assert rest.url == fake.url
+        rest.send("POST", "config", "rollback")
+    assert fake.asked == ["GET settings", "POST config/rollback"]
+    assert other.asked == []
+
+
+def test_a_change_goes_to_the_next_address_if_there_was_no_connection() -> None:
+    with nothing_there() as absent, web() as fake:
+        fake.says("POST config/rollback", {})
+        Rest(f"{absent},{fake.url}").send("POST", "config", "rollback")
+        assert fake.asked == ["POST config/rollback"]
+
+
+def test_a_change_that_was_sent_is_not_sent_again() -> None:
+    with port(b"") as silent, web() as fake:
+        with pytest.raises(CommandUnusable) as failed:
+            Rest(f"http://{silent},{fake.url}").send("POST", "config", "rollback")
+        assert str(failed.value).endswith(": whether anything changed is not known, check before you try again")
+        assert str(failed.value).startswith(f"http://{silent}: ")
+        assert fake.asked == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_address_that_is_not_ready_is_left_for_the_next_one_only_by_queries(method: str) -> None:
+    with web() as fake, web() as other:
+        fake.refuses(f"{method} settings", 503, "not ready")
+        other.says(f"{method} settings", [])
+        rest = Rest(f"{fake.url},{other.url}")
+        if method == "GET":
+            assert rest.get("settings").text == "[]"
+            return
+        with pytest.raises(RequestFailed, match="not ready"):
+            rest.send("POST", "settings")
+        assert other.asked == []
+
+
+def test_a_refusal_is_the_answer_whatever_other_addresses_may_say() -> None:
+    with web() as fake, web() as other:
+        other.says("GET settings", [])
+        assert str(failure(f"{fake.url},{other.url}")) == "404 page not found"
+        assert other.asked == []
+        fake.refuses("GET settings", 503, "Partition default did not answer")
+        with nothing_there() as absent:
+            assert str(failure(f"{absent},{fake.url}")) == "Partition default did not answer"
+
+
+def test_the_failure_names_all_addresses_and_the_next_step_once() -> None:
+    with nothing_there() as a, nothing_there() as b:
+        assert str(failure(f"{a},{b}")) == (
+            f"{a}: connection refused; {b}: connection refused: is the system running there (`yunishard up`)?"
+            " If elsewhere, --rest URL"
+        )
+
+
+@pytest.mark.parametrize("urls", ["http://a:1,", "http://a:1,b:2", ","])
+def test_each_of_several_addresses_is_a_url(urls: str) -> None:
+    assert f"got {urls!r}" in str(failure(urls))
+
+
 # Tokens ---------------------------------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ def test_a_file_is_all_that_is_needed() -> None:
         ("--load", "inf"),
         ("--rm-id", "a b"),
         ("--local", "--connect", "tcp://a:1"),
+        ("--connect", "tcp://a:1,"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

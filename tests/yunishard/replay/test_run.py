@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from argparse import Namespace
@@ -195,6 +196,19 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
     assert "50 jobs in 0.0 hours" in out
     assert "50 of 50 jobs submitted" not in out.splitlines()[0]
     assert out.endswith("no application is left.\n")
+
+
+def test_it_goes_to_the_address_that_answers() -> None:
+    core = SmallCore("rm-1")
+
+    async def story(address: str) -> None:
+        with socket.socket() as absent:
+            absent.bind(("127.0.0.1", 0))
+            addresses = f"tcp://127.0.0.1:{absent.getsockname()[1]},{address}"
+            assert await ReplayDriver(options_for(addresses), plan(swf_log(*LINES), rm_id="rm-1")).run() == 0
+
+    against(core, story)
+    assert core.empty
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
