@@ -114,11 +114,12 @@ class Hosts:
             host.last_seen, host.is_lost = now, False
         return host
 
-    def mark_left(self, supervisor: str) -> Host | None:
-        """Note that a host stops, and sends nothing more before its next Hello; None if it is not known."""
-        host = next((one for one in self._hosts.values() if one.supervisor == supervisor), None)
-        if host is not None:
-            host.is_lost, host.supervisor = True, ""
+    def mark_left(self, name: str) -> Host | None:
+        """Note that a host stops, and counts again from its next Hello; None if it is not known, or has left."""
+        host = self._hosts.get(name)
+        if host is None or (host.is_lost and not host.supervisor):
+            return None
+        host.is_lost, host.supervisor = True, ""
         return host
 
     def find_silent(self, silent_max_s: float, now: float) -> list[Host]:

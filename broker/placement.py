@@ -10,17 +10,26 @@ stays there: only a lost or draining host, or a rebalancing that an operator has
 starts the worker on the new host while the old one continues, so that the partition pauses only for its recovery. At
 most MOVES_MAX planned moves are in progress at once; one that takes too long is given up.
 
+Operators list hosts, drain them and request a rebalancing. Draining is recorded before it begins.
+
 Not here: leases (`grants.py`, `leases.py`), starting processes (the supervisors).
 """
 
 from collections import Counter
+from http import HTTPStatus
 from typing import Final
 
+import msgspec
+
 from broker.hosts import Host
-from broker.registry import WorkerSlot
+from broker.registry import WorkerSlot, build_answer
 from broker.state import BrokerState, MoveReason
-from common.control_messages import WorkersWanted
-from common.wire import NEVER, Outgoing, make_outgoing
+from common.control_messages import DrainingRecorded, RecordDraining, WorkersWanted
+from common.messages import Header
+from common.names import RECORD
+from common.query_messages import ChangeHosts
+from common.rest_records import HostsView, HostView
+from common.wire import NEVER, Incoming, Outgoing, make_outgoing
 
 MOVES_MAX: Final = 4
 """Planned moves in progress at once: as many workers start at the same time on a small machine."""
@@ -165,6 +174,75 @@ class Placement:
     def clear_failures(self, host: str) -> None:
         """Discard the note that workers on this host were not ready in time: it has started again."""
         self._given_up = {partition: name for partition, name in self._given_up.items() if name != host}
+
+    # Requests of operators ------------------------------------------------------------------------------------------
+
+    def build_view(self) -> HostsView:
+        """All hosts, by name."""
+        served: Counter[str] = Counter()
+        leaving: Counter[str] = Counter()
+        for slot in self._registry.slots.values():
+            served[slot.worker_host if slot.worker else slot.host] += 1
+            leaving[slot.worker_host] += slot.is_moving
+        views = [
+            HostView(
+                name=host.name,
+                state="drained" if host.state == "draining" and not served[host.name] else host.state,
+                draining=host.is_draining,
+                leader=host.name == self._state.settings.host_name,
+                address=host.address,
+                cores=host.cores,
+                memory=host.memory_bytes,
+                release=host.release,
+                partitions=served[host.name],
+                leaving=leaving[host.name],
+                lastSeen=int(host.last_seen * 1e9),
+            )
+            for host in sorted(self._hosts.all(), key=lambda host: host.name)
+        ]
+        return HostsView(hosts=views, rebalancing=self.is_rebalancing)
+
+    def answer_view(self, to: str, ref: str) -> Outgoing:
+        """Answer a front end with all hosts."""
+        return build_answer(to, ref, HTTPStatus.OK, msgspec.json.encode(self.build_view()))
+
+    def change(self, incoming: Incoming, wanted: ChangeHosts) -> Outgoing:
+        """Rebalance, or have the record write whether a host is draining; or refuse that."""
+        source, ref = incoming.source, incoming.header.ref
+        host = self._hosts.find(wanted.host)
+        others = [one for one in self._hosts.list_available() if one is not host]
+        if wanted.action == "rebalance":
+            if len(others) < 2:
+                return build_answer(source, ref, HTTPStatus.CONFLICT, b"fewer than two hosts can get partitions")
+            self.rebalance()
+            self._state.notes.append("an operator has requested a rebalancing")
+            return self.answer_view(source, ref)
+        if host is None:
+            names = ", ".join(sorted(one.name for one in self._hosts.all()))
+            text = f"there is no host {wanted.host!r}; there are: {names}"
+            return build_answer(source, ref, HTTPStatus.NOT_FOUND, text.encode())
+        is_draining = wanted.action == "drain"
+        if is_draining and not others:
+            text = f"no other host can take the partitions of host {host.name}: start one, or undrain one"
+            return build_answer(source, ref, HTTPStatus.CONFLICT, text.encode())
+        message = RecordDraining(host=host.name, is_draining=is_draining)
+        return make_outgoing(RECORD, message, Header(kind="RecordDraining", ref=f"{source} {ref}"))
+
+    def handle_recorded(self, ref: str, recorded: DrainingRecorded) -> Outgoing:
+        """Drain or undrain a host, as that is durable; and answer the front end."""
+        source, _, ref = ref.partition(" ")
+        if recorded.problem:
+            text = f"the state of host {recorded.host} cannot be recorded: {recorded.problem}"
+            return build_answer(source, ref, HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
+        host = self._hosts.find(recorded.host)
+        if host is not None and host.is_draining != recorded.is_draining:
+            host.is_draining = recorded.is_draining
+            self._state.notes.append(
+                f"host {host.name} is draining: its partitions move to other hosts"
+                if host.is_draining
+                else f"host {host.name} gets partitions again"
+            )
+        return self.answer_view(source, ref)
 
     # Reports to supervisors -----------------------------------------------------------------------------------------
 

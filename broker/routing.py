@@ -6,6 +6,7 @@
     front end      Query, Kill, ...   to the worker; the `ref` of the header routes the Answer back
                    Query "metrics"    without a partition: answered here, with the metrics that processes report
                    ChangeConfig       another configuration for an RM; ReadConfig is answered here
+                   ChangeHosts        drain a host, or spread partitions evenly; ReadHosts is answered here
     any process    Heartbeat          answered with the incarnation of this broker
 
 Bodies of routed messages are not decoded, and routing needs only this module and the registry, so its cost does not
@@ -44,7 +45,7 @@ from common.names import (
     role_of,
     usual_name,
 )
-from common.query_messages import ChangeConfig, ReadConfig
+from common.query_messages import ChangeConfig, ChangeHosts, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 
@@ -301,6 +302,9 @@ class BrokerMachine:
                 return self._handle_recorded(header.rm, decode_body(control_messages.Recorded, incoming.body), now)
             case "WorkerEnded" | "HostLeaves" if role_of(incoming.source) == SUPERVISOR:
                 return self._handle_supervisor(incoming, now)
+            case "DrainingRecorded" if incoming.source == RECORD:
+                recorded = decode_body(control_messages.DrainingRecorded, incoming.body)
+                return [self._placement.handle_recorded(header.ref, recorded)]
             case "ChangedFile" if incoming.source == FILE:
                 self._default_config.set_text(decode_body(control_messages.ChangedFile, incoming.body).text)
                 return []
@@ -328,6 +332,10 @@ class BrokerMachine:
                 return config_updates.start_update(self.state, self._changes, request, now)
             case "ReadConfig":
                 return [read_config(self.state, incoming, decode_body(ReadConfig, incoming.body))]
+            case "ReadHosts":
+                return [self._placement.answer_view(incoming.source, header.ref)]
+            case "ChangeHosts":
+                return [self._placement.change(incoming, decode_body(ChangeHosts, incoming.body))]
             case "ListPartitions":
                 listed = list_partitions(self.state, self._started_ns, self._persistence.problem)
                 return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
@@ -378,7 +386,7 @@ class BrokerMachine:
         the end of its host: the partitions move.
         """
         if incoming.header.kind == "HostLeaves":
-            if (left := self.state.hosts.mark_left(incoming.source)) is not None:
+            if (left := self.state.hosts.mark_left(instance_of(incoming.source))) is not None:
                 self.state.notes.append(f"host {left.name} stops")
             return []
         ended = decode_body(control_messages.WorkerEnded, incoming.body)

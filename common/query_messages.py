@@ -3,7 +3,7 @@
 Each request except `ListPartitions` is answered by an `Answer` with the same `ref`.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -161,7 +161,25 @@ class ConfigText(Struct, frozen=True, kw_only=True):
     """The RM's settings; only for `current`."""
 
 
-Change = ChangeConfig | KillApplication | MoveApplication | Schedule
+class ReadHosts(Control, frozen=True):
+    """Front end to broker: list the hosts. Answered by an `Answer` with a JSON document."""
+
+
+HostAction = Literal["drain", "undrain", "rebalance"]
+
+
+class ChangeHosts(Control, frozen=True):
+    """Front end to broker: move the partitions of a host to others (`drain`), use the host again (`undrain`), or spread
+    the partitions evenly (`rebalance`). Answered by an `Answer` with the same document as `ReadHosts`, once the action
+    is recorded; the partitions move afterwards.
+    """
+
+    action: HostAction
+    host: str = ""
+    """Empty to rebalance."""
+
+
+Change = ChangeConfig | ChangeHosts | KillApplication | MoveApplication | Schedule
 """Requests that change something. Without an answer, the change may have been made all the same."""
 
 

@@ -3,7 +3,7 @@
 Not here: objects of the present state of a partition (`rest_views.py`), building the objects.
 """
 
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct, field
 
@@ -212,6 +212,36 @@ class VersionView(Struct, frozen=True, kw_only=True):
     author: str
     origin: str
     current: bool
+
+
+class HostView(Struct, frozen=True, kw_only=True):
+    """One host; `lastSeen` in Unix nanoseconds."""
+
+    name: str
+    state: Literal["ready", "draining", "drained", "lost"]
+    draining: bool
+    """Whether it gets no partitions, also while it is lost."""
+    leader: bool
+    """Whether its broker leads."""
+    address: str
+    """Where other hosts reach its broker; empty if they do not."""
+    cores: int
+    memory: int
+    """Bytes."""
+    release: str
+    partitions: int
+    """Partitions that it has now."""
+    leaving: int
+    """Those of them that move to another host."""
+    lastSeen: int  # noqa: N815 - a key of the API
+
+
+class HostsView(Struct, frozen=True, kw_only=True):
+    """All hosts, by name."""
+
+    hosts: list[HostView]
+    rebalancing: bool
+    """Whether partitions move until their numbers are even."""
 
 
 class ChangedView(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import Family
 from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
@@ -148,6 +148,12 @@ class Supervisor:
         )
         return make_outgoing(BROKER, hello)
 
+    def _introduce(self) -> Instruction:
+        """Build the message by which a broker counts on this host, or no longer does while it stops."""
+        if self._stop_status is not None and self._settings.cluster_address != OFF:
+            return make_outgoing(BROKER, HostLeaves())
+        return self.make_hello()
+
     def metrics(self) -> Iterator[Family]:
         """Yield the metrics of processes and restarts."""
         return children.collect_metrics(self._children.values(), self._restarts)
@@ -205,7 +211,7 @@ class Supervisor:
             case children.LeaderFound():
                 yield from self._follow_leader(event.leader)
             case children.HelloWanted():
-                yield self.make_hello()
+                yield self._introduce()
             case WorkersWanted():
                 self._ended.update(self._wanted)
                 self._wanted, self._elsewhere = dict.fromkeys(event.partitions), frozenset(event.elsewhere)
@@ -219,6 +225,8 @@ class Supervisor:
             case children.Leave():
                 yield children.Note("info", "stopping")
                 self._stop_status = STOPPED
+                if self._is_connected and self._settings.cluster_address != OFF:
+                    yield self._introduce()
 
     def _follow_leader(self, leader: BrokerAddress) -> Iterator[Instruction]:
         """Connect to the leading broker, and have all processes do so."""
@@ -230,7 +238,7 @@ class Supervisor:
                     yield children.Tell(child.name, leader)
         self._leader, self._is_connected = leader, True
         yield children.Connect(leader)
-        yield self.make_hello()
+        yield self._introduce()
 
     def _extend(self, child: Child, now: float) -> None:
         """Move the deadline of a process that has sent a heartbeat."""

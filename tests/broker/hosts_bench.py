@@ -3,6 +3,7 @@
 import random
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from broker.hosts import HostRow
@@ -23,6 +24,8 @@ from common.control_messages import (
 )
 from common.messages import Header, Message
 from common.names import RECORD, SUPERVISOR, WORKER_PREFIX, peer_name
+from common.query_messages import Answer, ChangeHosts, HostAction, ReadHosts
+from common.rest_records import HostsView
 from common.rm_messages import Heartbeat, RegisterResourceManager
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, encode_body
@@ -32,6 +35,7 @@ SETTINGS: Final = Settings(
 )
 STEP_S: Final = 1.0
 PROXY: Final = "rmproxy/a"
+WEB: Final = "webservice/a"
 
 
 class FakeHost:
@@ -60,8 +64,13 @@ class HostsBench:
         self.records: dict[str, RmRecord] = {}
         self.draining: dict[str, bool] = {}
         self.links: dict[tuple[str, str], list[tuple[Header, bytes]]] = {}
-        self.answers: list[tuple[str, bytes]] = []
+        self.answers: list[Answer] = []
         self.incarnation = 0
+        self.disk_problem = ""
+        self.is_rebalance_requested = False
+        self._placed: dict[str, str] = {}
+        """Partition to its host at the latest check."""
+        self._rebalanced = 0
         self.granted: dict[str, int] = {}
         """Partition to the epoch of its latest grant."""
         self.broker = self._lead(rows)
@@ -87,6 +96,7 @@ class HostsBench:
             for one in self.hosts.values()
         )
         self.links.clear()
+        self._placed, self._rebalanced, self.is_rebalance_requested = {}, 0, False
         self.broker = self._lead(rows)
         for host in self.hosts.values():
             if host.is_up:
@@ -119,7 +129,24 @@ class HostsBench:
         partition, epoch = host.workers.pop(name)
         ended = WorkerEnded(worker=name, reason="")
         self.send(host.supervisor, ended, partition=partition, epoch=epoch)
-        self._keep_workers(host)
+        self.keep_workers(host.name)
+
+    def ask(self, message: Message) -> tuple[int, str]:
+        """The status and text of the answer to an operator."""
+        self.send(WEB, message, ref="1")
+        self.is_rebalance_requested |= isinstance(message, ChangeHosts) and message.action == "rebalance"
+        self.settle()
+        answer = self.answers.pop()
+        return answer.status, answer.body.decode()
+
+    def act(self, action: HostAction, host: str = "") -> None:
+        """An operator's request is carried out."""
+        status, text = self.ask(ChangeHosts(action=action, host=host))
+        assert status == 200, text
+
+    def view(self) -> HostsView:
+        """All hosts, as an operator sees them."""
+        return msgspec.json.decode(self.ask(ReadHosts())[1], type=HostsView)
 
     def send(self, source: str, message: Message, **fields: str | int) -> None:
         """Put a message for the leader on its way."""
@@ -139,6 +166,7 @@ class HostsBench:
             self.send(PROXY, Heartbeat())
             if self.broker.deadline <= self.now:
                 self._carry(self.broker.tick(self.now))
+                self.check()
             self.settle()
 
     def settle(self) -> None:
@@ -149,6 +177,12 @@ class HostsBench:
                 return
             self.deliver(self.rng.choice(links))
         raise AssertionError("it never settles")
+
+    def deliver_some(self, most: int) -> None:
+        """Deliver at most so many messages."""
+        for _ in range(most):
+            if links := [link for link, queue in self.links.items() if queue and not self._is_cut(link)]:
+                self.deliver(self.rng.choice(links))
 
     def deliver(self, link: tuple[str, str]) -> None:
         """Deliver the next message of a link."""
@@ -167,11 +201,20 @@ class HostsBench:
     # Invariants -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """No worker has two leases, no lease has two workers, and each worker is where its slot says."""
+        """No worker has two leases, each worker is where its slot says, and no partition has moved without a reason."""
         leases = [slot.worker for slot in self.slots.values() if slot.worker]
         assert len(leases) == len(set(leases))
-        for slot in self.slots.values():
+        rebalanced = self.state.counters.moves["rebalance"]
+        for name, slot in self.slots.items():
             assert not slot.worker or self._host_of(slot.worker) == slot.worker_host
+            before = self.state.hosts.find(self._placed.get(name, ""))
+            if before is None or before.name == slot.host or not before.is_available:
+                continue
+            must_leave = bool(slot.worker) and not self.state.hosts.is_available(slot.worker_host)
+            is_explained = must_leave or slot.worker_host == slot.host or rebalanced > self._rebalanced
+            assert is_explained, (name, before.name, slot.host)
+        self._placed, self._rebalanced = {name: slot.host for name, slot in self.slots.items()}, rebalanced
+        assert not rebalanced or self.is_rebalance_requested
 
     @property
     def slots(self) -> dict[str, WorkerSlot]:
@@ -209,7 +252,7 @@ class HostsBench:
             if one.to == RECORD:
                 self._record(one)
             elif one.header.kind == "Answer":
-                self.answers.append((one.to, one.body))
+                self.answers.append(decode_body(Answer, one.body))
             else:
                 if one.header.kind == "Grant":
                     last = self.granted.get(one.header.partition, 0)
@@ -229,8 +272,9 @@ class HostsBench:
                 self.send(RECORD, Recorded(number=record.number), rm=one.header.rm)
             case "RecordDraining":
                 wanted = decode_body(RecordDraining, one.body)
-                self.draining[wanted.host] = wanted.is_draining
-                done = DrainingRecorded(host=wanted.host, is_draining=wanted.is_draining)
+                if not self.disk_problem:
+                    self.draining[wanted.host] = wanted.is_draining
+                done = DrainingRecorded(host=wanted.host, is_draining=wanted.is_draining, problem=self.disk_problem)
                 self.send(RECORD, done, ref=one.header.ref)
 
     def _receive(self, host: FakeHost, to: str, header: Header, body: bytes) -> None:
@@ -240,7 +284,7 @@ class HostsBench:
                 for name in wanted.dismissed.keys() & host.workers.keys():
                     del host.workers[name]
                 host.wanted, host.elsewhere = wanted.partitions, set(wanted.elsewhere)
-                self._keep_workers(host)
+                self.keep_workers(host.name)
             case "Grant" if to in host.workers and not host.workers[to][0]:
                 host.workers[to] = header.partition, header.epoch
                 self._register_worker(host, to)
@@ -253,9 +297,15 @@ class HostsBench:
                 vote = ConfigVote(rollout=decode_body(PrepareConfig, body).rollout)
                 self.send(to, vote, partition=header.partition, rm=header.rm, session=header.session)
 
-    def _keep_workers(self, host: FakeHost) -> None:
+    def keep_workers(self, name: str) -> None:
+        """Start the workers that a host needs, and stop idle ones that it does not need."""
+        host = self.hosts[name]
+        idle = [worker for worker, (partition, _) in host.workers.items() if not partition]
+        for worker in idle[: max(0, len(host.workers) - len(host.wanted))]:
+            del host.workers[worker]
+            self.send(host.supervisor, WorkerEnded(worker=worker, reason=""))
         for _ in range(len(host.wanted) - len(host.workers) if host.starts_workers else 0):
             host.numbers += 1
-            name = f"{WORKER_PREFIX}{host.name}.{self.incarnation}-{host.numbers}"
-            host.workers[name] = "", 0
-            self._register_worker(host, name)
+            worker = f"{WORKER_PREFIX}{host.name}.{self.incarnation}-{host.numbers}"
+            host.workers[worker] = "", 0
+            self._register_worker(host, worker)

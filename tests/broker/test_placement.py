@@ -1,6 +1,12 @@
 """On which hosts partitions run, and when they move: a leader with several hosts."""
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from broker.hosts import HostRow
+from broker.placement import MOVE_MAX_S, MOVES_MAX
+from common.control_messages import HostLeaves
+from common.query_messages import ChangeHosts
 from tests.broker.hosts_bench import SETTINGS, FakeHost, HostsBench
 
 LEASE_S = SETTINGS.lease_timeout_s
@@ -94,3 +100,199 @@ def test_a_row_of_a_host_that_has_not_connected_yet_gets_partitions_too() -> Non
     bench.register("x", 2)
     bench.wait(3)
     assert sorted(slot.host for slot in bench.slots.values()) == ["a", "b"]
+
+
+# Planned moves --------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_of_a_draining_host_keeps_its_worker_until_another_one_is_idle() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    bench.hosts["b"].starts_workers = False
+    bench.act("drain", "a")
+    bench.wait(20)
+    slot = bench.slots["x_p0"]
+    assert (slot.host, slot.worker_host, slot.is_present) == ("b", "a", True)
+    assert [(one.name, one.state, one.partitions, one.leaving) for one in bench.view().hosts] == [
+        ("a", "draining", 1, 1),
+        ("b", "ready", 1, 0),
+    ]
+    bench.hosts["b"].starts_workers = True
+    bench.keep_workers("b")
+    bench.settle()
+    assert (slot.worker_host, slot.is_present) == ("b", True)
+    assert bench.hosts["a"].workers == {}
+    assert bench.view().hosts[0].state == "drained"
+    assert bench.state.counters.moves == {"drain": 1}
+
+
+def test_no_more_than_a_few_partitions_move_at_once() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 20)
+    bench.settle()
+    bench.hosts["b"].starts_workers = False
+    bench.act("drain", "a")
+    assert bench.view().hosts[0].leaving == MOVES_MAX
+    bench.hosts["b"].starts_workers = True
+    bench.keep_workers("b")
+    bench.wait(5)
+    assert bench.placed() == {"a": 0, "b": 20}
+
+
+def test_a_drain_lasts_until_it_is_taken_back_and_the_partitions_come_back_on_request() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 4)
+    bench.settle()
+    bench.act("drain", "a")
+    bench.wait(5)
+    bench.change_leader()
+    bench.register("y", 2)
+    bench.wait(5)
+    assert bench.placed() == {"a": 0, "b": 6}
+    bench.act("undrain", "a")
+    bench.wait(20)
+    assert bench.placed() == {"a": 0, "b": 6}, "nothing moves to make the numbers more even"
+    bench.act("rebalance")
+    assert bench.state.counters.moves["rebalance"] == 3
+    bench.wait(5)
+    assert bench.placed() == {"a": 3, "b": 3}
+    assert not bench.view().rebalancing
+
+
+def test_a_move_that_takes_too_long_is_given_up_and_another_host_is_chosen() -> None:
+    bench = cluster(4, 8, 4)
+    bench.register("x", 1)
+    bench.settle()
+    [slot] = bench.slots.values()
+    assert slot.host == "b"
+    bench.hosts["a"].starts_workers = False
+    bench.act("drain", "b")
+    bench.wait(MOVE_MAX_S - 1)
+    assert (slot.host, slot.worker_host) == ("a", "b")
+    bench.wait(3)
+    assert (slot.host, slot.worker_host, slot.is_present) == ("c", "c", True)
+    assert "x_p0 does not move from host b to a" in bench.state.warnings[-1]
+
+
+def test_a_partition_stays_if_the_host_to_which_it_moves_is_lost() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 4)
+    bench.settle()
+    bench.act("drain", "b")
+    bench.wait(3)
+    bench.hosts["b"].starts_workers = False
+    bench.act("undrain", "b")
+    bench.act("rebalance")
+    assert sum(slot.is_moving for slot in bench.slots.values()) == 2
+    epochs = {name: slot.epoch for name, slot in bench.slots.items()}
+    bench.kill_host("b")
+    bench.wait(LEASE_S + 3)
+    assert bench.placed() == {"a": 4, "b": 0}
+    assert {name: slot.epoch for name, slot in bench.slots.items()} == epochs
+
+
+def test_a_host_that_stops_is_not_waited_for() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    bench.send(bench.hosts["a"].supervisor, HostLeaves())
+    bench.settle()
+    assert bench.placed() == {"a": 0, "b": 2}
+    assert bench.view().hosts[0].state == "lost"
+
+
+def test_requests_that_cannot_be_carried_out_are_refused_with_the_reason() -> None:
+    bench = cluster(4, 4)
+    assert bench.ask(ChangeHosts(action="drain", host="q")) == (404, "there is no host 'q'; there are: a, b")
+    bench.act("drain", "a")
+    text = "no other host can take the partitions of host b: start one, or undrain one"
+    assert bench.ask(ChangeHosts(action="drain", host="b")) == (409, text)
+    assert bench.ask(ChangeHosts(action="rebalance")) == (409, "fewer than two hosts can get partitions")
+    bench.disk_problem = "the database is away"
+    text = "the state of host a cannot be recorded: the database is away"
+    assert bench.ask(ChangeHosts(action="undrain", host="a")) == (503, text)
+    assert bench.view().hosts[0].draining
+
+
+# Whatever happens -----------------------------------------------------------------------------------------------------
+
+EVENTS = (
+    "register",
+    "kill",
+    "start",
+    "cut",
+    "mend",
+    "drain",
+    "undrain",
+    "rebalance",
+    "worker",
+    "leader",
+    "wait",
+    "some",
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), max_size=25),
+    st.integers(0, 2**32),
+)
+def test_whatever_happens_each_partition_ends_on_one_host_that_can_have_it(
+    events: list[tuple[str, int]], seed: int
+) -> None:
+    bench = HostsBench(*(FakeHost(name, cores) for name, cores in zip("abcd", (4, 4, 8, 2), strict=True)), seed=seed)
+    for event, number in events:
+        happen(bench, event, "abcd"[number])
+    for host in bench.hosts.values():
+        host.is_cut = False
+        if not host.is_up:
+            bench.start_host(host.name)
+    bench.wait(2 * LEASE_S)
+    if bench.draining.get("a"):
+        bench.act("undrain", "a")
+    bench.wait(2 * MOVE_MAX_S)
+    for name, slot in bench.slots.items():
+        host = bench.hosts[slot.host]
+        assert slot.is_present, name
+        assert not slot.is_moving, name
+        assert not bench.draining.get(slot.host)
+        assert host.workers[slot.worker] == (name, slot.epoch)
+    assert sum(len(one.workers) for one in bench.hosts.values()) == len(bench.slots), "no worker is left over"
+    for name in bench.hosts:
+        if bench.draining.get(name):
+            bench.act("undrain", name)
+    bench.act("rebalance")
+    bench.wait(30)
+    placed = bench.placed()
+    most = max(placed[one.name] / one.cores for one in bench.hosts.values())
+    assert most <= min((placed[one.name] + 1) / one.cores for one in bench.hosts.values()), "they are balanced"
+
+
+def happen(bench: HostsBench, event: str, host: str) -> None:
+    """Something happens to a host, or to all."""
+    one = bench.hosts[host]
+    match event:
+        case "register" if host not in bench.records:
+            bench.register(host, 3)
+        case "kill" if one.is_up:
+            bench.kill_host(host)
+        case "start" if not one.is_up:
+            bench.start_host(host)
+        case "cut" | "mend":
+            one.is_cut = event == "cut"
+        case "drain" | "undrain":
+            bench.ask(ChangeHosts(action="drain" if event == "drain" else "undrain", host=host))
+        case "rebalance":
+            bench.ask(ChangeHosts(action="rebalance"))
+        case "worker" if one.is_up and one.workers and not one.is_cut:
+            bench.end_worker(min(one.workers))
+        case "leader":
+            bench.change_leader(*(name for name, other in bench.hosts.items() if not other.is_up))
+        case "wait":
+            bench.wait(LEASE_S + 2)
+            return
+        case "some":
+            bench.deliver_some(5)
+            return
+    bench.deliver_some(20)

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
+import psycopg
 import pytest
 from msgspec.structs import replace
 
 from broker import store as store_module
+from broker.hosts import HostRow
 from broker.postgres_store import PostgresStore
 from broker.registry import RmRecord
 from broker.sqlite_store import SqliteStore
@@ -23,9 +25,11 @@ from broker.store import RecordEndpoint, Store, execute
 from common.config.model import compute_checksum
 from common.control_messages import (
     ConfigVersion,
+    DrainingRecorded,
     ManagerRecord,
     ProbeRecord,
     RebaseVersion,
+    RecordDraining,
     Recorded,
     RemoveJournal,
     WriteFile,
@@ -70,13 +74,13 @@ class PostgresBackend:
     """A PostgreSQL server."""
 
     def __init__(self, folder: Path) -> None:
-        self._store = postgres.new_store()
+        self.store = postgres.new_store()
 
     def open(self) -> Store:
-        return PostgresStore(self._store)
+        return PostgresStore(self.store)
 
     def full(self) -> AbstractContextManager[None]:
-        return postgres.full_disk(self._store, "leases", "managers", "versions")
+        return postgres.full_disk(self.store, "leases", "managers", "versions")
 
 
 BACKENDS: Final[dict[str, Callable[[Path], Backend]]] = {"sqlite": SqliteBackend, "postgresql": PostgresBackend}
@@ -117,6 +121,42 @@ def written(record: RmRecord | None, new: ConfigVersion | None = None, *, number
 def keep(store: Store, number: int, text: str, *, rm: str = RM) -> None:
     """Another version, which the RM runs from now on."""
     store.write(rm, written(facts(rm, text), version(number, text)))
+
+
+# Hosts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_whether_a_host_is_draining_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    backend = PostgresBackend(tmp_path)
+    with closing(backend.open()) as store, psycopg.connect(backend.store, autocommit=True) as connection:
+        store.begin(1000)
+        for name, age_s in (("b", 7), ("a", 0), ("old", 90_000), ("older", 90_000)):
+            connection.execute(
+                "INSERT INTO hosts VALUES (%s, 'id', 'tcp://h:1', 4, 5, '1.0', clock_timestamp() - %s * interval '1s')",
+                (name, age_s),
+            )
+        for name in ("a", "b", "older"):
+            store.set_draining(name, is_draining=True)
+        store.set_draining("b", is_draining=False)
+        with pytest.raises(OSError, match="the store has no host c"):
+            store.set_draining("c", is_draining=True)
+    with closing(backend.open()) as store:
+        found = store.read_hosts()
+    assert [(one.name, one.is_draining) for one in found] == [("a", True), ("b", False), ("older", True)]
+    assert [int(one.age_s) // 7 for one in found[:2]] == [0, 1]
+    expected = HostRow(name="a", address="tcp://h:1", cores=4, memory_bytes=5, release="1.0", is_draining=True)
+    assert replace(found[0], age_s=0.0) == expected
+
+
+def test_a_store_of_one_host_cannot_drain_it(tmp_path: Path) -> None:
+    with closing(SqliteBackend(tmp_path).open()) as store:
+        store.begin(1000)
+        assert store.read_hosts() == []
+        wanted = message(RecordDraining(host="local", is_draining=True), ref="web 1")
+        answer = execute(store, wanted)
+    outcome = decode_body(DrainingRecorded, answer.body)
+    assert (answer.header.ref, outcome.host, outcome.is_draining) == ("web 1", "local", True)
+    assert outcome.problem == "host local is the only one: partitions move between the hosts of one --store only"
 
 
 # Records of RMs -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, WorkerEnded, WorkersWanted
+from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
 from common.restart_delay import FIRST_S
@@ -718,3 +718,23 @@ def test_heartbeats_go_to_a_leader_on_another_host_only() -> None:
     assert system.wait(3).count(HEARTBEAT) == 4, "at once, and each second"
     embedded = running("rm_a")
     assert HEARTBEAT not in embedded.wait(3)
+
+
+def test_a_worker_whose_partition_moved_is_killed_and_the_partition_has_not_ended() -> None:
+    system = running("rm_a", "rm_b")
+    moved = WorkersWanted(partitions=["rm_b"], dismissed={WORKER_A: "rm_a"}, elsewhere=["rm_a"])
+    assert system(moved) == [Kill(WORKER_A)]
+    assert Forget("rm_a") not in system(Died(WORKER_A, "SIGKILL"))
+    assert f"{WORKER} rm_a#1 stopped (another worker replaces it)" in system.notes[-1]
+    assert Forget("rm_a") not in system(wanting("rm_b")), "it ended elsewhere"
+
+
+def test_a_host_that_stops_tells_each_leader_so() -> None:
+    system = System(ON_HOST_A)
+    system(Ready(BROKER), LeaderFound(OTHER), PROXY_READY, WEB_READY)
+    leaves = make_outgoing(BROKER, HostLeaves())
+    assert system(Leave()) == [leaves, Terminate(WEBSERVICE)]
+    assert system(HelloWanted()) == [leaves]
+    assert leaves in system(LeaderFound(LEADER))
+    embedded = running("rm_a")
+    assert leaves not in embedded(Leave())
