@@ -22,7 +22,7 @@ from psycopg.errors import QueryCanceled
 
 from common.history_records import Began, Ended, EndedApplication, Failing, Happened, Usage
 from common.names import DISTINCT
-from common.postgres import Connection, Database
+from common.postgres import LONG_ANSWER_MAX_S, Connection, Database
 from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
 from common.query_messages import PartitionEntry
 from webservice.history.collector import KINDS, Gap, Kind, ReadPosition, RowBatch, UsageByName
@@ -52,6 +52,9 @@ LEASE_S: Final = 10.0
 RENEWAL_S: Final = 3.0
 """Seconds after which the lease is renewed if nothing is written."""
 
+COUNTED_ROWS: Final = 500_000
+"""Rows whose bytes one statement adds up when a web service begins to record."""
+
 NAME_BYTES_MAX: Final = 1_000
 """Bytes of the ID of an application or the key of an allocation: PostgreSQL refuses to index long ones. Longer ones are
 shortened, with a hash of the whole.
@@ -73,13 +76,15 @@ class PostgresHistory:
         """Use the database of this connection string. Raises OSError if that is not valid."""
         self._store = store
         self._holder = holder
-        self._idle = [Database(store, "history-reader")]
+        self._recording = Database(store, "history", answer_max_s=LONG_ANSWER_MAX_S)
+        """The connection of the writer; it stays open while another web service records."""
+        self._idle = [_open_reader(store)]
         """Connections that read nothing at present."""
         self._writer: PostgresWriter | None = None
 
     def open_writer(self) -> "PostgresWriter":
         """Begin to record."""
-        self._writer = PostgresWriter(Database(self._store, "history"), self._holder)
+        self._writer = PostgresWriter(self._recording, self._holder)
         return self._writer
 
     @contextmanager
@@ -88,7 +93,7 @@ class PostgresHistory:
         try:
             database = self._idle.pop()
         except IndexError:  # another thread reads
-            database = Database(self._store, "history-reader")
+            database = _open_reader(self._store)
         try:
             with database.transaction() as connection:
                 limit_ms = str(max(1, round(max_s * 1000)))  # 0 would be none
@@ -118,9 +123,16 @@ class PostgresHistory:
         raise AssertionError(damage)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, but for that of a writer, which closes it."""
         while self._idle:
             self._idle.pop().close()
+        if self._writer is None or not self._writer.is_open:
+            self._recording.close()
+
+
+def _open_reader(store: str) -> Database:
+    """A connection for reading. The server ends a query before it could count as hung."""
+    return Database(store, "history-reader", answer_max_s=LONG_ANSWER_MAX_S)
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -180,21 +192,26 @@ class PostgresWriter:
 
     def __init__(self, database: Database, holder: str) -> None:
         self._database = database
-        self._renewed_at = time.monotonic()
         self._added = 0
         """Bytes that the present transaction adds."""
         self._is_sound = True
         """Whether the last transaction succeeded."""
         self.is_open = False
         try:
+            with database.autocommit() as connection:
+                held = read_lease(connection, _LEASE)
+                if held is not None and held.left_s > 0 and held.holder != holder:
+                    raise HistoryTaken(f"{held.holder} records it")
+                # First, as it takes long. What another web service still writes meanwhile is missing.
+                self._bytes = sum(_sum_bytes(connection, table) for table in ("partitions", *TIMED))
             with database.transaction() as connection:
+                self._renewed_at = time.monotonic()
                 wanted = HeldLease(holder=holder, epoch=1, left_s=LEASE_S)
                 self._epoch = acquire_lease(connection, _LEASE, wanted)
-                held = read_lease(connection, _LEASE)
             if not self._epoch:
-                raise HistoryTaken(f"{held.holder if held else 'another web service'} records it")
-            with database.autocommit() as connection:
-                self._bytes = sum(_sum_bytes(connection, table) for table in ("partitions", *TIMED))
+                raise HistoryTaken("another web service records it")
+        except HistoryTaken:
+            raise
         except OSError:
             database.close()
             raise
@@ -407,23 +424,32 @@ class PostgresWriter:
             return self._change(connection, text, (before_ns, SLICE_ROWS), -1)
 
     def delete_partition(self, before_ns: int) -> None:
-        """Delete a removed partition of which all rows are older, but for those that recorded its removal."""
+        """Delete a removed partition of which all rows are older, but for those that recorded its removal. These cannot
+        be selected any more, and expire like others: to find them, whole tables would have to be read.
+        """
         latest = "greatest(sampled_ns, last_event_ns, ended_ns)"
         found = f"SELECT id FROM history_partitions WHERE instance = '' AND {latest} < %s LIMIT 1"  # noqa: S608
         with self._database.autocommit() as connection:
             row = connection.execute(found, (before_ns,)).fetchone()
         if row is not None:
             with self._transaction() as connection:
-                for table, column in (*((table, "partition") for table in TIMED), ("partitions", "id")):
-                    self._change(connection, f"DELETE FROM history_{table} WHERE {column} = %s", row, -1)  # noqa: S608
+                self._change(connection, "DELETE FROM history_partitions WHERE id = %s", row, -1)
 
     def release_space(self, bytes_max: int) -> None:
         pass  # the autovacuum of the database does
 
 
 def _sum_bytes(connection: Connection, table: str) -> int:
-    row = connection.execute(f"SELECT coalesce(sum(bytes), 0)::bigint FROM history_{table}").fetchone()  # noqa: S608
-    return msgspec.convert(row, tuple[int])[0]
+    """The bytes of a table, whose rows are read in parts so that no statement takes long."""
+    total, last = 0, 0
+    part = f"SELECT id, bytes FROM history_{table} WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608 - our own names
+    query = f"SELECT max(id), coalesce(sum(bytes), 0)::bigint FROM ({part}) AS part"  # noqa: S608
+    while True:
+        row = connection.execute(query, (last, COUNTED_ROWS)).fetchone()
+        found, size = msgspec.convert(row, tuple[int | None, int])
+        if found is None:
+            return total
+        total, last = total + size, found
 
 
 def _read_latest(connection: Connection, kind: Kind) -> Iterator[tuple[str, Usage]]:

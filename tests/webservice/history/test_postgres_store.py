@@ -231,7 +231,10 @@ def test_the_size_is_about_that_of_the_tables(backend: PostgresBackend) -> None:
     assert 0.6 < counted / size < 1.3
 
 
-def test_the_size_is_the_same_for_the_next_writer_also_after_deletions(backend: PostgresBackend) -> None:
+def test_the_size_is_the_same_for_the_next_writer_also_after_deletions(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "COUNTED_ROWS", 7)
     with closing(backend.history.open_writer()) as writer:
         writer.write([portion(*(began(f"k{number}", NOW + number) for number in range(20)), ended=[application()])])
         writer.write([portion(gone("k1"), partition=GPU)])
@@ -239,6 +242,14 @@ def test_the_size_is_the_same_for_the_next_writer_also_after_deletions(backend: 
         size = writer.used_bytes()
     with closing(backend.history.open_writer()) as writer:
         assert writer.used_bytes() == size > 0
+
+
+def test_a_web_service_that_may_not_record_locks_nothing_and_counts_nothing(backend: PostgresBackend) -> None:
+    with closing(backend.history.open_writer()), psycopg.connect(backend.place) as connection:
+        connection.execute("SELECT FROM leases FOR UPDATE")
+        connection.execute("LOCK TABLE history_allocations")
+        with pytest.raises(HistoryTaken):
+            backend.another("b").open_writer()
 
 
 @pytest.mark.parametrize("name", list(LISTS))
