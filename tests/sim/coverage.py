@@ -15,7 +15,7 @@ EXCLUDED: Final = {
 }
 """Kinds that need not be seen, and why."""
 
-CLUSTER_ONLY: Final = ("PollLease", "LeasePolled", "RecordDraining", "DrainingRecorded", "HostLeaves")
+CLUSTER_ONLY: Final = ("PollLease", "LeasePolled", "RecordDraining", "DrainingRecorded", "HostLeaves", "RemoveJournal")
 """Kinds that are seen only in a cluster."""
 
 EXPECTED: Final = tuple(kind for kind in Message.kinds if kind not in EXCLUDED)

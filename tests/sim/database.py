@@ -77,10 +77,11 @@ class LeaseRow:
 
 
 class ClusterRecord(SqliteStore):
-    """The record of several hosts."""
+    """The record of several hosts, beside the journals."""
 
-    def __init__(self) -> None:
+    def __init__(self, journals: dict[str, JournalFile]) -> None:
         super().__init__(IN_MEMORY)
+        self._journals = journals
         self.hosts: dict[str, tuple[HostRow, float]] = {}
         """Each with its heartbeat."""
 
@@ -90,20 +91,24 @@ class ClusterRecord(SqliteStore):
         row, heartbeat = self.hosts[host]
         self.hosts[host] = replace_struct(row, is_draining=is_draining), heartbeat
 
-    def copy(self) -> "ClusterRecord":
-        other = ClusterRecord()
+    def remove_journal(self, partition: str, epoch: int) -> None:
+        if partition in self._journals and self._journals[partition].epoch <= epoch:
+            del self._journals[partition]
+
+    def copy(self, journals: dict[str, JournalFile]) -> "ClusterRecord":
+        other = ClusterRecord(journals)
         other._file.deserialize(self._file.serialize())
         other.hosts = dict(self.hosts)
         return other
 
 
-@dataclass
 class Tables:
     """What a server has."""
 
-    journals: dict[str, JournalFile] = field(default_factory=dict)
-    record: ClusterRecord = field(default_factory=ClusterRecord)
-    leases: dict[str, LeaseRow] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.journals: dict[str, JournalFile] = {}
+        self.record = ClusterRecord(self.journals)
+        self.leases: dict[str, LeaseRow] = {}
 
     def journal(self, partition: str) -> JournalFile:
         return self.journals.setdefault(partition, JournalFile())
@@ -113,8 +118,11 @@ class Tables:
 
     def copy(self) -> "Tables":
         """A base backup."""
-        journals = {name: one.copy() for name, one in self.journals.items()}
-        return Tables(journals, self.record.copy(), {name: replace(one) for name, one in self.leases.items()})
+        other = Tables()
+        other.journals.update((name, one.copy()) for name, one in self.journals.items())
+        other.record = self.record.copy(other.journals)
+        other.leases.update((name, replace(one)) for name, one in self.leases.items())
+        return other
 
 
 Transaction = Callable[[Tables, float], object]

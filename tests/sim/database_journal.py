@@ -68,6 +68,10 @@ class JournalClient:
         """Find out the outcome of the last commit."""
         self.begins, self.last = yield partial(_read_row, self.partition, self.epoch)
 
+    def delete(self) -> Work[None]:
+        """The partition has ended."""
+        yield partial(_delete, self.partition, self.epoch)
+
     def record_snapshot(self, number: int, content: bytes) -> Work[bool]:
         if number < self.begins:
             return False
@@ -123,6 +127,12 @@ def _record_snapshot(partition: str, epoch: int, number: int, content: bytes, ta
         file.steps = file.steps[max(0, number + 1 - file.first) :]
         file.begins = file.first = number + 1
     return file.begins
+
+
+def _delete(partition: str, epoch: int, tables: Tables, now: float) -> None:
+    if not is_ours(tables.journal(partition), epoch):
+        raise Fenced("another worker has the partition now")
+    del tables.journals[partition]
 
 
 # For the conformance suite --------------------------------------------------------------------------------------------
@@ -208,6 +218,11 @@ class DatabaseWriter:
             case unknown:
                 raise TypeError(unknown)
         self._begin()
+
+    def delete(self) -> None:
+        """Delete the journal of a partition that has ended."""
+        self._waiting.clear()
+        self._client.drive(self._journal.delete(), lambda _: None)
 
     def _begin(self) -> None:
         if not self._is_writing and self._waiting:

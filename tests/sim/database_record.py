@@ -12,11 +12,10 @@ from functools import partial
 from typing import Final
 
 from broker.store import execute
-from common.control_messages import ManagerRecord, Recorded
-from common.messages import Header
-from common.names import BROKER, RECORD
-from common.wire import Incoming, Outgoing, decode_body, encode_body
-from tests.sim.database import Client, Database, OutcomeUnknown, Tables, Work
+from common.control_messages import ManagerRecord
+from common.names import BROKER
+from common.wire import Incoming, Outgoing
+from tests.sim.database import Client, ClusterRecord, Database, OutcomeUnknown, Tables, Work
 
 SETTLE_S: Final = 0.5
 """Between two attempts to find out an outcome."""
@@ -59,7 +58,7 @@ class RecordClient:
         except OutcomeUnknown as error:
             if message.header.kind == "ReadConfig" or (yield from self._settle()) != writes:
                 raise OSError(str(error)) from error
-            return _recorded(message)
+            return execute(DONE, message)
         assert isinstance(answer, Incoming)
         return answer
 
@@ -99,8 +98,21 @@ def _read_writes(tables: Tables, now: float) -> tuple[int, int]:
     return lease.epoch, lease.writes
 
 
-def _recorded(message: Outgoing) -> Incoming:
-    """What `execute` answers when a write is durable."""
-    number = decode_body(ManagerRecord, message.body).number if message.header.kind == "ManagerRecord" else 0
-    body = encode_body(Recorded(number=number))
-    return Incoming(RECORD, Header(kind="Recorded", rm=message.header.rm if number else ""), body)
+class _Done(ClusterRecord):
+    """A record that has been written already."""
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+
+    def write(self, rm: str, record: ManagerRecord) -> None: ...
+
+    def rebase(self, rm: str, base: str) -> None: ...
+
+    def probe(self) -> None: ...
+
+    def set_draining(self, host: str, *, is_draining: bool) -> None: ...
+
+    def remove_journal(self, partition: str, epoch: int) -> None: ...
+
+
+DONE: Final = _Done()

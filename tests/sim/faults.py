@@ -64,6 +64,9 @@ CLUSTER_KINDS: Final = (
 )
 """Every fault with a database."""
 
+HOSTS: Final = (1, 2, 3, 3)
+"""How many hosts there are with a database."""
+
 _ROLES: Final = {
     "partition_worker": "worker dies",
     "broker": "broker dies",
@@ -98,6 +101,7 @@ class Options:
     predicates: bool
     watched: bool
     """Whether the core has a file of queues, which some RMs follow."""
+    hosts: int = 1
 
     @classmethod
     def chosen(cls, rng: random.Random, kinds: tuple[str, ...]) -> "Options":
@@ -112,6 +116,7 @@ class Options:
             resolver=rng.choice(("", "", "os")),
             predicates=rng.random() < 0.3,
             watched=rng.random() < 0.4,
+            hosts=rng.choice(HOSTS) if kinds is CLUSTER_KINDS else 1,
         )
 
 

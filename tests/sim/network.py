@@ -102,6 +102,9 @@ class Dealer:
         """What it is called on the next connection, if that is not the same each time."""
         self.targets: Callable[[], str] | None = None
         """Where to it tries to connect, if that is not the same each time."""
+        self.failed: Callable[[], None] | None = None
+        """Called when an attempt fails and when the connection breaks, in place of another attempt."""
+        self.attempts = 0
         self.closed = False
         self.waiting: deque[Frames] = deque()
 
@@ -157,7 +160,8 @@ class Network:
 
     def connect(self, dealer: Dealer) -> None:
         """Make a connection, and another one whenever it breaks."""
-        self._timeline.after(self._rng.uniform(0.0005, CONNECT_MAX_S), partial(self._try, dealer))
+        dealer.attempts += 1
+        self._timeline.after(self._rng.uniform(0.0005, CONNECT_MAX_S), partial(self._try, dealer, dealer.attempts))
 
     def close(self, dealer: Dealer) -> None:
         """This end is not wanted any more."""
@@ -167,9 +171,12 @@ class Network:
 
     def move(self, dealer: Dealer, to: str) -> None:
         """A dealer connects to another address: all that is queued or on its way is dropped."""
-        before, dealer.to = dealer.connection, to
+        before, dealer.to, failed, dealer.failed = dealer.connection, to, dealer.failed, None
         if before is not None:
             self._end(before)
+        else:
+            self.connect(dealer)
+        dealer.failed = failed
         dealer.waiting.clear()
 
     def died(self, host: Host, *, silently: bool = False) -> None:
@@ -226,14 +233,17 @@ class Network:
                 packet.arrival = max(packet.arrival, until)
                 self._timeline.at(packet.arrival, partial(self._deliver, lane))
 
-    def _try(self, dealer: Dealer) -> None:
-        if dealer.closed or not dealer.owner.alive or dealer.connection is not None:
+    def _try(self, dealer: Dealer, attempt: int) -> None:
+        if dealer.closed or not dealer.owner.alive or dealer.connection is not None or attempt != dealer.attempts:
             return
         if dealer.targets is not None:
             dealer.to = dealer.targets()
         router = self._addresses.get(dealer.to)
         if router is None or router.owner.stopped or dealer.owner.stopped or self._is_cut(dealer, router):
-            self._timeline.after(self._rng.uniform(0.02, RETRY_MAX_S), partial(self._try, dealer))
+            if dealer.failed is not None and router is None:
+                dealer.failed()
+            else:
+                self._timeline.after(self._rng.uniform(0.02, RETRY_MAX_S), partial(self._try, dealer, attempt))
             return
         if dealer.names is not None:
             dealer.name = dealer.names()
@@ -265,7 +275,7 @@ class Network:
         kept = self._rng.randint(arrived, len(up)) if dealer.keeps and dealer.owner.alive else len(up)
         dealer.waiting.extendleft(reversed(up[kept:]))
         if dealer.owner.alive and not dealer.closed:
-            self.connect(dealer)
+            self.connect(dealer) if dealer.failed is None else dealer.failed()
         for frames in up[:arrived]:
             self._timeline.after(0, partial(router.owner.arrived, dealer.name, frames))
         for frames in down[: 0 if (there, here) in self.blocked else self._cut_at(down, dealer.owner)]:

@@ -84,7 +84,7 @@ def hash_of(text: str) -> int:
 class ResourceManager:
     """One life of an RM's process."""
 
-    def __init__(self, cluster: Cluster, auditor: "Auditor", now: float) -> None:
+    def __init__(self, cluster: Cluster, auditor: "Auditor", now: float, addresses: int = 1) -> None:
         self.cluster = cluster
         self.auditor = auditor
         self.rng = cluster.rng
@@ -102,7 +102,8 @@ class ResourceManager:
         """Whether it has had enough of its connection; whoever has the socket sees to it."""
         self._buffer: deque[tuple[Header, bytes]] = deque()
         self._heartbeat = (0, 0)
-        self._liveness = Liveness(self.rng.random)
+        self._has_several = addresses > 1
+        self._liveness = Liveness(self.rng.random, addresses=addresses)
         self._begin_at = NEVER
         """When a session that is over is followed by another one."""
         self._ack_at = NEVER
@@ -143,7 +144,7 @@ class ResourceManager:
         match self._liveness.next_action(now):
             case "reconnect":
                 self.reconnects = True
-                self._liveness.start_attempt(now)
+                self._start_attempt()
             case "retry":
                 out += self._call()
             case "heartbeat":
@@ -176,10 +177,25 @@ class ResourceManager:
         """On a new connection the first message says who speaks; what waits in the buffer will come again."""
         self._now = now
         self._buffer.clear()
-        return self.sends([] if self._begin_at != NEVER else self._call())
+        is_paused = self._has_several and self._liveness.state == "paused"
+        return self.sends([] if is_paused or self._begin_at != NEVER else self._call())
+
+    def moved(self, now: float) -> None:
+        """It turns to the next of several addresses."""
+        self._liveness.start_move(now)
+
+    def failed(self, now: float) -> None:
+        """A connection to one of several addresses broke, or could not be made."""
+        if self._begin_at == NEVER:
+            self._liveness.fail(now)
+
+    def _start_attempt(self) -> None:
+        """Of several addresses, each has its attempt when the RM turns to it."""
+        if not (self._has_several and self._liveness.state == "attempting"):
+            self._liveness.start_attempt(self._now)
 
     def _call(self) -> list[EncodedMessage]:
-        self._liveness.start_attempt(self._now)
+        self._start_attempt()
         if self.leaving:
             return [self.session.leave()]
         if not self.entered:
@@ -196,7 +212,7 @@ class ResourceManager:
     def leave(self) -> list[EncodedMessage]:
         """Go for good."""
         self.leaving = True
-        self._liveness.start_attempt(self._now)
+        self._start_attempt()
         return [self.session.leave("the simulation wants it")]
 
     def reconfigure(self, text: str) -> list[EncodedMessage]:
@@ -303,7 +319,7 @@ class ResourceManager:
         partition = call.header.partition
         self.auditor.story.note(self.rm_id, f"resumes {partition or 'all'}: {why}")
         self._buffer = deque(one for one in self._buffer if partition not in ("", one[0].partition))
-        self._liveness.start_attempt(self._now)
+        self._start_attempt()
         return [call]
 
     def _registered(self, message: Registered) -> list[EncodedMessage]:

@@ -6,6 +6,7 @@ Not here: when they start (`supervision.py`), the machines.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +54,7 @@ HEARTBEAT_S: Final = 1.0
 SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
 WATCHED: Final = "queues.yaml"
+STORE: Final = "postgresql://db"
 NATIVE: Final = "native:"
 _STEP: Final = msgspec.msgpack.Decoder(Step)
 
@@ -66,6 +68,8 @@ class Roles:
         self._askers = 0
         self._candidates: dict[tuple[str, str], Candidate] = {}
         """By the name of the process and its host, the latest."""
+        self._writers: dict[str, DatabaseWriter] = {}
+        """Those of workers, by the name of the peer."""
         self.workers: dict[str, WatchedWorker] = {}
         """With a partition, by the name of the peer, also of those that are gone."""
 
@@ -102,6 +106,8 @@ class Roles:
         match process.machine:
             case Worker() as worker:
                 process.say(worker.stop(process.now), "SIGTERM")
+                if worker.is_removed and process.peer in self._writers:
+                    self._writers[process.peer].delete()
             case Proxy() as front:
                 process.say(front.goodbye(), "SIGTERM")
             case ElectedBroker():
@@ -159,7 +165,7 @@ class Roles:
             default_text=world.file.text,
             watched=WATCHED if world.options.watched else "",
             versions=ConfigVersions(histories),
-            settings=SETTINGS,
+            settings=SETTINGS if world.database is None else replace(SETTINGS, store=STORE),
             incarnation=incarnation,
         )
         world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem, hosts=hosts)
@@ -262,6 +268,7 @@ class Roles:
             return
         worker = recovered(self._world, process.host, journal.partition, journal.epoch, opened)
         writer = DatabaseWriter(client, journal, self._world.timeline, answer=process.take, snapshot=worker.snapshot)
+        self._writers[process.peer] = writer
         self._worker(process, worker, writer.give, keeper)
 
     def _fail(self, process: Process, keeper: "Keeper", reason: str) -> None:
@@ -271,7 +278,7 @@ class Roles:
     def _worker(
         self, process: Process, worker: WatchedWorker, give: Callable[[Outgoing], None], keeper: "Keeper"
     ) -> None:
-        worker.attempts = self._world.disk.attempts_of(worker.name)
+        worker.attempts = self._world.disk.attempts_of(f"{process.host} {worker.name}")
         self.workers[process.peer] = worker
         process.route(JOURNAL, give)
         process.route(GROUPS, partial(self._look_up, process))

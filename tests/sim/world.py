@@ -51,9 +51,6 @@ HOST_ANEW_MAX_S: Final = 12.0
 """How long a host that crashed is away: shorter than a lease, or longer."""
 
 CORES: Final = (1, 1, 2, 4)
-HOSTS: Final = (1, 2, 3, 3)
-"""How many hosts a world with a database has."""
-
 TWO_PROXIES: Final = 3
 """One of so many seeds has a second proxy."""
 
@@ -64,14 +61,16 @@ RESTARTED: Final = 0.5
 class World:
     """One seed's world."""
 
-    def __init__(self, seed: int, *, compares: bool = True, cluster: bool = False) -> None:
-        """In a `cluster`, the state is in a database."""
+    def __init__(
+        self, seed: int, *, compares: bool = True, cluster: bool = False, options: Options | None = None
+    ) -> None:
+        """In a `cluster`, the state is in a database. The seed chooses the options that are not given."""
         self.seed = seed
         self.compares = compares
         """Whether workers are compared with what their records lead to (`records.py`)."""
         self.rng = random.Random(seed)
-        self.options = Options.chosen(self.rng, CLUSTER_KINDS if cluster else KINDS)
-        self.hosts = self._make_hosts(cluster=cluster)
+        self.options = options or Options.chosen(self.rng, CLUSTER_KINDS if cluster else KINDS)
+        self.hosts = self._make_hosts(self.options.hosts)
         self.proxies: tuple[str, ...] = (SUPERVISED,)
         if len(self.hosts) > 1:
             self.proxies = tuple(self.hosts)
@@ -118,6 +117,21 @@ class World:
 
     def run(self) -> None:
         """Safety, then liveness. Raises Violation."""
+        self.start()
+        self.timeline.after(2.0, self.faults.begin)
+        self.advance(SAFETY_S)
+        self._heal()
+        end = self.now + CONVERGE_MAX_S
+        quiet = 0
+        while quiet < 2:
+            if self.now >= end:
+                raise Violation("it does not come to rest", "; ".join(convergence.unrest(self)), convergence.who(self))
+            self.advance(LOOK_S)
+            quiet = quiet + 1 if not convergence.unrest(self) else 0
+        convergence.check(self)
+
+    def start(self) -> None:
+        """Supervisors start, and RMs soon after."""
         for host in self.hosts.values():
             self._supervisor(host)
         for instance in self._others.values():
@@ -128,19 +142,10 @@ class World:
             predicates = self.options.predicates and number == 0
             self.clusters[rm_id] = Cluster(rm_id, text, self.rng, predicates)
             self.timeline.after(self.rng.uniform(0.1, 2.0), partial(self._begin_rm, rm_id))
-        self.timeline.after(2.0, self.faults.begin)
-        self._until(self.now + SAFETY_S)
-        self._heal()
-        end = self.now + CONVERGE_MAX_S
-        quiet = 0
-        while quiet < 2:
-            if self.now >= end:
-                raise Violation("it does not come to rest", "; ".join(convergence.unrest(self)), convergence.who(self))
-            self._until(self.now + LOOK_S)
-            quiet = quiet + 1 if not convergence.unrest(self) else 0
-        convergence.check(self)
 
-    def _until(self, when: float) -> None:
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass."""
+        when = self.now + seconds
         while self.timeline.now < when:
             if self.timeline.steps > STEPS_MAX:
                 raise Violation("it never ends", f"{self.timeline.steps} steps", ())
@@ -167,9 +172,8 @@ class World:
         """What is stored of a partition."""
         return self.disk.journal(partition) if self.database is None else self.database.primary.journal(partition)
 
-    def _make_hosts(self, *, cluster: bool) -> dict[str, Host]:
-        """One with files; with a database one or several, of which each has another clock."""
-        count = self.rng.choice(HOSTS) if cluster else 1
+    def _make_hosts(self, count: int) -> dict[str, Host]:
+        """One, or several of which each has another clock."""
         if count == 1:
             return {LOCAL_HOST: Host()}
         skews = (self.rng.uniform(-SKEW_MAX_S, SKEW_MAX_S) for _ in range(count))
@@ -210,14 +214,15 @@ class World:
         elif process.name in self._others:
             self.timeline.after(ANEW_S, partial(self.roles.start_proxy, self._others[process.name]))
 
-    def crash_host(self, host: Host) -> bool:
-        """All of its processes die at once, and it starts again after a while; whether it was there."""
+    def crash_host(self, host: Host, *, for_good: bool = False) -> bool:
+        """All of its processes die at once, and it starts again after a while, if ever; whether it was there."""
         if not host.is_up:
             return False
         host.is_up = False
         for one in [one for one in self.processes if one.host == host.name]:
             self.kill(one, "its host crashes", silently=True)
-        self.timeline.after(self.rng.uniform(0.5, HOST_ANEW_MAX_S), partial(self._restart_host, host))
+        if not for_good:
+            self.timeline.after(self.rng.uniform(0.5, HOST_ANEW_MAX_S), partial(self._restart_host, host))
         return True
 
     def _restart_host(self, host: Host) -> None:
@@ -345,19 +350,29 @@ class World:
 
     def _begin_rm(self, rm_id: str) -> None:
         cluster = self.clusters[rm_id]
-        rm = self.rms[rm_id] = ResourceManager(cluster, self.auditor, self.now)
+        addresses = len(self.proxies) if len(self.hosts) > 1 else 1
+        rm = self.rms[rm_id] = ResourceManager(cluster, self.auditor, self.now, addresses)
         process = Process(self, rm_id, "rm")
         process.peer = rm_id
         self.began(process)
         dealer = Dealer(process, "", peer_name(RMPROXY, self.proxies[0]), keeps=False, connected=lambda: None)
-        if len(self.proxies) > 1:
+        if addresses > 1:
+            dealer.to = peer_name(RMPROXY, self.rng.choice(self.proxies))
+            dealer.failed = partial(self._address_failed, process, rm)
+        elif len(self.proxies) > 1:
             dealer.targets = lambda: peer_name(RMPROXY, self.rng.choice(self.proxies))
         process.route(PROXY, lambda one: self.network.up(dealer, process.frames(one)))
         process.after_turn = partial(self._reconnect, rm, dealer)
         self._name_again(process, rm, dealer)
         process.run(rm)
+        if addresses > 1:
+            rm.moved(self.now)
         self.network.connect(dealer)
         self._act(process, rm)
+
+    def _address_failed(self, process: Process, rm: ResourceManager) -> None:
+        rm.failed(self.now)
+        process.look()
 
     def _name_again(self, process: Process, rm: ResourceManager, dealer: Dealer) -> None:
         """Each connection of an RM has another name at the proxy."""
@@ -371,11 +386,21 @@ class World:
 
     def _reconnect(self, rm: ResourceManager, dealer: Dealer) -> None:
         """An RM has had enough of its connection."""
-        if rm.reconnects:
+        if rm.reconnects and dealer.failed is not None:
+            rm.reconnects = False
+            self.timeline.after(0, partial(self._turn_to_next, rm, dealer))
+        elif rm.reconnects:
             rm.reconnects = False
             if dealer.connection is not None:
                 self.story.note(rm.rm_id, "hears nothing, and connects again")
                 self.timeline.after(0, partial(self._cut_if_there, dealer.connection))
+
+    def _turn_to_next(self, rm: ResourceManager, dealer: Dealer) -> None:
+        """An RM with several addresses connects to the next one."""
+        names = [peer_name(RMPROXY, one) for one in self.proxies]
+        self.story.note(rm.rm_id, "turns to the next address")
+        rm.moved(self.now)
+        self.network.move(dealer, names[(names.index(dealer.to) + 1) % len(names)])
 
     def _cut_if_there(self, connection: Connection) -> None:
         if connection.dealer.connection is connection:
