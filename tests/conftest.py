@@ -33,6 +33,7 @@ LONG: Final = (
     "tenants",
     "upgrade/test_old_states.py",
     "upgrade/test_under_load.py",
+    "webservice/history/test_failover.py",
 )
 """Directories and files of tests that take long: 200 seeds of the simulation, deliberate defects, properties with many
 examples, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""

@@ -202,7 +202,7 @@ class PostgresWriter:
                 held = read_lease(connection, _LEASE)
                 if held is not None and held.left_s > 0 and held.holder != holder:
                     raise HistoryTaken(f"{held.holder} records it")
-                # First, as it takes long. What another web service still writes meanwhile is missing.
+                # First, as it takes long. Rows that another web service writes meanwhile are not counted.
                 self._bytes = sum(_sum_bytes(connection, table) for table in ("partitions", *TIMED))
             with database.transaction() as connection:
                 self._renewed_at = time.monotonic()

@@ -20,7 +20,8 @@ from webservice.history import postgres_store, queries
 from webservice.history.postgres_store import NAME_BYTES_MAX, PostgresHistory, clean_name
 from webservice.history.queries import LISTS, HistoryFilter, ListName
 from webservice.history.recorder import HistoryRecorder
-from webservice.history.store import HistoryTaken, HistoryWriter
+from webservice.history.store import HistoryTaken, HistoryWriter, delete_expired
+from webservice.postgres_audit import PostgresAudit
 from webservice.views import RequestError
 
 HELD = "SELECT holder, epoch, expires_at > clock_timestamp() FROM leases WHERE name = 'history'"
@@ -188,6 +189,26 @@ def test_a_write_whose_outcome_is_unknown_is_neither_lost_nor_repeated(action: A
         history.close()
         assert backend.read(KEYS) == [("a", True), ("b", True)]
         assert backend.read("SELECT * FROM gaps") == []
+
+
+def test_a_role_that_may_only_read_and_write_rows_is_enough(backend: PostgresBackend) -> None:
+    with psycopg.connect(backend.place, autocommit=True) as connection:
+        row = connection.execute("SELECT current_schema()").fetchone()
+        assert row is not None
+        role = f"rows_{row[0]}"
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {row[0]} TO {role}")
+        connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {row[0]} TO {role}")
+    store = backend.place.replace(f"{postgres.USER}@", f"{role}@")
+    audit, limited = PostgresAudit(store), PostgresHistory(store, "b")
+    with closing(audit), closing(limited), closing(limited.open_writer()) as writer:
+        audit.append(b"{}\n")
+        audit.probe()
+        writer.write([portion(began("a"), gone("a"), ended=[application()])])
+        delete_expired(writer, bytes_max=1, age_max_ns=MINUTE, now_ns=NOW + 60 * MINUTE)
+        writer.write([portion(began("b"))])
+        assert queries.read_minutes(limited, HistoryFilter(), "running") == []
+    assert backend.read("SELECT key FROM allocations") == [("b",)]
 
 
 # Texts and sizes ------------------------------------------------------------------------------------------------------
