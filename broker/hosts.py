@@ -14,11 +14,14 @@ Not here: which partition runs where (`placement.py`).
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from common.control_messages import Hello
+
+RETURN_MAX_S: Final = 4.0
+"""Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""
 
 HostState = Literal["ready", "draining", "lost"]
 
@@ -71,8 +74,11 @@ class Hosts:
     def __init__(self) -> None:
         self._hosts: dict[str, Host] = {}
 
-    def restore(self, rows: Iterable[HostRow], now: float) -> None:
-        """Add the hosts in the store."""
+    def restore(self, rows: Iterable[HostRow], silent_max_s: float, now: float) -> None:
+        """Add the hosts in the store. Those that stay silent are lost after RETURN_MAX_S, or once they have been silent
+        for `silent_max_s`.
+        """
+        oldest = min(now, now + RETURN_MAX_S - silent_max_s)
         for row in rows:
             self._hosts[row.name] = Host(
                 row.name,
@@ -80,7 +86,7 @@ class Hosts:
                 cores=max(1, row.cores),
                 memory_bytes=row.memory_bytes,
                 release=row.release,
-                last_seen=now - max(0.0, row.age_s),
+                last_seen=max(oldest, now - max(0.0, row.age_s)),
                 is_draining=row.is_draining,
             )
 

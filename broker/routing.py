@@ -110,7 +110,7 @@ class BrokerMachine:
         """Restore the hosts after a change of leader. The workers of a host have been silent for as long as the host,
         so that those of a lost one lose their leases without another lease timeout.
         """
-        self.state.hosts.restore(rows, now)
+        self.state.hosts.restore(rows, self.state.settings.lease_timeout_s, now)
         for slot in self.registry.slots.values():
             if (host := self.state.hosts.find(slot.host)) is not None:
                 slot.last_seen = min(slot.last_seen, host.last_seen)

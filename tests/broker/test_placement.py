@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.hosts import HostRow
+from broker.hosts import RETURN_MAX_S, HostRow, Hosts
 from broker.placement import MOVE_MAX_S, MOVES_MAX
 from common.control_messages import HostLeaves
 from common.query_messages import ChangeHosts
@@ -296,3 +296,10 @@ def happen(bench: HostsBench, event: str, host: str) -> None:
             bench.deliver_some(5)
             return
     bench.deliver_some(20)
+
+
+def test_a_new_leader_gives_silent_hosts_time_to_return() -> None:
+    hosts = Hosts()
+    hosts.restore([HostRow(name="a", age_s=60.0), HostRow(name="b", age_s=1.0)], LEASE_S, 1000.0)
+    assert hosts.find_silent(LEASE_S, 1000.0 + RETURN_MAX_S - 0.1) == []
+    assert [one.name for one in hosts.find_silent(LEASE_S, 1000.0 + RETURN_MAX_S)] == ["a"]

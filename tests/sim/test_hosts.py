@@ -1,8 +1,10 @@
-"""How soon the partitions of a host go on elsewhere, in worlds where nothing else goes wrong."""
+"""When partitions go on elsewhere and how soon, in worlds where nothing else goes wrong."""
+
+from dataclasses import replace
 
 import pytest
 
-from tests.sim import convergence
+from tests.sim import convergence, roles
 from tests.sim.faults import Options
 from tests.sim.roles import SETTINGS
 from tests.sim.world import World
@@ -62,3 +64,19 @@ def test_partitions_of_a_lost_host_decide_again_within_the_lease_timeout_and_fiv
     while missing := [name for name in lost if name in world.switch.registry.slots and not decides(world, name)]:
         world.advance(STEP_S)
         assert world.now < crashed_at + SETTINGS.lease_timeout_s + RECOVERY_MAX_S, missing
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_nothing_moves_while_only_the_database_is_unavailable(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For longer than the lease timeout, which is longer than hosts take to find the next leader."""
+    monkeypatch.setattr(roles, "SETTINGS", replace(SETTINGS, lease_timeout_s=10.0, pause_timeout_s=120.0))
+    world = begin(seed)
+    before = {name: slot.worker_host for name, slot in world.switch.registry.slots.items()}
+    world.database._is_up = False
+    world.advance(30.0)
+    world.database._is_up = True
+    world.advance(15.0)
+    after = {name: slot.worker_host for name, slot in world.switch.registry.slots.items()}
+    moved = {name: host for name, host in before.items() if after.get(name, host) != host}
+    assert (moved, world.switch.state.counters.moves.total()) == ({}, 0)
