@@ -95,17 +95,20 @@ class Proxy:
         """Send a heartbeat to the broker, and report RMs that have become silent.
 
         A process that was suspended finds no new messages, which does not make the RMs silent: the time by which this
-        tick is late does not count.
+        tick is late does not count. An RM whose resumption waits for the broker is not reported, as the broker would
+        handle the report after the resumption.
         """
         if now < self.deadline:
             return []
         late = now - self.deadline if self.deadline else 0.0
         self.deadline = now + self._heartbeat_s
         sends = [make_outgoing(BROKER, rm_messages.Heartbeat())]
+        resuming = {(header.rm, header.session) for _, header in self._calls.values() if header.kind == "Resume"}
         for session in self.sessions.values():
             session.last_message_at = min(now, session.last_message_at + late)
             is_silent = now - session.last_message_at >= self._silence_s
-            if is_silent and not (session.is_away or session.peer.startswith(GRPC)):
+            is_known = session.is_away or (session.rm, session.session) in resuming
+            if is_silent and not (is_known or session.peer.startswith(GRPC)):
                 session.is_away, session.resume_requested = True, False
                 sends.append(make_outgoing(BROKER, ManagerAway(), session.make_header("ManagerAway")))
         return sends

@@ -147,6 +147,14 @@ def test_one_partition_resumes_with_an_empty_window_and_the_others_keep_theirs()
 # RMs ----------------------------------------------------------------------------------------------------------------
 
 
+def test_an_rm_whose_resumption_waits_for_the_broker_is_not_reported_as_away() -> None:
+    proxy = beating(PEER)
+    [call] = proxy.handle(arrives(PEER, Resume(), ref="mine"), 1.0)
+    assert quiet(proxy, 2 * SILENCE_S) == [], "the broker would read that it is away after it has resumed"
+    proxy.handle(arrives(BROKER, Registered(partitions=[PARTITION]), ref=call.header.ref), 7.0)
+    assert kinds(quiet(proxy, 20.0, since=7.0)) == ["ManagerAway"]
+
+
 def test_an_rm_is_told_how_often_to_say_something() -> None:
     [told] = seated(beating())
     registered = decode_body(Registered, told.body)
