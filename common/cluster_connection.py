@@ -177,13 +177,18 @@ class ClusterConnection:
         except OSError:
             return
         if pair != self._pair:
-            self._fail(f"the host has a new key, {fingerprint(pair.public)}")
+            _log.info("the host has a new key, %s: connecting again", fingerprint(pair.public))
+            self._try_again()
 
     def _fail(self, problem: str) -> None:
-        """Give up this connection or attempt, and make another attempt after a pause."""
+        """Give up this connection or attempt, and make another attempt."""
         if problem != self._problem:
             _log.warning("no connection to the broker at %s: %s", self._broker.address, problem)
         self._problem = problem
+        self._try_again()
+
+    def _try_again(self) -> None:
+        """Close the socket, and make another attempt after a pause."""
         self._timer.cancel()
         if self._task is not None and self._task is not asyncio.current_task(self._loop):
             self._task.cancel()

@@ -20,6 +20,7 @@ LONG: Final = (
     "processes/test_descriptors.py",
     "processes/test_flood.py",
     "processes/test_full_disk.py",
+    "processes/test_host_keys.py",
     "processes/test_hosts_over_rest.py",
     "processes/test_new_start.py",
     "processes/test_old_files.py",
