@@ -2,7 +2,7 @@
 CREATE TABLE store_format (number integer NOT NULL);
 INSERT INTO store_format VALUES (1);
 
--- Partition journals. A row is updated in every transaction that changes a journal, which checks the epoch and the order.
+-- Partition journals. A row is locked in every transaction that changes a journal, which checks the epoch.
 CREATE TABLE journals (
     partition text PRIMARY KEY,
     epoch bigint NOT NULL,

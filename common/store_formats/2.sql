@@ -126,3 +126,6 @@ CREATE INDEX history_applications_at ON history_applications (at, id);
 CREATE INDEX history_allocations_at ON history_allocations (at, id);
 CREATE INDEX history_gaps_at ON history_gaps (at, id);
 CREATE INDEX history_reasons_at ON history_reasons (at, id);
+
+-- Groups that begin with the same step exclude each other. Appending a group does not update its journal's row.
+ALTER TABLE steps DROP CONSTRAINT steps_pkey, ADD PRIMARY KEY (partition, first);

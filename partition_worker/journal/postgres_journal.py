@@ -1,8 +1,12 @@
 """Journals in PostgreSQL: a row for each group commit, fenced by the journal's row.
 
-Every transaction that changes a journal updates its row in `journals`, and checks the epoch and the order of steps
-there. The row's lock puts these transactions in an order: a successor updates the row when it opens the journal, so
-what it reads then is final. Appending is one statement, so it takes one round trip.
+Every transaction that changes a journal locks its row in `journals`, and checks the epoch there. The lock puts these
+transactions in an order: a successor updates the row when it opens the journal, so what it reads then is final.
+
+Appending is one statement, so it takes one round trip. It does not update the row: as long as another session reads
+from an earlier state of the database (a backup, a report), PostgreSQL keeps all versions of a row, and each update
+would visit them. A group that is repeated after an unknown outcome has the same first step, which is the key, so it is
+stored once. If its first attempt is carried out after the steps were deleted, it stores steps that no reader needs.
 
 A snapshot is written in pieces under the worker's epoch, and counts once the row names it. So an earlier worker's
 snapshot replaces nothing.
@@ -31,10 +35,19 @@ SLICE_ROWS: Final = 128
 """Rows deleted at a time, so that a transaction is short."""
 
 _APPEND: Final = (
-    "WITH held AS (UPDATE journals SET last = %(last)s, begins = CASE WHEN %(fresh)s THEN %(first)s ELSE begins END,"
-    " snapshot = CASE WHEN %(fresh)s THEN 0 ELSE snapshot END"
-    " WHERE partition = %(partition)s AND epoch = %(epoch)s AND last < %(first)s RETURNING partition)"
+    "INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM journals"
+    " WHERE partition = %(partition)s AND epoch = %(epoch)s FOR UPDATE ON CONFLICT DO NOTHING"
+)
+
+_APPEND_FRESH: Final = (
+    "WITH held AS (UPDATE journals SET begins = %(first)s, snapshot = 0"
+    " WHERE partition = %(partition)s AND epoch = %(epoch)s RETURNING partition)"
     " INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM held"
+    " ON CONFLICT DO NOTHING"
+)
+
+_LAST_STORED: Final = (
+    "coalesce((SELECT last FROM steps WHERE partition = %(partition)s ORDER BY first DESC LIMIT 1), 0)"
 )
 
 _decode_group = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -57,6 +70,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     snapshot: int
     snapshot_epoch: int
     last: int
+    """The latest step; in the table, that of the last update of the row."""
 
 
 class _Reading(ABC):
@@ -75,9 +89,10 @@ class _Reading(ABC):
         while expected <= (last := self.read_meta().last):
             with self._database.autocommit() as connection:
                 rows = connection.execute(
-                    "SELECT first, last, content, checksum FROM steps WHERE partition = %s AND last >= %s"
-                    " ORDER BY last LIMIT %s",
-                    (self._partition, expected, PAGE_ROWS),
+                    "SELECT first, last, content, checksum FROM steps WHERE partition = %(partition)s"
+                    " AND last >= %(step)s AND first >= coalesce((SELECT max(first) FROM steps"
+                    " WHERE partition = %(partition)s AND first <= %(step)s), 0) ORDER BY first LIMIT %(rows)s",
+                    {"partition": self._partition, "step": expected, "rows": PAGE_ROWS},
                 ).fetchall()
             for row in rows:
                 for step in _decode_row(*msgspec.convert(row, tuple[int, int, bytes, int])):
@@ -122,7 +137,9 @@ class PostgresReader(_Reading, ReadableJournal):
     def read_meta(self) -> _Row:
         with self._database.autocommit() as connection:
             row = connection.execute(
-                "SELECT begins, snapshot, snapshot_epoch, last FROM journals WHERE partition = %s", (self._partition,)
+                f"SELECT begins, snapshot, snapshot_epoch, greatest(last, {_LAST_STORED})"  # noqa: S608
+                " FROM journals WHERE partition = %(partition)s",
+                {"partition": self._partition},
             ).fetchone()
         if row is None:
             raise FileNotFoundError(f"the store has no journal of {self._partition}")
@@ -158,6 +175,10 @@ class PostgresJournal(_Reading, Journal):
         self._database = Database(store, self._name)
         self._is_unsettled = False
         """Whether the outcome of the last call of `append` is unknown."""
+        self._trimmed = 0
+        """The latest row of steps that was deleted: a search from the first one would visit all that the server keeps
+        for others that still read.
+        """
         self._key = (partition, epoch)
         try:
             self._row = self._claim()
@@ -175,19 +196,17 @@ class PostgresJournal(_Reading, Journal):
             )
             if not done.rowcount:
                 raise Fenced(f"another worker has the journal of partition {self._partition}, under a later epoch")
-            return self._lock_row(connection)
+            return self._read_row(connection)
 
-    def _lock_row(self, connection: Connection) -> _Row:
-        """The row, locked until the end of the transaction. It is also written, so that the commit waits until a
-        standby has everything that this transaction has read.
+    def _read_row(self, connection: Connection) -> _Row:
+        """The row, which this transaction has locked; a statement of its own, so that it reads what was committed until
+        then.
         """
         row = connection.execute(
-            "UPDATE journals SET epoch = epoch WHERE partition = %s AND epoch = %s"
-            " RETURNING begins, snapshot, snapshot_epoch, last",
-            self._key,
+            f"UPDATE journals SET last = greatest(last, {_LAST_STORED})"  # noqa: S608
+            " WHERE partition = %(partition)s RETURNING begins, snapshot, snapshot_epoch, last",
+            {"partition": self._partition},
         ).fetchone()
-        if row is None:
-            raise Fenced("another worker has the partition now")
         return msgspec.convert(row, _Row)
 
     def _count_bytes(self) -> int:
@@ -225,12 +244,11 @@ class PostgresJournal(_Reading, Journal):
             "epoch": self._epoch,
             "first": first,
             "last": last,
-            "fresh": fresh,
             "content": content,
             "checksum": zlib.crc32(content),
         }
         with self._database.autocommit() as connection:
-            done = connection.execute(_APPEND, values)
+            done = connection.execute(_APPEND_FRESH if fresh else _APPEND, values)
         if not done.rowcount:
             self._settle()  # raises Fenced, if that is why
             raise OSError("an earlier commit has been carried out only now")
@@ -242,14 +260,19 @@ class PostgresJournal(_Reading, Journal):
 
     def _settle(self) -> None:
         """Find out the outcome of the last commit."""
-        with self._hold_row() as (_, row):
-            self._row = row
+        with self._hold_row() as connection:
+            self._row = self._read_row(connection)
 
     @contextmanager
-    def _hold_row(self) -> Iterator[tuple[Connection, _Row]]:
-        """A transaction that has locked the row under our epoch."""
+    def _hold_row(self) -> Iterator[Connection]:
+        """A transaction that has locked the row under our epoch. It also writes the row, so that the commit waits until
+        a standby has everything that this transaction reads.
+        """
         with self._database.transaction() as connection:
-            yield connection, self._lock_row(connection)
+            query = "UPDATE journals SET epoch = epoch WHERE partition = %s AND epoch = %s"
+            if not connection.execute(query, self._key).rowcount:
+                raise Fenced("another worker has the partition now")
+            yield connection
 
     # Snapshots -------------------------------------------------------------------------------------------------------
 
@@ -268,13 +291,13 @@ class PostgresJournal(_Reading, Journal):
         self.has_garbage = True
         if number < self._row.begins:
             return False
-        with self._hold_row() as (connection, _):
-            recorded = connection.execute(
-                "UPDATE journals SET begins = %s, snapshot = %s, snapshot_epoch = epoch"
-                " WHERE partition = %s RETURNING begins, snapshot, snapshot_epoch, last",
+        with self._hold_row() as connection:
+            connection.execute(
+                "UPDATE journals SET begins = %s, snapshot = %s, snapshot_epoch = epoch WHERE partition = %s",
                 (number + 1, number, self._partition),
-            ).fetchone()
-        self._row = msgspec.convert(recorded, _Row)
+            )
+            row = self._read_row(connection)
+        self._row = row
         self._stored_bytes = self._count_bytes()
         return True
 
@@ -284,19 +307,27 @@ class PostgresJournal(_Reading, Journal):
     # Deletion --------------------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        with self._hold_row() as (connection, row):
-            steps = connection.execute(
-                "DELETE FROM steps WHERE partition = %(partition)s AND last IN (SELECT last FROM steps"
-                " WHERE partition = %(partition)s AND last < %(begins)s ORDER BY last LIMIT %(rows)s)",
-                {"partition": self._partition, "begins": row.begins, "rows": SLICE_ROWS},
-            ).rowcount
-            if not steps:  # one that is being written has a later number
+        row = self._row
+        with self._hold_row() as connection:
+            deleted = connection.execute(
+                "DELETE FROM steps WHERE partition = %(partition)s AND first IN (SELECT first FROM steps"
+                " WHERE partition = %(partition)s AND first >= %(first)s AND last < %(begins)s"
+                " ORDER BY first LIMIT %(rows)s) RETURNING first",
+                {
+                    "partition": self._partition,
+                    "first": self._trimmed,
+                    "begins": row.begins,
+                    "rows": SLICE_ROWS,
+                },
+            ).fetchall()
+            if not deleted:  # one that is being written has a later number
                 connection.execute(
                     "DELETE FROM snapshots WHERE partition = %s AND number < %s AND (number, epoch) <> (%s, %s)",
                     (self._partition, row.begins, row.snapshot, row.snapshot_epoch),
                 )
-        self.has_garbage = steps > 0
-        if not steps:
+        self._trimmed = max([self._trimmed, *(first for (first,) in msgspec.convert(deleted, list[tuple[int]]))])
+        self.has_garbage = bool(deleted)
+        if not deleted:
             self._stored_bytes = self._count_bytes()
 
     def used_bytes(self) -> int:
@@ -314,7 +345,7 @@ class PostgresJournal(_Reading, Journal):
         self.close()
         self._database = Database(self._store, self._name, answer_max_s=LONG_ANSWER_MAX_S)
         try:
-            with self._hold_row() as (connection, _):
+            with self._hold_row() as connection:
                 delete_journal(connection, self._partition)
         finally:
             self.close()
