@@ -392,6 +392,11 @@ class BrokerConnection(_Socket):
                 super().close()
             self._connect(broker)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the connection to the leading broker exists; always True for the only broker of a machine."""
+        return self._cluster is None or self._cluster.is_up
+
     def _connect(self, broker: BrokerAddress) -> None:
         self._broker = broker
         if self._keys is not None:
@@ -462,10 +467,13 @@ class _Port(_Socket):
         self._open(self.raw.bind, "listen on", address)
         self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         """The address with the port that the system chose if none was given."""
+        self._is_listening = True
 
     def pause(self) -> None:
         """Stop listening until `resume`. Connections stay; the system refuses new ones."""
-        self.raw.unbind(self.address)
+        if self._is_listening:
+            self.raw.unbind(self.address)
+            self._is_listening = False
 
     def resume(self) -> None:
         """Listen again.
@@ -473,10 +481,13 @@ class _Port(_Socket):
         Raises:
             OSError: the address cannot be bound now.
         """
+        if self._is_listening:
+            return
         try:
             self.raw.bind(self.address)
         except zmq.ZMQError as error:
             raise OSError(error.errno, f"cannot listen on {self.address}: {_text_of(error)}") from error
+        self._is_listening = True
 
 
 class BrokerPort(_Port):

@@ -77,6 +77,10 @@ STREAM_KINDS: Final = {
 """By the name of the call."""
 
 
+PAUSE_GRACE_S: Final = 2.0
+"""Seconds that calls may take to end when the port is closed for a while."""
+
+
 class GrpcServer:
     """The server with both services, and all open streams."""
 
@@ -98,6 +102,8 @@ class GrpcServer:
         """All and only the streams that are open, bound or not."""
         self._server: grpc.aio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._may_listen = asyncio.Event()
+        self._may_listen.set()
         self._replaced: dict[grpc.aio.Server, asyncio.Task[None]] = {}
         """Replaced servers, which accept no calls, to the task that waits for the end of their streams."""
         self._log_limit = LogLimit(1)
@@ -125,6 +131,17 @@ class GrpcServer:
             await server.stop(grace_s)
         if self._replaced:
             await asyncio.wait(self._replaced.values())
+
+    def pause(self) -> None:
+        """Close all connections, and refuse new ones until `resume`."""
+        self._may_listen.clear()
+        if self._server is not None:
+            self._retire(self._server, PAUSE_GRACE_S)
+            self._server = None
+
+    def resume(self) -> None:
+        """Listen again, as soon as the address can be bound."""
+        self._may_listen.set()
 
     def authorize_again(self) -> None:
         """End the streams whose callers may no longer act for their RMs, after the keys of RMs have changed."""
@@ -217,19 +234,21 @@ class GrpcServer:
         until they end.
         """
         while True:
-            if self._server is None:
+            await self._may_listen.wait()
+            server = self._server
+            if server is None:
                 try:
                     await self._open(address, credentials)
                 except OSError:
                     await asyncio.sleep(CHECK_EVERY_S)
                 continue
             try:
-                await self._server.wait_for_termination(CHECK_EVERY_S)
+                await server.wait_for_termination(CHECK_EVERY_S)
             except UnicodeDecodeError:
                 text = f"a call with a name that is not UTF-8 ended the gRPC server; a new one listens at {address}"
                 if (more := self._log_limit.admit(clock())) is not None:
                     _log.warning("%s%s", text, more)
-                self._retire(self._server, STREAMS_MAX_S)
+                self._retire(server, STREAMS_MAX_S)
                 if len(self._replaced) > REPLACED_MAX:
                     self._retire(next(iter(self._replaced)), None)
                 self._server = None

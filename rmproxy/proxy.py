@@ -86,9 +86,9 @@ class Proxy:
         """Return the first message to the broker."""
         return make_outgoing(BROKER, Hello(role=RMPROXY))
 
-    def goodbye(self) -> list[Outgoing]:
-        """Return the last messages to all RMs, when the process stops in order."""
-        goodbye = rm_messages.Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
+    def goodbye(self, reason: str = "the core is stopping") -> list[Outgoing]:
+        """Return the last messages to all RMs, when the process stops in order or closes its ports for a while."""
+        goodbye = rm_messages.Goodbye(reason=reason, retry_after_milli_seconds=RETRY_AFTER_MS)
         return [session.build_message(goodbye) for session in self.sessions.values()]
 
     def tick(self, now: float) -> list[Outgoing]:

@@ -14,12 +14,14 @@ from common.names import BROKER, OFF, RMPROXY, peer_name, process_label
 from common.process import Arguments, Life, log_lines
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
+from common.settings import Settings
 from common.transport import BrokerConnection, NativePort, Transport, drive
 from common.wire import make_outgoing
 from rmproxy.authentication import Authorizer, RmAuthenticator, make_credentials
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_scheduler_service import GrpcServer
+from rmproxy.port_gate import Port, PortGate
 from rmproxy.proxy import Proxy
 from rmproxy.rm_sessions import GRPC
 
@@ -49,11 +51,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     inbox.deliver = registry.receive
     transport.add(GRPC, inbox)
     async with AsyncExitStack() as stack:
-        authenticator = None
-        if settings.native_keys is not None:
-            secret = server_file(settings.native_keys)
-            authenticator = RmAuthenticator(read_pair(secret), settings.native_allowed or secret.with_name(ALLOWED))
-            stack.callback(authenticator.close)
+        authenticator = _open_authenticator(settings, stack)
         authorizer = Authorizer(authenticator.has_key_for) if authenticator else Authorizer()
         port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)
         stack.push_async_callback(port.stop, STOP_GRACE_S)
@@ -62,6 +60,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
         stack.callback(MemoryLimit(settings.proxy_memory_max_bytes, life.stop, MEMORY_MESSAGE).close)
         guard = DescriptorGuard()
         stack.callback(guard.close)
+        ports: list[Port] = [port]
         native_address = OFF
         if settings.native != OFF:
             wake = partial(transport.wake, NATIVE)
@@ -69,6 +68,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
             stack.callback(native.close)
             transport.add(NATIVE, native)
             guard.add(native)
+            ports.append(native)
             native_address = native.address
         wake = partial(transport.arrived, BROKER)
         link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=settings.cluster_keys)
@@ -78,9 +78,11 @@ async def serve(arguments: Arguments, life: Life) -> None:
         grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)
         life.ready(native=native_address, grpc=grpc_address)
         life.on_stop(transport.wake)
-        instance = f"{secrets.token_hex(4)}."
-        label = process_label(name)
+        instance, label = f"{secrets.token_hex(4)}.", process_label(name)
         machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s, label=label)
+        dismiss = partial(_dismiss_rms, machine, transport)
+        if settings.cluster_keys is not None:
+            stack.callback(PortGate(link, ports, patience_s=settings.lease_timeout_s, on_close=dismiss).close)
         transport.send(machine.hello())
 
         def report() -> None:
@@ -92,5 +94,19 @@ async def serve(arguments: Arguments, life: Life) -> None:
         lines = {logging.WARNING: machine.rate_limiter.log_lines}
         write_notes = partial(log_lines, _log, lines)
         await drive(machine, transport, life.stopping, notes=lines.values(), write_notes=write_notes)
-        for message in machine.goodbye():
-            transport.send(message)
+        dismiss("the core is stopping")
+
+
+def _open_authenticator(settings: Settings, stack: AsyncExitStack) -> RmAuthenticator | None:
+    """Read the keys of the native port; None if it has none."""
+    if settings.native_keys is None:
+        return None
+    secret = server_file(settings.native_keys)
+    authenticator = RmAuthenticator(read_pair(secret), settings.native_allowed or secret.with_name(ALLOWED))
+    stack.callback(authenticator.close)
+    return authenticator
+
+
+def _dismiss_rms(machine: Proxy, transport: Transport, reason: str) -> None:
+    for message in machine.goodbye(reason):
+        transport.send(message)

@@ -1,0 +1,91 @@
+"""Closes the ports for RMs while this host has no connection to the leading broker of several hosts.
+
+A host may be cut off from the other hosts while its RMs still reach it. The proxy answers their heartbeats itself, so
+they would wait at a proxy that cannot forward anything. After a while without a connection, longer than another broker
+needs to take over, it sends `Goodbye` and refuses connections: RMs with several addresses resume their sessions at
+another host, and a load balancer leaves this one out. When the connection is back, the ports open again.
+
+Not here: how the ports are closed (`transport.py`, `grpc_scheduler_service.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+CHECK_EVERY_S: Final = 0.5
+"""Seconds between two checks of the connection."""
+
+NO_BROKER: Final = "this host has no connection to the leading broker"
+
+_log = logging.getLogger("core.rmproxy")
+
+
+class Link(Protocol):
+    """The connection to the leading broker."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it exists now."""
+
+
+class Port(Protocol):
+    """A port for RMs."""
+
+    def pause(self) -> None:
+        """Refuse connections until `resume`."""
+
+    def resume(self) -> None:
+        """Accept connections again.
+
+        Raises:
+            OSError: the address cannot be bound now.
+        """
+
+
+class PortGate:
+    """Pauses the ports when the connection has been down for `patience_s`, after a call of `on_close` with the reason,
+    and resumes them when it is up again. Made and closed in a running event loop.
+    """
+
+    def __init__(
+        self, link: Link, ports: Sequence[Port], *, patience_s: float, on_close: Callable[[str], None]
+    ) -> None:
+        self._link = link
+        self._ports = ports
+        self._patience_s = patience_s
+        self._on_close = on_close
+        self._is_open = True
+        self._loop = asyncio.get_running_loop()
+        self._up_at = self._loop.time()
+        """When the connection was last up, or the start."""
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._check)
+
+    def close(self) -> None:
+        """Check no more."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(CHECK_EVERY_S, self._check)
+        now = self._loop.time()
+        down_s = now - self._up_at
+        if self._link.is_up:
+            self._up_at = now
+            if not self._is_open:
+                self._try_to_open(down_s)
+        elif self._is_open and down_s >= self._patience_s:
+            self._is_open = False
+            _log.warning("%s for %.0f s: the ports for RMs are closed until there is one", NO_BROKER, down_s)
+            self._on_close(NO_BROKER)
+            for port in self._ports:
+                port.pause()
+
+    def _try_to_open(self, down_s: float) -> None:
+        try:
+            for port in self._ports:
+                port.resume()
+        except OSError as error:
+            _log.warning("the ports for RMs cannot be opened yet: %s", error)
+            return
+        self._is_open = True
+        _log.info("connected to the leading broker: the ports for RMs are open again, after %.0f s", down_s)
