@@ -126,7 +126,7 @@ class WorkerGrants:
             self._registry.dismiss(slot.worker, partition)
             slot.epoch = header.epoch
             self._registry.changed_rms[slot.rm] = None
-        slot.worker, slot.worker_host, slot.is_awaited = worker, host, False
+        slot.worker, slot.worker_host, slot.is_awaited, slot.resumption = worker, host, False, ""
         if slot.host != host and (self._state.hosts.is_available(host) or not slot.host):
             slot.host = host
             self._registry.changed_rms[slot.rm] = None

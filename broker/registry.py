@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from common.config.model import Configuration, PartitionConfig
-from common.control_messages import PartitionRemoved, RemoveJournal, RetirePartition, Settings
+from common.control_messages import PartitionRemoved, RemoveJournal, Repeat, RetirePartition, Settings
 from common.messages import Control, Header, Message
 from common.names import RECORD, RM_ID, distinct_name, external_name, normalise_partition_name, usual_name
 from common.query_messages import Answer, PartitionEntry
@@ -178,6 +178,9 @@ class WorkerSlot:
     """Whether the worker has recovered, and sent Hello for the partition."""
     was_served: bool = False
     """Whether any worker was present."""
+    resumption: str = ""
+    """The `ref` of the `Repeat` that the worker has not carried out yet; empty otherwise. Numbered messages that it
+    sent before are not forwarded: the RM may lack earlier ones."""
     has_sent: bool = False
     """Whether the partition has sent anything in its generation to the RM."""
     last_seen: float = 0.0
@@ -220,6 +223,7 @@ class Registry:
         """Workers that have lost their lease since then, and the partition of each."""
         self._epochs = incarnation * NUMBERS_PER_INCARNATION
         """The last assigned epoch; those of an earlier broker are lower."""
+        self._resumptions = 0
         self._order = 0
         """The last assigned position in the order of registration."""
 
@@ -291,6 +295,7 @@ class Registry:
         self.dismiss(slot.worker, partition)
         slot.epoch, slot.worker, slot.worker_host = self._next_epoch(), "", ""
         slot.is_present = slot.is_awaited = False
+        slot.resumption = ""
         self.changed_rms[slot.rm] = None
 
     def _next_epoch(self) -> int:
@@ -382,6 +387,14 @@ class Registry:
         kind, life = type(message).__name__, session.generation(partition)
         header = Header(kind=kind, rm=session.rm, partition=partition, session=session.session, life=life, ack=ack)
         return make_outgoing(self.slots[partition].worker, message, header)
+
+    def build_repeat(self, session: RmSession, partition: str, message: Repeat, *, ack: int = 0) -> Outgoing:
+        """Have the worker of a partition retransmit; until it begins to, what it has sent before is not forwarded."""
+        repeat = self.build_worker_message(session, partition, message, ack=ack)
+        self._resumptions += 1
+        slot = self.slots[partition]
+        slot.resumption = str(self._resumptions) if slot.worker else ""
+        return Outgoing(repeat.to, replace(repeat.header, ref=slot.resumption), repeat.body)
 
     def build_settings(self, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
         """The RM's settings for the workers of these partitions; they replace the earlier ones."""

@@ -236,7 +236,7 @@ def _resume_partition(state: BrokerState, session: RmSession, partition: str, re
     name = usual_name(partition)
     received = request.received.get(name)
     is_configured = partition in session.configs
-    repeat = state.registry.build_worker_message
+    repeat = state.registry.build_repeat
     if request.lives.get(name, 0) == session.generation(partition):
         # the proxy acknowledges commands for a partition that is being taken down; they never reach its worker
         acknowledged = request.acknowledged.get(name, 0) if is_configured else 0

@@ -228,6 +228,8 @@ class BrokerMachine:
             return []
         slot.last_seen = now
         slot.has_sent = slot.has_sent or header.life == session.generation(header.partition)
+        if slot.resumption and header.seq:
+            return []  # it is retransmitted
         to = replace(header, partition=usual_name(header.partition)) if DISTINCT in header.partition else header
         return [Outgoing(session.proxy, to, incoming.body)] if session.proxy else []
 
@@ -290,6 +292,11 @@ class BrokerMachine:
                 if self._slot_of_sender(incoming) is not None and self._is_ending(header.partition):
                     self.state.notes.append(f"partition {header.partition} has been removed")
                     self._remove_partition(header.partition)
+                return []
+            case "Repeated":
+                slot = self._slot_of_sender(incoming)
+                if slot is not None and slot.resumption == header.ref:
+                    slot.resumption = ""
                 return []
             case "Echo":
                 return self._drop_stale(self.state.echo_barrier.release(header.ref))

@@ -273,6 +273,10 @@ class Repeat(Control, frozen=True):
     """The number of the RM's last command that this worker, or one before it, has acknowledged."""
 
 
+class Repeated(Control, frozen=True):
+    """Worker to broker: the retransmission for the `Repeat` with the same `ref` begins."""
+
+
 class Pause(Control, frozen=True):
     """Broker to worker: the RM is disconnected; place nothing until it resumes (`Repeat`)."""
 

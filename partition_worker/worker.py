@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common import gc_tuning, wire
-from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
+from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat, Repeated
 from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
@@ -339,8 +339,9 @@ class Worker:
     def _resume(self, header: Header, repeat: Repeat) -> list[Outgoing]:
         """The RM has resumed: compare what both sides have received, and retransmit the rest."""
         channel = self.host.channel
+        begin = [self.host.make_reply(Repeated(), rm=header.rm, ref=header.ref)] if header.ref else []
         if header.session != channel.session or header.life > channel.life:
-            return []  # the journal is from an earlier generation: the broker starts the partition in the present one
+            return begin  # the journal is from an earlier generation: the broker starts the present one
         self._resumed_in_vain += self._command_missing
         self._command_missing = False
         problem = channel.find_loss(header, repeat.acknowledged)
@@ -354,7 +355,7 @@ class Worker:
         if header.life == channel.life:
             channel.outbox.acknowledge(header.ack)
         self.barrier.drop_superseded()
-        return [*channel.retransmit(), *self.host.report_retired(), *lookups]
+        return [*begin, *channel.retransmit(), *self.host.report_retired(), *lookups]
 
     def _report_loss(self, problem: str) -> list[Outgoing]:
         """Report to the broker that the journal was replaced or has lost its end, so the partition must restart. Logged

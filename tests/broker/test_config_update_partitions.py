@@ -209,8 +209,8 @@ def test_an_rm_that_resumes_hears_from_it_again() -> None:
     bench = shrunk()
     assert bench.hear(PROXY, Resume(received={GPU: 2}), ref="again") == [
         sent(PROXY, joined([PARTITION], number=2), ref="again"),
-        sent(PARTITION, Repeat(), partition=PARTITION),
-        sent(GPU, Repeat(), partition=GPU, ack=2),
+        sent(PARTITION, Repeat(), partition=PARTITION, ref="1"),
+        sent(GPU, Repeat(), partition=GPU, ack=2, ref="2"),
     ]
 
 
@@ -221,8 +221,8 @@ def test_what_the_proxy_has_acknowledged_for_it_is_not_compared_with_what_it_has
     bench = shrunk()
     resumed = bench.hear(PROXY, Resume(received={GPU: 2}, acknowledged={PARTITION: 3, GPU: 4}), ref="again")
     assert resumed[1:] == [
-        sent(PARTITION, Repeat(acknowledged=3), partition=PARTITION),
-        sent(GPU, Repeat(), partition=GPU, ack=2),
+        sent(PARTITION, Repeat(acknowledged=3), partition=PARTITION, ref="1"),
+        sent(GPU, Repeat(), partition=GPU, ack=2, ref="2"),
     ]
 
 

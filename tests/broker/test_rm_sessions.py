@@ -267,7 +267,7 @@ def test_an_rm_that_is_back_hears_what_it_does_not_have_and_its_partitions_place
     bench.away()
     assert bench.resume(received={PARTITION: 3}) == [
         sent(PROXY, joined([PARTITION]), ref="again"),
-        sent(PARTITION, Repeat(), partition=PARTITION, ack=3),
+        sent(PARTITION, Repeat(), partition=PARTITION, ack=3, ref="1"),
     ]
     assert bench.broker.registry.away == {}
     assert bench.broker.deadline == NEVER
@@ -276,10 +276,10 @@ def test_an_rm_that_is_back_hears_what_it_does_not_have_and_its_partitions_place
 def test_a_partition_is_told_how_many_commands_its_rm_has_had_acknowledged_in_the_same_life() -> None:
     bench = registered()
     [_, repeat] = bench.resume(received={PARTITION: 3}, acknowledged={PARTITION: 7})
-    assert repeat == sent(PARTITION, Repeat(acknowledged=7), partition=PARTITION, ack=3)
+    assert repeat == sent(PARTITION, Repeat(acknowledged=7), partition=PARTITION, ack=3, ref="1")
     bench.lost(PARTITION)
     *_, repeat = bench.resume(received={PARTITION: 3}, acknowledged={PARTITION: 7})
-    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1, ref="2")
 
 
 def test_an_rm_that_knows_a_later_life_than_the_record_has_to_register_anew() -> None:

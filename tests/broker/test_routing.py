@@ -12,6 +12,7 @@ from common.control_messages import (
     PartitionRemoved,
     PrepareConfig,
     Repeat,
+    Repeated,
     SessionMoved,
     WorkersWanted,
 )
@@ -456,13 +457,31 @@ def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_rece
     assert bench.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
         sent("rmproxy-2", joined([PARTITION, GPU], two_partitions()), ref="again"),
         sent(PROXY, SessionMoved()),
-        sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
-        sent(GPU, Repeat(), partition=GPU, ack=0),
+        sent(PARTITION, Repeat(), partition=PARTITION, ack=7, ref="1"),
+        sent(GPU, Repeat(), partition=GPU, ack=0, ref="2"),
     ]
+    bench.hear(GPU, Repeated(), partition=GPU, ref="2")
     news = bench.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=bench.epoch(GPU))
     assert news[0].to == "rmproxy-2"
     assert [one.header.kind for one in bench.hear(PROXY, NodeRequest(), partition=GPU, seq=1)] == ["Refused"]
     assert bench.hear("rmproxy-2", NodeRequest(), partition=GPU, seq=1)[0].to == GPU
+
+
+def test_what_a_worker_has_sent_before_it_retransmits_is_not_forwarded() -> None:
+    bench = registered()
+
+    def forwarded(seq: int) -> bool:
+        return bool(bench.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=seq, epoch=bench.epoch(PARTITION)))
+
+    assert forwarded(1)
+    for again in ("again", "and again"):
+        bench.hear(PROXY, Resume(received={PARTITION: 1}), ref=again)
+    assert not forwarded(3), "2 may be lost"
+    assert forwarded(0), "without a number, nothing is missing before it"
+    bench.hear(PARTITION, Repeated(), partition=PARTITION, ref="1")
+    assert not forwarded(3), "the RM has resumed again since"
+    bench.hear(PARTITION, Repeated(), partition=PARTITION, ref="2")
+    assert forwarded(2)
 
 
 def test_an_unknown_session_cannot_be_resumed() -> None:
@@ -482,9 +501,9 @@ def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
     told, restarted, repeat = bench.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
     assert told == sent(PROXY, joined([PARTITION], **{PARTITION: 1}), ref="again")
     assert restarted == sent(PROXY, PartitionRestarted(reason=MEANWHILE), partition=PARTITION, life=1)
-    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=0, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=0, life=1, ref="1")
     _, repeat = bench.hear(PROXY, Resume(received={PARTITION: 2}, lives={PARTITION: 1}), ref="again")
-    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=2, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=2, life=1, ref="2")
 
 
 # A worker again -----------------------------------------------------------------------------------------------------
@@ -560,7 +579,7 @@ def test_a_request_that_names_a_partition_resumes_only_that_one() -> None:
     bench.register(two_partitions())
     assert resume_one(bench, received={PARTITION: 7}) == [
         sent(PROXY, Registered(partitions=[PARTITION]), partition=PARTITION, ref="one"),
-        sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
+        sent(PARTITION, Repeat(), partition=PARTITION, ack=7, ref="1"),
     ]
 
 
@@ -570,7 +589,7 @@ def test_a_partition_that_resumes_in_an_earlier_generation_is_reported_as_restar
     told, restarted, repeat = resume_one(bench, received={PARTITION: 7})
     assert said([told]) == [Registered(partitions=[PARTITION], lives={PARTITION: 1})]
     assert restarted == sent(PROXY, PartitionRestarted(reason="it restarted meanwhile"), partition=PARTITION, life=1)
-    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1, ref="1")
 
 
 @pytest.mark.parametrize("case", ["away", "another proxy", "unknown partition"])

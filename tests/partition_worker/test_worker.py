@@ -271,6 +271,15 @@ def test_what_was_not_acknowledged_comes_again_when_the_rm_is_back() -> None:
     assert first.header.seq == 1
 
 
+def test_the_broker_is_told_that_the_retransmission_begins() -> None:
+    bench = Bench()
+    bench.tell(NODES)
+    began, *_, last = bench.hear(Repeat(), ref="7")
+    assert (began.header.kind, began.header.ref, last.header.seq) == ("Repeated", "7", 1)
+    (began,) = bench.hear(Repeat(), session=NEXT, ref="8")
+    assert (began.header.kind, began.header.ref) == ("Repeated", "8"), "there is nothing to retransmit"
+
+
 def test_a_full_outbox_stops_scheduling_and_an_acknowledgement_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "WINDOW", session.Window(messages=50))
     bench = Bench()
