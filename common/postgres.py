@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from select import select
+from select import POLLIN, poll
 from typing import ClassVar, Final, TypeVar
 
 try:
@@ -129,6 +129,13 @@ def _limit_silence(command: PQGen[Result], limit_s: float) -> PQGen[Result]:
         return result
 
 
+def _is_readable(connection: Connection) -> bool:
+    """Whether the server has sent something. With `poll`, as `select` fails for descriptors above 1,023."""
+    waiting = poll()
+    waiting.register(connection, POLLIN)
+    return bool(waiting.poll(0))
+
+
 class Database:
     """A connection for one thread at a time, which is opened when it is needed."""
 
@@ -183,7 +190,7 @@ class Database:
         self._connection, self._is_doubtful = None, False
 
     def _connect(self) -> Connection:
-        if self._connection is not None and select([self._connection], [], [], 0.0)[0]:
+        if self._connection is not None and _is_readable(self._connection):
             self.close()  # no answer is due: the server has closed it
         if self._connection is None:
             conninfo = _put_first(self._conninfo, Database.latest_server)

@@ -1,8 +1,10 @@
 """Connections to a store of several servers."""
 
+import os
+import resource
 import socket
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,24 @@ def test_a_server_that_hangs_delays_only_the_first_connection_of_a_process(
                 assert connection.info.host != str(tmp_path)
             took.append(time.monotonic() - begun)
     assert took[0] >= LIMIT_S > took[1]
+
+
+def test_a_connection_may_have_any_descriptor() -> None:
+    """A process with many clients has more than `select` can handle."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    try:
+        with (
+            open(os.devnull) as file,
+            closing(Database(postgres.new_store(), "test")) as database,
+            ExitStack() as stack,
+        ):
+            while (copy := os.dup(file.fileno())) < 1024:
+                stack.callback(os.close, copy)
+            stack.callback(os.close, copy)
+            for _ in range(2):
+                with database.autocommit() as connection:
+                    assert connection.fileno() > 1024
+                    assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
