@@ -118,7 +118,7 @@ class SessionDriver:
             if not _ADDRESS.fullmatch(address):
                 raise _describe_invalid(address)
         self._loop = asyncio.get_running_loop()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=len(self.endpoints))
         try:
             self._open_socket()
         except zmq.ZMQError:
@@ -226,6 +226,8 @@ class SessionDriver:
             self._socket.set(option, value)
         for option, value in SEVERAL_OPTIONS.items() if self._has_several else ():
             self._socket.set(option, value)
+        # A thread for each address: it looks names up, and waits up to a minute for a resolver that does not answer.
+        self._socket.set(zmq.SocketOption.AFFINITY, 1 << self._turn)
         address, keys = self.endpoints[self._turn]
         if keys is not None:
             keys.apply(self._socket)
