@@ -155,6 +155,12 @@ def test_a_host_has_the_time_to_drain_and_to_stop() -> None:
     assert POD["terminationGracePeriodSeconds"] >= DRAIN_MAX_S + WORKER_STOP_MAX_S + 3 * STOP_MAX_S
 
 
+def test_the_container_that_an_upgrade_of_the_store_patches_is_where_the_page_says() -> None:
+    page = (FOLDER.parents[1] / "docs" / "operating" / "upgrade.md").read_text()
+    assert "/spec/template/spec/initContainers/1/args/1" in page
+    assert POD["initContainers"][1]["args"] == ["store", "init"]
+
+
 def test_the_database_has_the_names_that_the_hosts_use() -> None:
     (database,) = read("cloudnative-pg/database.yaml").values()
     name, boot = database["metadata"]["name"], database["spec"]["bootstrap"]["initdb"]
