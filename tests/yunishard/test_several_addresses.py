@@ -1,21 +1,28 @@
 """An RM with several addresses: the order of attempts, their pauses, and the session at the next address."""
 
 import asyncio
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import zmq
 
 from common.curve_keys import KeyPair, fingerprint, read_public, write_pair
 from common.rm_messages import Goodbye, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from tests.rmproxy.port import ONE, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken, until
+from yunishard import connection
 from yunishard.client import ADDRESSES_MAX, ResourceManager
+from yunishard.connection import SEVERAL_OPTIONS
 from yunishard.exceptions import ConnectFailed, KeyRefused
 from yunishard.items import Result, node
 from yunishard.session import BACKOFF_MAX_S, JITTER, MOVE_GAP_S, Liveness
@@ -126,6 +133,49 @@ def test_the_next_address_is_tried_if_nothing_answers_at_the_first(first: type[c
                 await welcome
                 assert rm.address == core.address
                 await rm.close()
+
+    play(story)
+
+
+SUSPENDED_AFTER_ONE_MESSAGE = """
+import os, signal, zmq
+with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+    print(socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
+    socket.recv_multipart()
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@contextmanager
+def suspends_itself() -> Iterator[tuple[str, int]]:
+    """A core that is suspended as soon as it has a message; its address and process id."""
+    command = [sys.executable, "-c", SUSPENDED_AFTER_ONE_MESSAGE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"tcp://127.0.0.1:{process.stdout.readline().strip()}", process.pid
+        finally:
+            process.kill()
+
+
+def is_suspended(number: int) -> bool:
+    return os.waitpid(number, os.WUNTRACED | os.WNOHANG) == (number, (signal.SIGSTOP << 8) | 0x7F)
+
+
+def test_a_core_that_is_suspended_during_a_registration_is_left_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heartbeats = (zmq.HEARTBEAT_IVL, zmq.HEARTBEAT_TIMEOUT)
+    soon = {option: value // 20 if option in heartbeats else value for option, value in SEVERAL_OPTIONS.items()}
+    monkeypatch.setattr(connection, "SEVERAL_OPTIONS", soon)
+
+    async def story() -> None:
+        with suspends_itself() as (first, number):
+            async with FakeCore() as second:
+                connecting = asyncio.create_task(Kept.connect(f"{first},{second.address}", rm_id="rm-1"))
+                await second.welcomes()
+                await (await connecting).close()
+            assert is_suspended(number)
 
     play(story)
 
