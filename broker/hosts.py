@@ -14,7 +14,7 @@ Not here: which partition runs where (`placement.py`).
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ RETURN_MAX_S: Final = 4.0
 """Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""
 
 HostState = Literal["ready", "draining", "lost"]
+HOST_STATES: Final[tuple[HostState, ...]] = get_args(HostState)
 
 
 class HostRow(Struct, frozen=True, kw_only=True):

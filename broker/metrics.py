@@ -3,15 +3,19 @@
 A report counts as long as its process renews it. Not here: counting (`state.Counters`), metrics of workers.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
+from broker.hosts import HOST_STATES
 from broker.leases import RecoveryState
 from broker.registry import build_answer
-from broker.state import ROLLOUT_OUTCOMES, BrokerState
+from broker.state import MOVE_REASONS, ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
 from common.metrics import Family, counter, decode_families, distribution, encode_families, gauge, report_process_up
-from common.names import RMPROXY, SUPERVISOR, WEBSERVICE, role_of
+from common.names import OFF, RMPROXY, SUPERVISOR, WEBSERVICE, instance_of, role_of
 from common.query_messages import Query
 from common.wire import Incoming, Outgoing, decode_body
 
@@ -60,12 +64,29 @@ class BrokerMetrics:
         yield from _rollouts(self._state)
         yield from _managers(self._state)
         yield from _workers(self._state)
+        yield from _hosts(self._state)
         reports = self._recent_reports(now)
         for role in REPORTERS:
             if role not in map(role_of, reports):
                 yield report_process_up(role, is_up=False)
-        for _, families in reports.values():
-            yield from families
+        for peer, (_, families) in reports.items():
+            yield from self._name_host(peer, families)
+
+    def _name_host(self, peer: str, families: list[Family]) -> list[Family]:
+        """In a cluster, add the label `host` to the supervisor's families that do not name their process."""
+        if role_of(peer) != SUPERVISOR or self._state.settings.cluster_address == OFF:
+            return families
+        host = instance_of(peer)
+        return [
+            one
+            if "process" in one.labels
+            else replace(
+                one,
+                labels=(*one.labels, "host"),
+                samples=[((*values, host), value) for values, value in one.samples],
+            )
+            for one in families
+        ]
 
     def _recent_reports(self, now: float) -> dict[str, tuple[float, list[Family]]]:
         return {peer: report for peer, report in self._reports.items() if now - report[0] < REPORT_MAX_AGE_S}
@@ -137,3 +158,30 @@ def _workers(state: BrokerState) -> Iterator[Family]:
         ("found",),
         [((one.value,), counters.recoveries[one.value]) for one in RecoveryState],
     )
+
+
+def _hosts(state: BrokerState) -> Iterator[Family]:
+    hosts, slots = state.hosts.all(), state.registry.slots.values()
+    found = Counter(one.state for one in hosts)
+    what = (
+        "Hosts that can get partitions (ready), that get none (draining), and that have been silent for too long or "
+        "have stopped (lost). Investigate any that is lost, unless you stopped it."
+    )
+    yield gauge("yunishard_hosts", what, ("state",), [((name,), found[name]) for name in HOST_STATES])
+    what = (
+        "Partitions that each host has or is to have. Investigate a host that has far more than others of its size: "
+        "`yunishard hosts rebalance` spreads them."
+    )
+    placed = Counter(one.host for one in slots)
+    yield gauge("yunishard_host_partitions", what, ("host",), [((one.name,), placed[one.name]) for one in hosts])
+    what = (
+        "Partitions that were placed on another host: theirs was silent for too long or stopped (lost), is draining "
+        "(drain), or an operator requested a rebalancing (rebalance). Investigate any of a lost host."
+    )
+    samples = [((reason,), state.counters.moves[reason]) for reason in MOVE_REASONS]
+    yield counter("yunishard_partition_moves_total", what, ("reason",), samples)
+    what = (
+        "Number of the start of the broker that leads; each later one has a higher number. Investigate several changes "
+        "an hour: brokers end, or cannot renew their lease in the store."
+    )
+    yield gauge("yunishard_broker_incarnation", what, (), [((), state.incarnation)])

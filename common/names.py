@@ -54,6 +54,7 @@ OFF: Final = "off"
 """In place of a port's address: the port is not opened."""
 
 INSTANCE: Final = re.compile(r"[A-Za-z0-9_.-]{1,96}")
+HOST_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 DISTINCT: Final = "~"
 """Precedes the number in a `distinct_name`; occurs in no RM id and no partition name."""

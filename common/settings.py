@@ -21,7 +21,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from common.acl import AclError, parse_acl
-from common.names import LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
+from common.names import HOST_NAME, LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
 from common.text_formats import parse_duration
 
 T = TypeVar("T", covariant=True)
@@ -202,11 +202,8 @@ def _store(text: str) -> str:
     return text
 
 
-_HOST: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-
-
 def _host(text: str) -> str:
-    if not _HOST.fullmatch(text):
+    if not HOST_NAME.fullmatch(text):
         raise _expected("up to 63 letters a-z, digits and '-'", text)
     return text
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from webservice import cluster_routes, config_routes, debug_routes, history_routes, partition_routes
+from webservice import cluster_routes, config_routes, debug_routes, history_routes, host_routes, partition_routes
 from webservice.calls import Call, Reply
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, SEGMENTS, Json, entity_tag
 from webservice.router import ANY_OBJECT, TEXT, Access, Content, Route, RouteGroup
@@ -27,6 +27,7 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
     partition_routes.EVENTS,
     history_routes.HISTORY,
     config_routes.CONFIGURATION,
+    host_routes.HOSTS,
     partition_routes.CHANGES,
     debug_routes.DEBUG,
 )

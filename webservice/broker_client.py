@@ -19,7 +19,16 @@ import msgspec
 from common import query_messages
 from common.messages import Header, Message
 from common.names import BROKER
-from common.query_messages import Answer, Change, ChangeConfig, ListPartitions, PartitionList, Query, ReadConfig
+from common.query_messages import (
+    Answer,
+    Change,
+    ChangeConfig,
+    ListPartitions,
+    PartitionList,
+    Query,
+    ReadConfig,
+    ReadHosts,
+)
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection, Transport
 from common.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
@@ -116,8 +125,8 @@ class BrokerClient:
         """
         return await self._request(query, Answer, partition=partition)
 
-    async def read(self, rm: str, question: ReadConfig) -> Answer:
-        """The broker's answer about a resource manager's configuration.
+    async def read(self, rm: str, question: ReadConfig | ReadHosts) -> Answer:
+        """The broker's answer about a resource manager's configuration, or about the hosts.
 
         Raises:
             RequestError: 503, with the reason.
@@ -132,9 +141,11 @@ class BrokerClient:
         """
         if self._changes.locked():
             raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
-        shows = {ChangeConfig: "configuration", query_messages.Schedule: "applications"}.get(
-            type(wanted), "application"
-        )
+        shows = {
+            ChangeConfig: "configuration",
+            query_messages.ChangeHosts: "hosts",
+            query_messages.Schedule: "applications",
+        }.get(type(wanted), "application")
         hint = f". Whether the change was made is not known: read the {shows} before trying again"
         return await self._request(wanted, Answer, rm=rm, partition=partition, hint=hint)
 

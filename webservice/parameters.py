@@ -13,7 +13,7 @@ from typing import Final, Literal, Union
 from urllib.parse import unquote_plus
 
 from common.messages import INT64_MAX
-from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RM_ID, USER
+from common.names import GROUP, HOST_NAME, ILLEGAL_QUEUE, QUEUE, RM_ID, USER
 from common.text_formats import parse_duration, quote
 from webservice.views import RequestError
 
@@ -120,6 +120,7 @@ SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
     "user": (f"The name of a user. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{USER.pattern}$"}),
     "group": (f"The name of a group. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{GROUP.pattern}$"}),
     "state": ("Case does not matter.", {"type": "string", "enum": [*PARTITION_STATES]}),
+    "host": ("The name of a host.", {"type": "string", "pattern": f"^{HOST_NAME.pattern}$"}),
     "number": ("The number of a version, from 1.", VERSION_NUMBER),
 }
 """The meaning and the schema of each named path segment."""

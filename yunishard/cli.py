@@ -7,6 +7,7 @@ examples:
   yunishard validate queues.yaml               every problem, with its line
   yunishard config put queues.yaml             change queues while it runs
   yunishard app move spark-17 root.research    move it to another queue
+  yunishard hosts drain a --wait               empty a host before its upgrade
   yunishard keys allow rm-1.key rm-1           allow a resource manager
   yunishard cluster init keys a b c            keys of three hosts of a system
   yunishard token alice --groups ops           a token for a user of REST
@@ -109,6 +110,7 @@ COMMANDS: Final = {
     "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
     "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
     "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue"),
+    "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),

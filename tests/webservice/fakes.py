@@ -13,10 +13,12 @@ from common.query_messages import (
     Actor,
     Answer,
     ChangeConfig,
+    ChangeHosts,
     PartitionEntry,
     PartitionList,
     Query,
     ReadConfig,
+    ReadHosts,
     Schedule,
 )
 from common.settings import Settings
@@ -28,7 +30,7 @@ from webservice.credentials import CERTIFICATE_EXTENSION, Identity
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
-Reader = Callable[[str, ReadConfig], Answer]
+Reader = Callable[[str, ReadConfig | ReadHosts], Answer]
 Changer = Callable[[Change], Answer]
 Worker = Callable[[Query], Answer]
 
@@ -44,6 +46,22 @@ def echo(query: Query) -> Answer:
 
 QUEUES = "partitions:\n- name: default\n  queues:\n  - name: a\n"
 CHECKSUM = compute_checksum(QUEUES)
+
+HOST = {
+    "name": "a",
+    "state": "ready",
+    "draining": False,
+    "leader": True,
+    "address": "tcp://10.0.0.1:9094",
+    "cores": 4,
+    "memory": 8 << 30,
+    "release": "1.0",
+    "partitions": 3,
+    "leaving": 0,
+    "lastSeen": 7,
+}
+HOSTS = {"hosts": [HOST], "rebalancing": False}
+"""The only host of a cluster."""
 
 CLIENT = ("127.0.0.1", 40000)
 SERVER = ("127.0.0.1", 9080)
@@ -62,8 +80,10 @@ def loopback_users(
     return LoopbackUsers(admins, own_uid=0, tables=tables or (lambda: ["\n".join(table)]), account=_UIDS.__getitem__)
 
 
-def read(rm: str, question: ReadConfig) -> Answer:
-    """A broker's answer about a resource manager that has had one configuration."""
+def read(rm: str, question: ReadConfig | ReadHosts) -> Answer:
+    """A broker's answer about a resource manager that has had one configuration, or about its hosts."""
+    if isinstance(question, ReadHosts):
+        return answer(HOSTS)
     document = {"checksum": CHECKSUM, "config": QUEUES}
     match question.what:
         case "current":
@@ -82,6 +102,8 @@ def change(wanted: Change) -> Answer:
     if isinstance(wanted, ChangeConfig):
         made = {"checksum": compute_checksum(wanted.config), "version": 4, "partitions": ["rm-1_default"]}
         return answer({**made, "file": True, "followers": ["rm-2"]})
+    if isinstance(wanted, ChangeHosts):
+        return answer(HOSTS)
     if isinstance(wanted, Schedule):
         return answer({"made": wanted.steps})
     return answer({"applicationID": wanted.application_id})
@@ -108,7 +130,7 @@ class FakeLink:
         )
         self.worker, self.reader, self.changer = worker, reader, changer
         self.asked: list[tuple[str, Query]] = []
-        self.read_of: list[tuple[str, ReadConfig]] = []
+        self.read_of: list[tuple[str, ReadConfig | ReadHosts]] = []
         self.changes: list[tuple[str, Change]] = []
         """Each with the resource manager or partition it was for."""
         self.figures = Answer(status=200, body=b"[]")
@@ -126,12 +148,12 @@ class FakeLink:
     def recent_partitions(self) -> PartitionList | None:
         return None
 
-    async def read(self, rm: str, question: ReadConfig) -> Answer:
+    async def read(self, rm: str, question: ReadConfig | ReadHosts) -> Answer:
         self.read_of.append((rm, question))
         return self.reader(rm, question)
 
     async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
-        assert bool(rm) != bool(partition)
+        assert bool(rm) + bool(partition) + isinstance(wanted, ChangeHosts) == 1
         self.changes.append((rm or partition, wanted))
         return self.changer(wanted)
 

@@ -31,10 +31,12 @@ CASES = [
     (
         "",
         {
-            *("up", "replay", "validate", "config", "app", "schedule", "store"),
+            *("up", "replay", "validate", "config", "app", "hosts", "schedule", "store"),
             *("keys", "cluster", "journal", "settings", "token", "completion"),
         },
     ),
+    ("hosts dr", {"drain"}),
+    ("hosts drain a --w", {"--wait"}),
     ("keys allow q", {"q u.yaml"}),
     ("keys re", {"revoke"}),
     ("cluster ro", {"rotate"}),
