@@ -44,6 +44,8 @@ class RM:
         self.nodes: list[str] = []
         self.refused_nodes: list[str] = []
         self.applications: list[str] = []
+        self.failing: list[str] = []
+        """`partition/application` of those that the core ends, with all asks that wait."""
         self.refusals: list[Refused] = []
         self.restarts: list[str] = []
         self.checksum = ""
@@ -169,6 +171,9 @@ class RM:
                 self.refused_nodes += [f"{partition}/{one.node_id}" for one in message.rejected]
             case ApplicationResponse():
                 self.applications += [f"{partition}/{one.application_id}" for one in message.accepted]
+                self.failing += [
+                    f"{partition}/{one.application_id}" for one in message.updated if one.state == "Failing"
+                ]
             case AllocationResponse():
                 self.allocated += [f"{partition}/{one.allocation_key}" for one in message.new]
                 self.released += [f"{partition}/{one.allocation_key}" for one in message.released]
