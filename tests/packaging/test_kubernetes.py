@@ -1,6 +1,8 @@
 """The Kubernetes manifests: they render, and their parts agree with each other, the image and the settings."""
 
+import argparse
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -16,9 +18,9 @@ from deploy.settings import PORTS, find_unknown_variables, resolve_settings
 from deploy.supervisor import STOP_MAX_S, WORKER_STOP_MAX_S
 from tests.packaging.test_image import instructions
 from webservice.api_document import ROUTES
+from yunishard.cli import build_parser
 
 FOLDER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes"
-DRAIN_MAX_S: Final = 60
 SETTINGS_PATH: Final = "/etc/yunishard/settings"
 
 Object = Mapping[str, Any]
@@ -149,10 +151,30 @@ def test_probes_use_routes_that_need_no_authentication() -> None:
         assert HOST[probe]["httpGet"]["path"] in paths
 
 
-def test_a_host_has_the_time_to_drain_and_to_stop() -> None:
-    drain = HOST["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert drain.startswith(f"timeout {DRAIN_MAX_S} ")
-    assert POD["terminationGracePeriodSeconds"] >= DRAIN_MAX_S + WORKER_STOP_MAX_S + 3 * STOP_MAX_S
+def hook(name: str) -> argparse.Namespace:
+    """The command of yunishard in a hook, as the command line parses it."""
+    script = HOST["lifecycle"][name]["exec"]["command"][-1]
+    (command,) = re.findall(r"yunishard (hosts [^&;]*)", script)
+    words = shlex.split(command.replace("$YUNISHARD_HOST_NAME", "yunishard-0"))
+    return build_parser(words[:1]).parse_args(words)
+
+
+def test_a_host_drains_before_it_stops_and_has_the_time_to_stop() -> None:
+    drain = hook("preStop")
+    assert (drain.action, drain.host, drain.wait) == ("drain", "yunishard-0", True)
+    assert POD["terminationGracePeriodSeconds"] >= drain.timeout + WORKER_STOP_MAX_S + 3 * STOP_MAX_S
+
+
+def test_a_host_accepts_partitions_again_when_it_has_started() -> None:
+    undrain = hook("postStart")
+    assert (undrain.action, undrain.host) == ("undrain", "yunishard-0")
+
+
+@pytest.mark.parametrize("name", ["preStop", "postStart"])
+def test_the_hooks_use_the_port_and_the_certificate_of_this_host(name: str, tmp_path: Path) -> None:
+    rest = effective_settings("yunishard-0", tmp_path).rest
+    assert hook(name).rest == f"https://localhost:{host_and_port(rest)[1]}"
+    assert str(hook(name).ca) in set(mounted_files())
 
 
 def test_the_container_that_an_upgrade_of_the_store_patches_is_where_the_page_says() -> None:
