@@ -12,11 +12,13 @@ from common.query_messages import (
     Actor,
     Answer,
     ChangeConfig,
+    ChangeHosts,
     KillApplication,
     ListPartitions,
     MoveApplication,
     Query,
     ReadConfig,
+    ReadHosts,
     Schedule,
 )
 from common.rm_messages import Heartbeat
@@ -47,6 +49,11 @@ class Asker:
         self._number = number
         self._asked = 0
         self._ask_at = self._beat_at = process.now
+
+    @property
+    def _changes(self) -> bool:
+        """Whether it also asks for changes."""
+        return self._world.faults.on and not self._world.options.calm
 
     @property
     def deadline(self) -> float:
@@ -80,8 +87,10 @@ class Asker:
         cluster = self._rng.choice(rms)
         sites = list(cluster.sites.values())
         self._asked += 1
-        if self._world.options.watched and self._world.faults.on and self._rng.random() < 0.03:
+        if self._world.options.watched and self._changes and self._rng.random() < 0.03:
             self._world.file.edit(self._rng.choice(self._world.texts))
+        if len(self._world.hosts) > 1 and self._rng.random() < 0.05:
+            return [self._to(message := self._about_hosts(), Header(kind=type(message).__name__))]
         if not sites or self._rng.random() < 0.2:
             whole = self._rng.choice((ListPartitions(), Query(what="metrics")))
             return [self._to(whole, Header(kind=type(whole).__name__))]
@@ -90,12 +99,20 @@ class Asker:
         rm = cluster.rm_id if isinstance(message, ChangeConfig | ReadConfig) else ""
         return [self._to(message, Header(kind=type(message).__name__, rm=rm, partition="" if rm else site.partition))]
 
+    def _about_hosts(self) -> Message:
+        chance, host = self._rng.random(), self._rng.choice(list(self._world.hosts))
+        if not self._changes or chance < 0.2:
+            return ReadHosts()
+        if chance < 0.3:
+            return ChangeHosts(action="rebalance")
+        return ChangeHosts(action="drain" if chance < 0.6 else "undrain", host=host)
+
     def _chosen(self, rm: str, site: Site) -> Message:
         applications = list(site.applications) or ["nobody"]
         chance = self._rng.random()
-        if self._world.faults.on and chance < 0.1:
+        if self._changes and chance < 0.1:
             return Query(what="rm-state", name=site.partition)  # not at rest: its answer acknowledges, too
-        if not self._world.faults.on or chance < 0.6:
+        if not self._changes or chance < 0.6:
             return Query(what=self._rng.choice(QUESTIONS), name=site.partition, args={})
         if chance < 0.7:
             return KillApplication(application_id=self._rng.choice(applications), actor=ADMIN)

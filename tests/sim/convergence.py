@@ -65,9 +65,23 @@ def _unrest(world: "World") -> Iterator[str]:
                 yield f"{site.partition} has no worker"
             elif worker.partition.pending_submissions.submissions:
                 yield f"{site.partition} waits for groups of users"
+            elif problem := _misplaced(world, site.partition):
+                yield problem
             elif len(worker.host.channel.outbox) or not worker.partition.idle:
                 waiting = len(worker.host.channel.outbox)
                 yield f"{site.partition}: {waiting} news on their way, idle: {worker.partition.idle}"
+
+
+def _misplaced(world: "World", partition: str) -> str:
+    """Whether a partition is to move, or has to."""
+    assert world.switch is not None
+    slot, hosts = world.switch.registry.slots[partition], world.switch.state.hosts
+    if slot.is_moving:
+        return f"{partition} moves to {slot.host}"
+    host = hosts.find(slot.host)
+    if host is not None and not host.is_available and hosts.list_available():
+        return f"{partition} stays on {slot.host}, which is {host.state}"
+    return ""
 
 
 def worker_of(world: "World", partition: str) -> WatchedWorker | None:

@@ -15,7 +15,16 @@ EXCLUDED: Final = {
 }
 """Kinds that need not be seen, and why."""
 
-CLUSTER_ONLY: Final = ("PollLease", "LeasePolled", "RecordDraining", "DrainingRecorded", "HostLeaves", "RemoveJournal")
+CLUSTER_ONLY: Final = (
+    "PollLease",
+    "LeasePolled",
+    "RecordDraining",
+    "DrainingRecorded",
+    "HostLeaves",
+    "RemoveJournal",
+    "ReadHosts",
+    "ChangeHosts",
+)
 """Kinds that are seen only in a cluster."""
 
 EXPECTED: Final = tuple(kind for kind in Message.kinds if kind not in EXCLUDED)

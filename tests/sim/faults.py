@@ -102,6 +102,8 @@ class Options:
     watched: bool
     """Whether the core has a file of queues, which some RMs follow."""
     hosts: int = 1
+    calm: bool = False
+    """Whether nobody changes configurations or ends sessions."""
 
     @classmethod
     def chosen(cls, rng: random.Random, kinds: tuple[str, ...]) -> "Options":

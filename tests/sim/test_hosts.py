@@ -1,9 +1,14 @@
 """When partitions go on elsewhere and how soon, in worlds where nothing else goes wrong."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from common.messages import Header
+from common.names import BROKER
+from common.query_messages import ChangeHosts
+from common.wire import make_outgoing
 from tests.sim import convergence, roles
 from tests.sim.faults import Options
 from tests.sim.roles import SETTINGS
@@ -20,11 +25,15 @@ CALM = Options(
     predicates=False,
     watched=False,
     hosts=3,
+    calm=True,
 )
 BEGUN_S = 15.0
 STEP_S = 0.05
 RECOVERY_MAX_S = 5.0
 """After the lease timeout."""
+
+STAYS_S = 3.0
+DRAIN_MAX_S = 5.0
 
 
 def begin(seed: int) -> World:
@@ -51,19 +60,69 @@ def leader(world: World) -> str:
     return world.database.primary.lease("broker").holder
 
 
+def choose(world: World, *, leads: bool) -> str:
+    """A host with partitions that leads, or does not."""
+    return next(name for name in world.hosts if (name == leader(world)) is leads and partitions_on(world, name))
+
+
+def missing(world: World) -> list[str]:
+    return [name for name in world.switch.registry.slots if not decides(world, name)]
+
+
+def crash(world: World, host: str) -> None:
+    world.crash_host(world.hosts[host], for_good=True)
+
+
+def silence(world: World, host: str) -> None:
+    """Nothing that it sends reaches another host."""
+    for other in sorted(world.hosts.keys() - {host}):
+        world.network.block(host, other)
+
+
+def isolate(world: World, host: str) -> None:
+    for other in sorted(world.hosts.keys() - {host}):
+        world.network.block(host, other)
+        world.network.block(other, host)
+
+
+def isolate_from_everything(world: World, host: str) -> None:
+    isolate(world, host)
+    world.database.block(host, sends=True)
+    world.database.block(host, sends=False)
+
+
+LOSSES = (crash, silence, isolate, isolate_from_everything)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("leads", [True, False])
-@pytest.mark.parametrize("seed", range(1, 4))
-def test_partitions_of_a_lost_host_decide_again_within_the_lease_timeout_and_five_seconds(
-    seed: int, leads: bool
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize(("seed", "leads"), [(2, True), (3, False)])
+def test_all_partitions_decide_again_within_the_lease_timeout_and_five_seconds(
+    lose: Callable[[World, str], None], seed: int, leads: bool
 ) -> None:
     world = begin(seed)
-    host = next(name for name in world.hosts if (name == leader(world)) is leads and partitions_on(world, name))
-    lost, crashed_at = partitions_on(world, host), world.now
-    world.crash_host(world.hosts[host], for_good=True)
-    while missing := [name for name in lost if name in world.switch.registry.slots and not decides(world, name)]:
+    lose(world, choose(world, leads=leads))
+    world.advance(SETTINGS.lease_timeout_s + RECOVERY_MAX_S)
+    for _ in range(int(STAYS_S / STEP_S)):
+        assert missing(world) == []
         world.advance(STEP_S)
-        assert world.now < crashed_at + SETTINGS.lease_timeout_s + RECOVERY_MAX_S, missing
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_partition_of_a_draining_host_pauses_for_less_than_a_second(seed: int) -> None:
+    world = begin(seed)
+    host = max(world.hosts, key=lambda name: len(partitions_on(world, name)))
+    asker = next(one for one in world.processes if one.role == "webservice")
+    header = Header(kind="ChangeHosts", ref="drain")
+    asker.say([make_outgoing(BROKER, ChangeHosts(action="drain", host=host), header)], "a drain")
+    pauses = dict.fromkeys(partitions_on(world, host), 0.0)
+    for _ in range(int(DRAIN_MAX_S / STEP_S)):
+        world.advance(STEP_S)
+        for name in missing(world):
+            pauses[name] += STEP_S
+    assert partitions_on(world, host) == missing(world) == []
+    assert max(pauses.values()) < 1.0
 
 
 @pytest.mark.long

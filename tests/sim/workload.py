@@ -39,7 +39,7 @@ GANG: Final = 3
 Act = Callable[["Workload", ResourceManager, Site], list[EncodedMessage]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Appetite:
     """How often RMs want something, and which rare things."""
 

@@ -88,7 +88,8 @@ class World:
         self.roles = Roles(self)
         self.texts = variants(self.options.resolver)
         self.file = QueuesFile(self.texts[0] if self.options.watched else "", self.timeline, self.rng)
-        self.workload = Workload(self.rng, Appetite(pause_max_s=self.options.act_max_s), self.texts)
+        appetite = Appetite(pause_max_s=self.options.act_max_s, rare=() if self.options.calm else Appetite.rare)
+        self.workload = Workload(self.rng, appetite, self.texts)
         self.kinds: dict[str, int] = {}
         """How many messages of each kind were delivered."""
         self.processes: list[Process] = []
