@@ -398,10 +398,12 @@ class SessionDriver:
             case "heartbeat":
                 self._send(self.session.protocol.heartbeat())
             case "reconnect":
-                before = self.address
+                before, rm_id = self.address, self.session.protocol.rm_id
                 self._reconnect()
-                how = f"trying {self.address}" if self._has_several else "reconnecting"
-                _log.warning("%s: no answer from %s, %s", self.session.protocol.rm_id, before, how)
+                if self._has_several:
+                    _log.warning("%s: trying %s instead of %s", rm_id, self.address, before)
+                else:
+                    _log.warning("%s: no answer from %s, reconnecting", rm_id, before)
             case "retry":
                 self._liveness.start_attempt(now)
                 self._start_session()

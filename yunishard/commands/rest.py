@@ -4,7 +4,8 @@ It connects directly, never through a proxy of the environment, and follows no r
 by its connection or by a token. Times and sizes are bounded. Every failure is one line that names the next step.
 
 With several addresses, a request goes to the one that answered last, and to the others in turn if that does not answer.
-A change is never sent twice: another address is tried only if no connection was made.
+A change goes to an address that is ready. It is never sent twice: another address is tried only if no
+connection was made.
 
 Not here: the requests (`administration.py`, `settings.py`).
 """
@@ -17,7 +18,7 @@ import ssl
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -180,6 +181,8 @@ class Rest:
     def __init__(self, urls: str, ca: str | None = None, token_file: str | None = None) -> None:
         self._urls = deque(url.strip().rstrip("/") for url in urls.split(","))
         """The one that answered last is the first."""
+        self._has_answer = False
+        """Whether the first URL has answered a request."""
         self._token = _read_token(token_file)
         self._connect_tls: Callable[[str], http.client.HTTPConnection] | None = None
         for url in map(urlsplit, self._urls):
@@ -237,11 +240,16 @@ class Rest:
             "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
         }
         headers = {name: value for name, value in headers.items() if value}
+        if method != "GET" and len(self._urls) > 1 and not self._has_answer:
+            with suppress(RequestFailed):
+                self.get("readyz")
         unreachable: list[_Unreachable] = []
         not_ready: RequestFailed | None = None
         for _ in range(len(self._urls)):
             try:
-                return self._send_once(method, target, body, headers)
+                answer = self._send_once(method, target, body, headers)
+                self._has_answer = True
+                return answer
             except _Unreachable as failed:
                 if method != "GET" and failed.is_sent:
                     raise

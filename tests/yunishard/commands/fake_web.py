@@ -14,6 +14,8 @@ class FakeWeb:
 
     url: str = ""
     answers: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
+    hangs_up_on: str = ""
+    """A request after which it closes the connection."""
     heard: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
     def says(self, what: str, body: object, *, status: int = 200, tag: str = "") -> None:
@@ -39,6 +41,9 @@ def web() -> Iterator[FakeWeb]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             what = f"{self.command} {self.path}"
             fake.heard.append((what, dict(self.headers), body))
+            if what == fake.hangs_up_on:
+                self.close_connection = True
+                return
             status, data, headers = fake.answers.get(what, (404, b"404 page not found\n", {}))
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(data))}.items():

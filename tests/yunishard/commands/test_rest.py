@@ -122,16 +122,28 @@ def test_a_change_goes_to_the_next_address_if_there_was_no_connection() -> None:
     with nothing_there() as absent, web() as fake:
         fake.says("POST config/rollback", {})
         Rest(f"{absent},{fake.url}").send("POST", "config", "rollback")
-        assert fake.asked == ["POST config/rollback"]
+        assert fake.asked == ["GET readyz", "POST config/rollback"]
 
 
 def test_a_change_that_was_sent_is_not_sent_again() -> None:
-    with port(b"") as silent, web() as fake:
+    with web() as fake, web() as other:
+        fake.says("GET readyz", "")
+        fake.hangs_up_on = "POST /ws/v1/config/rollback"
         with pytest.raises(CommandUnusable) as failed:
-            Rest(f"http://{silent},{fake.url}").send("POST", "config", "rollback")
+            Rest(f"{fake.url},{other.url}").send("POST", "config", "rollback")
         assert str(failed.value).endswith(": whether anything changed is not known, check before you try again")
-        assert str(failed.value).startswith(f"http://{silent}: ")
-        assert fake.asked == []
+        assert str(failed.value).startswith(f"{fake.url}: ")
+        assert other.asked == []
+
+
+def test_a_change_goes_to_an_address_that_is_ready() -> None:
+    with web() as fake, web() as other:
+        fake.refuses("GET readyz", 503, "no broker leads")
+        other.says("GET readyz", "")
+        other.says("POST config/rollback", {})
+        Rest(f"{fake.url},{other.url}").send("POST", "config", "rollback")
+        assert fake.asked == ["GET readyz"]
+        assert other.asked == ["GET readyz", "POST config/rollback"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -143,6 +155,7 @@ def test_an_address_that_is_not_ready_is_left_for_the_next_one_only_by_queries(m
         if method == "GET":
             assert rest.get("settings").text == "[]"
             return
+        fake.says("GET readyz", "")
         with pytest.raises(RequestFailed, match="not ready"):
             rest.send("POST", "settings")
         assert other.asked == []
