@@ -36,7 +36,17 @@ from common.messages import Header
 from common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
-from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
+from common.wire import (
+    LINK_LOST,
+    NEVER,
+    Incoming,
+    Machine,
+    Outgoing,
+    decode_body,
+    decode_header,
+    encode_frames,
+    make_outgoing,
+)
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
@@ -148,6 +158,16 @@ class World:
             header = replace(header, partition=partition, epoch=epoch)
         self.carry(KEEPER, [make_outgoing(BROKER, WorkerEnded(worker=name, reason=""), header)])
         self._start_idle()
+
+    def cut(self, name: str) -> None:
+        """The connection between the broker and this machine breaks, and is made again: what is on its way in both
+        directions is lost, and both live.
+        """
+        link = {BROKER, self._peer(name)}
+        self._packets = [one for one in self._packets if {one.source, one.to} != link]
+        heapq.heapify(self._packets)
+        lost = Incoming(BROKER, Header(kind=LINK_LOST), b"")
+        self.carry(self._peer(name), self.machine(name).handle(lost, self.now))
 
     def kill_broker(self) -> None:
         """The broker dies, and what is on its way to and from it is lost. Another one begins with what is on the disk:

@@ -180,6 +180,8 @@ class RM:
                 self.refused += [f"{partition}/{one.allocation_key}" for one in message.rejected_allocations]
             case Refused(code="gap") | ResumeWanted():
                 return self.resume(partition) if self.session.is_open(partition) else []
+            case Refused(code="busy") if header.ref.startswith("resume"):
+                return self.resume(header.ref.removeprefix("resume "))
             case Refused() if before == "open" and self.session.state == "away":
                 return self.resume()  # all partitions, as one alone may not
             case Refused():
