@@ -41,6 +41,7 @@ BENCHMARKS: Final = (
     Benchmark("tenants", "several resource managers, busy and idle", tenants.figures),
     Benchmark("scaling", "one to four partitions, and calculated rates", processor_time.scaling_figures),
     Benchmark("store", "a store in PostgreSQL with a synchronous standby, and reckoned rates", store.figures),
+    Benchmark("hosts", "several partitions on two hosts, beside one partition on one", store.hosts_figures),
     Benchmark("growth-engine", "growth curves of the engine alone", growth.engine_figures),
     Benchmark("growth-native", "growth curves over the native protocol", partial(growth.end_to_end_figures, "native")),
     Benchmark("growth-grpc", "growth curves over the scheduler interface", partial(growth.end_to_end_figures, "grpc")),

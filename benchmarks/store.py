@@ -6,8 +6,8 @@ the processor time of each process and from the bytes of the write-ahead log.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,17 +18,21 @@ import msgspec
 import psycopg
 
 from benchmarks.end_to_end import measured
-from benchmarks.processor_time import RECKONED, ROLES, WORKER
+from benchmarks.processor_time import RECKONED, ROLES, WORKER, spread
+from benchmarks.resource_managers import NativeRm
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import two_queues
-from benchmarks.systems import CLIENT, Up, own
+from benchmarks.systems import CLIENT, Up, own, roles_of, system
+from common.text_formats import format_count
 from partition_worker.journal.postgres_journal import PostgresJournals
 from partition_worker.journal.protocol import Journals
 from partition_worker.journal.sqlite_journal import SqliteJournals
+from tests.chaos.system import free_ports
 from tests.postgres import USER, Server, new_store
+from yunishard.cli import main
 
-SAFE: Final = ("fsync=on", "full_page_writes=on")
-"""Settings of a server that survives a crash of the machine."""
+SAFE: Final = ("fsync=on", "full_page_writes=on", "autovacuum=off")
+"""Settings of a server that survives a crash of the machine. Processes that come and go could not be measured."""
 
 ASKS: Final = 20_000
 
@@ -38,6 +42,9 @@ GROUPS: Final = (1, 50, 256, 1_000)
 STEP_BYTES: Final = 200
 COMMITS: Final = 100
 """Commits of each size."""
+
+SIZES: Final = {("a",): 1, ("a", "b"): 4}
+"""Numbers of partitions by the names of the hosts."""
 
 SESSIONS: Final = "primary, sessions"
 SENDER: Final = "primary, sender of the log"
@@ -83,6 +90,38 @@ def figures(plan: Plan) -> Iterator[Figure]:
     for partitions in PARTITIONS:
         rate = reckoned(us, log_bytes, partitions=partitions)
         yield Figure(f"store/reckoned/{partitions}", rate, RECKONED)
+
+
+def hosts_figures(plan: Plan) -> Iterator[Figure]:
+    """The rate of one partition on one host, and in turn that of several partitions on two hosts."""
+    nodes, asks = plan.nodes, plan.scaled(ASKS)
+    with _servers() as (primary, _):
+        pairs = [
+            [
+                measured(partial(_hosts, primary, names), spread(nodes, asks, partitions), plan.settling_s).per_second
+                for names, partitions in SIZES.items()
+            ]
+            for _ in range(plan.rounds)
+        ]
+    for (names, partitions), rates in zip(SIZES.items(), zip(*pairs, strict=True), strict=True):
+        yield Figure(f"hosts/{len(names)}, {format_count(partitions, 'partition')}", median(rates), PER_SECOND)
+    yield Figure("hosts/ratio", median(two / one for one, two in pairs), "times")
+
+
+@contextmanager
+def _hosts(primary: Server, names: Sequence[str]) -> Iterator[Up]:
+    """Hosts with these names on this machine; the resource manager connects to the first one."""
+    store = new_store(primary)
+    with ExitStack() as stack:
+        keys = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        with redirect_stdout(None):
+            assert main(["cluster", "init", str(keys), *names]) == 0
+        hosts = []
+        for name, port in zip(names, free_ports(len(names)), strict=True):
+            address = ("--cluster-address", f"tcp://127.0.0.1:{port}", "--cluster-keys", str(keys / name))
+            hosts.append(stack.enter_context(system("--store", store, "--host-name", name, *address)))
+        connect = partial(NativeRm, hosts[0][1]["native"])
+        yield Up(connect, lambda: {process: role for host, _ in hosts for process, role in roles_of(host).items()})
 
 
 @contextmanager
