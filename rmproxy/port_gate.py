@@ -1,9 +1,9 @@
 """Closes the ports for RMs while this host has no connection to the leading broker of several hosts.
 
-A host may be cut off from the other hosts while its RMs still reach it. The proxy answers their heartbeats itself, so
-they would wait at a proxy that cannot forward anything. After a while without a connection, longer than another broker
-needs to take over, it sends `Goodbye` and refuses connections: RMs with several addresses resume their sessions at
-another host, and a load balancer leaves this one out. When the connection is back, the ports open again.
+A host may be cut off from the other hosts while its RMs still reach it. Its proxy answers neither heartbeats nor calls
+then (`proxy.py`), so native RMs with several addresses turn to another host. Clients of gRPC and load balancers need
+more: after a while without a connection, longer than another broker needs to take over, the proxy sends `Goodbye` and
+refuses connections. When the connection is back, the ports open again.
 
 Not here: how the ports are closed (`transport.py`, `grpc_scheduler_service.py`).
 """
