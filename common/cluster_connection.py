@@ -33,7 +33,7 @@ ATTEMPT_MAX_S: Final = 5.0
 """Seconds that an attempt to connect may take, with the resolution of the name and the handshake."""
 
 PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
+PAUSE_MAX_S: Final = 1.0
 """Seconds between attempts to connect; each pause is twice as long as the one before."""
 
 HEARTBEAT_MS: Final = 1000
