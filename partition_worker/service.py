@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from common import gc_tuning
@@ -69,6 +68,7 @@ class StartedWorker:
 async def serve(arguments: Arguments, life: Life) -> None:
     """Register with the broker, wait for a partition, and serve it until the process has to stop."""
     load_plugins(arguments.settings.predicates, entry_points(group=PREDICATE_PLUGINS))  # without them it gets none
+    journals = open_journals(arguments.settings)
     wire, name = Transport(), f"{WORKER_PREFIX}{arguments.instance}"
     wake, keys = partial(wire.arrived, BROKER), arguments.settings.cluster_keys
     link = BrokerConnection(arguments.broker, peer=BROKER, name=name, wake=wake, keys=keys)
@@ -77,7 +77,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
     try:
         lease = await wait_for_grant(wire, arguments.settings, life)
         if lease is not None:
-            await serve_partition(arguments.settings, lease, link, wire, life)
+            await serve_partition(arguments.settings, journals, lease, link, wire, life)
     finally:
         link.close()
 
@@ -104,14 +104,14 @@ async def wait_for_grant(wire: Transport, settings: Settings, life: Life) -> Lea
 
 
 async def serve_partition(
-    settings: Settings, lease: Lease, link: BrokerConnection, wire: Transport, life: Life
+    settings: Settings, journals: Journals | None, lease: Lease, link: BrokerConnection, wire: Transport, life: Life
 ) -> None:
     """Run the worker of one partition until the process has to stop."""
     sys.setswitchinterval(SWITCH_S)
     life.granted(lease)
     heartbeats = asyncio.create_task(_send_heartbeats(lease, link, settings.heartbeat_s))
     try:
-        start = await _start_worker(settings, lease, wire)
+        start = await _start_worker(settings, journals, lease, wire)
     finally:
         heartbeats.cancel()
     worker, journal = start.worker, start.journal
@@ -152,15 +152,14 @@ async def _send_heartbeats(lease: Lease, link: BrokerConnection, heartbeat_s: fl
         link.send(make_outgoing(BROKER, Heartbeat(), header))
 
 
-async def _start_worker(settings: Settings, lease: Lease, wire: Transport) -> StartedWorker:
+async def _start_worker(settings: Settings, journals: Journals | None, lease: Lease, wire: Transport) -> StartedWorker:
     attempts = Attempts()
 
     def new_worker() -> Worker:
         return make_worker(settings, lease.partition, lease.epoch, attempts)
 
-    if settings.journals is None:
+    if settings.journals is None or journals is None:
         return StartedWorker(new_worker(), None)
-    journals = open_journals(settings.store, settings.journals)
     try:
         attempts = Quarantine(settings.journals, lease.partition).open_attempts(identify_parent_process())
     except OSError as error:
@@ -169,15 +168,20 @@ async def _start_worker(settings: Settings, lease: Lease, wire: Transport) -> St
     return await recover_or_start_empty(new_worker, journals, lease, wake, settings.journal_max_bytes)
 
 
-def open_journals(store: str, folder: Path) -> Journals:
-    """Return the place where journals are stored: this database, or this directory."""
-    if store:
+def open_journals(settings: Settings) -> Journals | None:
+    """Return the place where journals are stored, a database or a directory; None if there are none. Idle workers do
+    this ahead of the grant: the library of the database takes a tenth of a second of a processor to load, in which a
+    partition that moves would pause.
+    """
+    if settings.journals is None:
+        return None
+    if settings.store:
         from partition_worker.journal.postgres_journal import (
             PostgresJournals,  # needs a library of `yunishard[cluster]`
         )
 
-        return PostgresJournals(store)
-    return SqliteJournals(folder)
+        return PostgresJournals(settings.store)
+    return SqliteJournals(settings.journals)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:
