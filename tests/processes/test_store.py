@@ -71,6 +71,29 @@ def change_configuration(rest: str) -> None:
         assert answer.status == 200
 
 
+def test_a_session_of_the_database_that_hangs_ends_no_process(place: postgres.Server, tmp_path: Path) -> None:
+    store = postgres.new_store(place)
+
+    async def play() -> None:
+        async with asyncio.timeout(PATIENCE_S), placing(announced["native"]) as asker:
+            await asker.asks()
+            await asker.has(ASKS)
+            processes = system.children
+            with psycopg.connect(place.dsn) as connection:
+                query = "SELECT pid FROM pg_stat_activity WHERE application_name ~ '^(worker|broker|lease)'"
+                sessions = [pid for (pid,) in connection.execute(query)]
+            assert len(sessions) == 3
+            with postgres.suspended(sessions):
+                await asker.asks()
+                await asker.has(2 * ASKS)
+            assert set(asker.placed.values()) == {1}
+            assert system.children == processes, system.errors
+
+    with up("--store", store, "--state", str(tmp_path / "state"), *FREE_PORTS, folder=tmp_path) as system:
+        announced = system.announced()
+        asyncio.run(play())
+
+
 def test_the_documented_roles_run_a_system_by_way_of_tls(
     place: postgres.Server, owner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
