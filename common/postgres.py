@@ -55,6 +55,11 @@ LOCK_MAX_S: Final = 2
 IDLE_TRANSACTION_MAX_S: Final = 5
 """Time after which the server ends a transaction whose client is stopped, as its locks stop the successor."""
 
+_KEEPALIVE: Final = {"idle": 10, "interval": 5, "count": 3}
+"""TCP keepalives of the server, in seconds: sessions of a lost host end after 25 s. By default they would stay for
+hours, and a server has few.
+"""
+
 _DEFAULTS: Final = {
     "connect_timeout": str(CONNECT_MAX_S),
     "keepalives_idle": "5",
@@ -69,7 +74,8 @@ _SESSION: Final = (
     f"set_config('lock_timeout', '{LOCK_MAX_S}s', false),"
     f" set_config('idle_in_transaction_session_timeout', '{IDLE_TRANSACTION_MAX_S}s', false),"
     " set_config('statement_timeout', '0', false),"
-    " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
+    + "".join(f" set_config('tcp_keepalives_{name}', '{value}', false)," for name, value in _KEEPALIVE.items())
+    + " CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
     " THEN set_config('synchronous_commit', 'on', false) END"
 )
 """Columns that set up a session, so it takes one round trip. Poolers refuse such settings in the connection string.

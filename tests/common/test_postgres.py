@@ -11,6 +11,7 @@ import pytest
 
 from common.postgres import Database
 from tests import postgres
+from tests.chaos.system import free_ports
 
 LIMIT_S = 2
 """The least that libpq takes for a time limit."""
@@ -52,3 +53,16 @@ def test_a_connection_may_have_any_descriptor() -> None:
                     assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_server_soon_ends_sessions_of_a_lost_host() -> None:
+    (port,) = free_ports(1)
+    place = postgres.Server("listen_addresses=127.0.0.1", port=port)
+    try:
+        store = postgres.new_store(place).replace(f"host={place.folder}", "host=127.0.0.1")
+        with closing(Database(store, "test")) as database, database.autocommit() as connection:
+            names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+            found = [connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names]
+    finally:
+        place.remove()
+    assert found == [("10",), ("5",), ("3",)]
