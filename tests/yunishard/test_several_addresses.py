@@ -27,7 +27,7 @@ from yunishard.exceptions import ConnectFailed, KeyRefused
 from yunishard.items import Result, node
 from yunishard.session import BACKOFF_MAX_S, JITTER, MOVE_GAP_S, Liveness
 
-HEARTBEAT_MS, SILENCE_MS = 10, 60
+HEARTBEAT_MS, SILENCE_MS = 100, 500
 SOON_S = 15.0
 
 # The order and the times of attempts --------------------------------------------------------------------------------
