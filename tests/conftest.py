@@ -15,6 +15,7 @@ ROOT: Final = Path(__file__).parent
 LONG: Final = (
     "benchmarks",
     "chaos",
+    "cluster",
     "overload",
     "partition_worker/test_service.py",
     "processes/test_descriptors.py",
@@ -45,6 +46,7 @@ SLOW: Final = (
     "sim",
     "benchmarks",
     "chaos",
+    "cluster",
     "upgrade",
     "tenants",
     "overload",

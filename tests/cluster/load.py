@@ -31,13 +31,13 @@ class TimedBooks(Books):
     """Books that note when."""
 
     asked_at: dict[str, float] = field(default_factory=dict)
-    """When each ask that is not allocated was submitted."""
+    """When each ask that is not allocated was first to be submitted."""
     granted_at: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     """For each partition, when each allocated ask was submitted, and when it was allocated, in this order."""
 
     def asks(self, ask: Ask) -> None:
         Books.asks(self, ask)
-        self.asked_at[ask.key] = time.monotonic()
+        self.asked_at.setdefault(ask.key, time.monotonic())
 
     def granted(self, partition: str, allocation: Allocation) -> Ask | None:
         ask = Books.granted(self, partition, allocation)
@@ -148,4 +148,6 @@ class Load:
 
     async def _ask(self, rm: TimedRm, partition: str, count: int) -> None:
         await rm.until(lambda: rm.books.waiting < WAITING_MAX)
-        await rm.ask(self.workload.make(rm, count, partition))
+        asks = self.workload.make(rm, count, partition)
+        rm.books.asked_at.update(dict.fromkeys([one.key for one in asks], time.monotonic()))
+        await rm.ask(asks)  # which may wait for the partition to accept a new application

@@ -11,7 +11,7 @@ from typing import Final
 from tests.chaos import verdict
 from tests.cluster.cluster import Cluster, yunishard
 from tests.cluster.faults import Fault
-from tests.cluster.hosts import LEASE_S, READY_MAX_S, Host, until
+from tests.cluster.hosts import LEASE_S, Host, until
 from tests.cluster.load import RMS, Load
 
 DECIDED_MAX_S: Final = 60.0
@@ -25,6 +25,9 @@ MOVE_MAX_S: Final = 1.0
 
 HOLD_S: Final = 5.0
 """A fault lasts at least so long."""
+
+LAST_S: Final = 0.5
+"""Time for a decision of a partition that a fault does not concern."""
 
 HEALED_S: Final = 1.0
 """Time between two faults."""
@@ -43,16 +46,18 @@ class Measured:
     """Times in seconds."""
 
     faults: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """By kind of fault: from the fault, or from its end if partitions cannot decide before, until all decided."""
+    """By kind of fault: the longest wait of an ask; if partitions cannot decide before the fault ends, from then on."""
     lost: list[float] = field(default_factory=list)
-    """Until a partition of a lost host decided again."""
+    """The same for each partition of a lost host."""
     moves: list[float] = field(default_factory=list)
     """The longest wait of an ask while its partition moved because of a drain."""
     asks: int = 0
 
 
-async def play(cluster: Cluster, faults: Sequence[Fault], rng: random.Random, asks: int, say: Say) -> Measured:
-    """Let these faults happen, then drain and restart each host, and compare what everybody knows in the end.
+async def play(
+    cluster: Cluster, faults: Sequence[Fault], restarts: int, asks: int, rng: random.Random, say: Say
+) -> Measured:
+    """Let these faults happen, then drain and restart so many hosts, and compare what everybody knows in the end.
 
     Raises:
         ClusterError: something was lost, doubled, or did not recover.
@@ -64,7 +69,7 @@ async def play(cluster: Cluster, faults: Sequence[Fault], rng: random.Random, as
     try:
         for number, fault in enumerate(faults, 1):
             await run.play(number, fault)
-        for host in cluster.hosts:
+        for host in cluster.hosts[:restarts]:
             await run.restart(host)
         await run.load.finish(asks, FINISH_MAX_S)
         await run.compare_rest()
@@ -91,25 +96,30 @@ class _Run:
     async def play(self, number: int, fault: Fault) -> None:
         """Let a fault happen, and wait until all is well again."""
         host = await asyncio.to_thread(fault.pick, self._cluster, self._rng)
+        if not host.partitions():
+            await self._rebalance(host)
         lost = host.partitions() if fault.loses_host else []
         struck = time.monotonic()
         heal = await asyncio.to_thread(fault.strike, self._cluster, host)
-        found = await self.load.decided(struck, DECIDED_MAX_S if fault.is_survived else HOLD_S)
-        took = max(found.values()) if len(found) == len(self.load.partitions) else None
-        if fault.is_survived and took is None:
-            raise TimeoutError(f"{fault.sort} {host.name}: only {sorted(found)} decide after {DECIDED_MAX_S:g} s")
         await asyncio.sleep(max(struck + HOLD_S - time.monotonic(), 0.0))
+        held = time.monotonic()
+        found = await self.load.decided(held, DECIDED_MAX_S if fault.is_survived else LAST_S)
+        if fault.is_survived and len(found) < len(self.load.partitions):
+            raise TimeoutError(f"{fault.sort} {host.name}: only {sorted(found)} decide {DECIDED_MAX_S:g} s later")
+        pauses = {name: self.load.pause(name, struck) for name in found}
         healed = time.monotonic()
         await asyncio.to_thread(heal)
         after = await self._recovered(healed)
-        self.measured.faults[fault.sort].append(after if took is None else took)
-        times = [found[name] for name in lost]
+        self.measured.faults[fault.sort].append(max(pauses.values()) if fault.is_survived else after)
+        times = [pauses[name] for name in lost]
         self.measured.lost += times
-        decided = f"{len(found)} of {len(self.load.partitions)} decide after {max(found.values(), default=0):.1f} s"
-        of_host = f", those of the host after {max(times):.1f} s" if times else ""
-        self._say(f"{number:3d} {fault.sort} {host.name}: {decided}{of_host}; healed, {after:.1f} s later all is well")
+        of_host = f", those of the host for {max(times):.1f} s" if times else ""
+        self._say(
+            f"{number:3d} {fault.sort} {host.name}: {len(found)} of {len(self.load.partitions)} partitions go on, and "
+            f"paused for {max(pauses.values(), default=0):.1f} s{of_host}; healed, {after:.1f} s later all is well"
+        )
         if times and max(times) > LOST_HOST_MAX_S:
-            raise TimeoutError(f"the partitions of {host.name} decided after {times} s, at most {LOST_HOST_MAX_S:g} s")
+            raise TimeoutError(f"the partitions of {host.name} paused for {times} s, at most {LOST_HOST_MAX_S:g} s")
         await asyncio.sleep(HEALED_S)
 
     async def _recovered(self, since: float) -> float:
@@ -147,10 +157,7 @@ class _Run:
         restarted = time.monotonic()
         await self._recovered(restarted)
         await self._hosts("undrain", host.name)
-        await self._hosts("rebalance")
-        await asyncio.to_thread(
-            until, lambda: bool(host.partitions()), f"{host.name} has partitions", within_s=READY_MAX_S
-        )
+        await self._rebalance(host)
         after = await self._recovered(time.monotonic())
         self._say(
             f"restart {host.name}: {len(moved)} partitions moved in {drained - begun:.1f} s, the longest pause was "
@@ -158,6 +165,11 @@ class _Run:
         )
         if pauses and max(pauses) > MOVE_MAX_S:
             raise TimeoutError(f"partitions paused for {pauses} s while {host.name} was drained")
+
+    async def _rebalance(self, host: Host) -> None:
+        """Let partitions come to a host that has none."""
+        await self._hosts("rebalance")
+        await asyncio.to_thread(until, lambda: bool(host.partitions()), f"{host.name} has partitions")
 
     async def _hosts(self, *words: str) -> None:
         addresses = ",".join(f"http://{host.machine.address}:9080" for host in self._cluster.hosts)
