@@ -42,8 +42,6 @@ REASON_BYTES_MAX: Final = 500
 SILENCE_S: Final = 3.0
 """Default for the seconds without a message after which an RM counts as away."""
 
-CUT_OFF: Final = "this host has no connection to the leading broker: try another host"
-
 RETRY_AFTER_MS: Final = 1000
 """How long RMs should wait before they reconnect, when the proxy stops in order."""
 
@@ -76,8 +74,6 @@ class Proxy:
         """When the next heartbeat is due."""
         self._incarnation: str | None = ""
         """Of the broker; empty until its first heartbeat, and None until the first one on a new connection."""
-        self._core_at = NEVER
-        """When the leading broker of several hosts sent a heartbeat last; NEVER for the only broker of a machine."""
         self._calls: dict[str, tuple[str, Header]] = {}
         """Calls that the broker has not answered: our number to the peer and the original header."""
         self._call_count = 0
@@ -171,9 +167,6 @@ class Proxy:
                 return self._refuse(incoming, "malformed", reason, now)
             if not self.rate_limiter.allow_call(incoming.source, now):
                 return self._refuse(incoming, "flood", rate_limit.CALL_LIMIT, now)
-            if self._is_cut_off(now):
-                refused = rm_messages.Refused(code="busy", reason=CUT_OFF)
-                return [make_outgoing(incoming.source, refused, _reply_to("Refused", header))]
             return self._forward_call(incoming)
         if header.kind in (wire.MALFORMED, wire.FORBIDDEN):
             reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
@@ -202,7 +195,7 @@ class Proxy:
             if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
                 return []
             session.heartbeat_answered_at = now
-            return [] if self._is_cut_off(now) else [session.build_message(rm_messages.Heartbeat())]
+            return [session.build_message(rm_messages.Heartbeat())]
         if not header.partition:
             return self._split(incoming, session, now)
         partition = header.partition
@@ -273,11 +266,9 @@ class Proxy:
         if header.kind == "Echo":
             return [Outgoing(BROKER, header, incoming.body)]
         if header.kind == "Heartbeat":
-            if self._core_at != NEVER:
-                self._core_at = now
             return self._handle_heartbeat(decode_body(rm_messages.Heartbeat, incoming.body).incarnation)
         if header.kind == wire.LINK_LOST:
-            self._incarnation, self._core_at = None, now
+            self._incarnation = None
             return self._begin_again("the connection to the core was lost")
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
@@ -312,10 +303,6 @@ class Proxy:
                 return []  # for a call of an earlier proxy, or one that was dropped
             del self.sessions[header.rm]  # the session has ended: another one replaced it, or it expired
         return [Outgoing(session.peer, header, incoming.body)]
-
-    def _is_cut_off(self, now: float) -> bool:
-        """Whether RMs had better turn to another host's proxy. This one then answers neither heartbeats nor calls."""
-        return now - self._core_at >= self._silence_s
 
     def _handle_heartbeat(self, incarnation: str) -> list[Outgoing]:
         """Detect a restarted broker."""

@@ -117,20 +117,6 @@ def test_on_a_new_connection_the_broker_is_greeted_and_every_rm_is_told_to_resum
     assert kinds(heard_from_broker(proxy, "9")) == ["Hello", "ResumeWanted"]
 
 
-def test_a_proxy_without_a_leading_broker_sends_its_rms_to_other_hosts() -> None:
-    proxy = beating()
-    proxy.handle(Incoming(BROKER, Header(kind=LINK_LOST), b""), 10.0)
-    seated(proxy, PEER)
-    beat, call = arrives(PEER, Heartbeat()), arrives(PEER, Resume(), ref="mine")
-    assert kinds(proxy.handle(beat, 10.0 + SILENCE_S - BEAT_S)) == ["Heartbeat"]
-    assert proxy.handle(beat, 10.0 + SILENCE_S) == []
-    refused = Refused(code="busy", reason="this host has no connection to the leading broker: try another host")
-    assert proxy.handle(call, 10.0 + SILENCE_S) == [sent(PEER, refused, ref="mine")]
-    proxy.handle(arrives(BROKER, Heartbeat(incarnation="7"), rm="", session=""), 20.0)
-    assert kinds(proxy.handle(beat, 20.0)) == ["Heartbeat"]
-    assert kinds(proxy.handle(call, 20.0), BROKER) == ["Resume"]
-
-
 def test_one_partition_resumes_with_an_empty_window_and_the_others_keep_theirs() -> None:
     proxy = beating(PEER)
     for partition in (PARTITION, GPU):
