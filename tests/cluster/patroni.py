@@ -23,6 +23,9 @@ from tests.cluster.network import NOBODY, Machine
 SERVERS: Final = ("db1", "db2", "db3")
 FAILOVER_MAX_S: Final = 90.0
 LOOK_EVERY_S: Final = 0.1
+REJOIN_MAX_S: Final = 20.0
+"""Time for a former primary to come back by itself."""
+
 
 CONFIGURATION: Final = """\
 scope: store
@@ -154,13 +157,31 @@ class Patroni:
         self._until(lambda roles: roles.get("leader", former) is not former)
 
     def wait(self) -> None:
-        """Wait until no server is missing, and Patroni knows the one that may be promoted."""
-        self._until(lambda roles: len(roles) == len(self.machines) and self._is_whole(roles["leader"]))
+        """Wait until no server is missing, and Patroni knows the one that may be promoted. A standby that does not come
+        back by itself is copied again, as its operator would do.
+        """
+        reinitialize_at = time.monotonic() + REJOIN_MAX_S
 
-    def _is_whole(self, primary: Machine) -> bool:
-        """Whether all others replicate from this server, and it waits for one of them."""
-        states = [one["sync_state"] for one in self._read(primary, "patroni").get("replication", ())]
-        return len(states) == len(self.machines) - 1 and "sync" in states
+        def is_whole(roles: Mapping[str, Machine]) -> bool:
+            nonlocal reinitialize_at
+            missing = self._list_missing(roles["leader"]) if "leader" in roles else ()
+            if missing and time.monotonic() > reinitialize_at:
+                reinitialize_at = time.monotonic() + REJOIN_MAX_S
+                for machine in missing:
+                    self._reinitialize(machine)
+            return len(roles) == len(self.machines) and not missing
+
+        self._until(is_whole)
+
+    def _list_missing(self, primary: Machine) -> Sequence[Machine]:
+        """The machines that do not replicate from this one."""
+        found = {one["application_name"] for one in self._read(primary, "patroni").get("replication", ())}
+        return [one for one in self.machines if one is not primary and one.name not in found]
+
+    def _reinitialize(self, machine: Machine) -> None:
+        body = json.dumps({"force": True}).encode()
+        with suppress(OSError):  # it is tried again
+            urllib.request.urlopen(f"http://{machine.address}:8008/reinitialize", data=body, timeout=5).close()
 
     def _until(self, holds: Callable[[Mapping[str, Machine]], bool]) -> Mapping[str, Machine]:
         """Wait until this holds of the machines by the roles of their servers, which run.
