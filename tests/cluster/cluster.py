@@ -1,7 +1,6 @@
 """A whole cluster on this machine: hosts, and a database of several servers, each on a machine of its own."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -9,10 +8,9 @@ from typing import Final, Self
 import psycopg
 
 from tests.cluster.database import Database
-from tests.cluster.hosts import CLUSTER, Host
+from tests.cluster.hosts import CLUSTER, YUNISHARD, Host
 from tests.cluster.network import Machine, Network
 
-YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
 HOSTS: Final = ("a", "b", "c")
 
 MakeDatabase = Callable[[Sequence[Machine], Path], Database]

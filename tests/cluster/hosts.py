@@ -26,6 +26,8 @@ CLUSTER: Final = 9094
 ROLES: Final = ("broker", "rmproxy", "webservice", "partition_worker")
 SUPERVISOR: Final = "supervisor"
 
+YUNISHARD: Final = Path(sys.executable).with_name("yunishard")
+
 READY_MAX_S: Final = 60.0
 STOP_MAX_S: Final = 40.0
 POLL_S: Final = 0.02
@@ -45,7 +47,7 @@ class Host:
         self._arguments = (
             *SETTINGS,
             *("--state", str(self._folder / "state")),
-            *("--native", self.native, "--rest", f"{machine.address}:{REST}"),
+            *("--native", self.native, "--rest", f"0.0.0.0:{REST}"),
             *arguments,
         )
         self._up: subprocess.Popen[str] | None = None
@@ -113,6 +115,14 @@ class Host:
             self.machine.boot()
         if self._up is None or self._up.poll() is not None:
             self.start()
+
+    def run(self, *words: str) -> None:
+        """Run a command that changes something over REST, which only a user of this machine may.
+
+        Raises:
+            OSError: it failed.
+        """
+        self.machine.run(YUNISHARD, *words, "--rest", f"http://127.0.0.1:{REST}", as_root=True)
 
     def processes(self) -> Mapping[str, list[int]]:
         """What runs, by role."""

@@ -133,14 +133,14 @@ class Machine:
         inside = ("nsenter", f"--target={self._init}", "--net", "--pid", "--mount", "--")
         return inside if as_root else (*inside, *_another_user())
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, as_root: bool = False) -> str:
         """Run a program that ends; what it says.
 
         Raises:
             OSError: it failed.
         """
         done = subprocess.run(
-            [*self.prefix(), *command],
+            [*self.prefix(as_root=as_root), *command],
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -143,10 +143,10 @@ class _Run:
 
     async def restart(self, host: Host) -> None:
         """Restart a host as in an upgrade: drain it, stop it, start it, and let partitions come back."""
-        before = self._cluster.places
+        other, before = self._cluster.others(host)[0], self._cluster.places
         moved = [partition for partition, place in before.items() if place == host.name]
         begun = time.monotonic()
-        await self._hosts("drain", host.name, "--wait")
+        await asyncio.to_thread(other.run, "hosts", "drain", host.name, "--wait")
         drained = time.monotonic()
         await asyncio.to_thread(until, lambda: not host.partitions(), f"{host.name} has no partitions")
         await self.load.decided(drained, DECIDED_MAX_S)
@@ -156,7 +156,7 @@ class _Run:
         await asyncio.to_thread(host.revive)
         restarted = time.monotonic()
         await self._recovered(restarted)
-        await self._hosts("undrain", host.name)
+        await asyncio.to_thread(other.run, "hosts", "undrain", host.name)
         await self._rebalance(host)
         after = await self._recovered(time.monotonic())
         self._say(
@@ -168,12 +168,8 @@ class _Run:
 
     async def _rebalance(self, host: Host) -> None:
         """Let partitions come to a host that has none."""
-        await self._hosts("rebalance")
+        await asyncio.to_thread(host.run, "hosts", "rebalance")
         await asyncio.to_thread(until, lambda: bool(host.partitions()), f"{host.name} has partitions")
-
-    async def _hosts(self, *words: str) -> None:
-        addresses = ",".join(f"http://{host.machine.address}:9080" for host in self._cluster.hosts)
-        await asyncio.to_thread(yunishard, "hosts", *words, "--rest", addresses)
 
     async def compare_rest(self) -> None:
         """Wait until everything that was to end has ended, and compare what each host shows.
