@@ -32,6 +32,9 @@ DOMAIN: Final = "yunishard-cluster"
 BIND_AGAIN_S: Final = 0.05
 """Seconds between attempts to listen with a new pair: ZeroMQ frees an address some time after it was asked to."""
 
+BIND_ATTEMPTS: Final = 20
+"""Attempts after which the log names the reason why other hosts cannot connect."""
+
 _EVENTS: Final = zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED
 
 _log = logging.getLogger("core.broker")
@@ -119,15 +122,17 @@ class ClusterPort(BrokerPort):
                 self.raw.unbind(self.cluster_address)
                 self._listen_with(zap, pair)
 
-    def _listen_with(self, zap: ZapAuthenticator, pair: KeyPair) -> None:
+    def _listen_with(self, zap: ZapAuthenticator, pair: KeyPair, attempt: int = 1) -> None:
         assert self._timer is not None
         self._timer.cancel()
         zap.pair = pair
         try:
             self._bind(zap, self.cluster_address)
             self._timer = self._loop.call_later(KEYS_CHECK_S, self._check_pair, zap)
-        except OSError:
-            self._timer = self._loop.call_later(BIND_AGAIN_S, self._listen_with, zap, pair)
+        except OSError as error:
+            if attempt == BIND_ATTEMPTS:
+                _log.warning("no other host can connect, which is tried again: %s", error)
+            self._timer = self._loop.call_later(BIND_AGAIN_S, self._listen_with, zap, pair, attempt + 1)
 
     # Connections ------------------------------------------------------------------------------------------------------
 
