@@ -3,9 +3,8 @@
 It connects directly, never through a proxy of the environment, and follows no redirect, because a request is authorized
 by its connection or by a token. Times and sizes are bounded. Every failure is one line that names the next step.
 
-With several addresses, a request goes to the one that answered last, and to the others in turn if that does not answer.
-A change goes to an address that is ready. It is never sent twice: another address is tried only if no
-connection was made.
+With several addresses, requests go to the first one that is ready, and to the others in turn if that fails. A change is
+never sent twice: another address is tried only if no connection was made.
 
 Not here: the requests (`administration.py`, `settings.py`).
 """
@@ -181,8 +180,8 @@ class Rest:
     def __init__(self, urls: str, ca: str | None = None, token_file: str | None = None) -> None:
         self._urls = deque(url.strip().rstrip("/") for url in urls.split(","))
         """The one that answered last is the first."""
-        self._has_answer = False
-        """Whether the first URL has answered a request."""
+        self._has_probed = False
+        """Whether it has looked for a URL that is ready."""
         self._token = _read_token(token_file)
         self._connect_tls: Callable[[str], http.client.HTTPConnection] | None = None
         for url in map(urlsplit, self._urls):
@@ -240,16 +239,15 @@ class Rest:
             "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
         }
         headers = {name: value for name, value in headers.items() if value}
-        if method != "GET" and len(self._urls) > 1 and not self._has_answer:
-            with suppress(RequestFailed):
+        if len(self._urls) > 1 and not self._has_probed:
+            self._has_probed = True
+            with suppress(RequestFailed):  # none is ready, or the system has no such route
                 self.get("readyz")
         unreachable: list[_Unreachable] = []
         not_ready: RequestFailed | None = None
         for _ in range(len(self._urls)):
             try:
-                answer = self._send_once(method, target, body, headers)
-                self._has_answer = True
-                return answer
+                return self._send_once(method, target, body, headers)
             except _Unreachable as failed:
                 if method != "GET" and failed.is_sent:
                     raise

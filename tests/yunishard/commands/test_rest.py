@@ -114,7 +114,7 @@ def test_the_first_address_that_answers_is_used_from_then_on() -> None:
         assert rest.get("settings").text == "[]"
         assert rest.url == fake.url
         rest.send("POST", "config", "rollback")
-    assert fake.asked == ["GET settings", "POST config/rollback"]
+    assert fake.asked == ["GET readyz", "GET settings", "POST config/rollback"]
     assert other.asked == []
 
 
@@ -136,19 +136,31 @@ def test_a_change_that_was_sent_is_not_sent_again() -> None:
         assert other.asked == []
 
 
-def test_a_change_goes_to_an_address_that_is_ready() -> None:
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_requests_go_to_an_address_that_is_ready(method: str) -> None:
     with web() as fake, web() as other:
         fake.refuses("GET readyz", 503, "no broker leads")
         other.says("GET readyz", "")
-        other.says("POST config/rollback", {})
-        Rest(f"{fake.url},{other.url}").send("POST", "config", "rollback")
+        other.says(f"{method} settings", {})
+        rest = Rest(f"{fake.url},{other.url}")
+        for _ in range(2):
+            rest.send(method, "settings")
         assert fake.asked == ["GET readyz"]
-        assert other.asked == ["GET readyz", "POST config/rollback"]
+        assert other.asked == ["GET readyz", *[f"{method} settings"] * 2]
+
+
+def test_requests_are_made_although_no_address_is_ready() -> None:
+    with web() as fake, web() as other:
+        for one in (fake, other):
+            one.refuses("GET readyz", 503, "no broker leads")
+        fake.says("GET settings", [])
+        assert Rest(f"{fake.url},{other.url}").get("settings").text == "[]"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_address_that_is_not_ready_is_left_for_the_next_one_only_by_queries(method: str) -> None:
     with web() as fake, web() as other:
+        fake.says("GET readyz", "")
         fake.refuses(f"{method} settings", 503, "not ready")
         other.says(f"{method} settings", [])
         rest = Rest(f"{fake.url},{other.url}")
