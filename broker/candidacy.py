@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.election import RENEWALS, Election
-from common.control_messages import LeasePolled, PollLease
+from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
 from common.curve_keys import host_file, read_pair
 from common.host_facts import HostFacts, read_host_facts
 from common.inbox import ThreadEndpoint
@@ -151,8 +151,9 @@ class LeasePoller(ThreadEndpoint):
                 wanted = HeldLease(host.name, int(time.time()), poll.duration_s, host.address, self._key)
                 epoch = acquire_lease(connection, BROKER, wanted)
             held = None if epoch else read_lease(connection, BROKER)
+            silent = find_silent_hosts(connection, STORE_SILENCE * poll.duration_s) if epoch else []
         if held is None:
-            return LeasePolled(epoch=epoch)
+            return LeasePolled(epoch=epoch, silent_hosts=silent)
         return LeasePolled(holder=held.holder, endpoint=held.endpoint, public_key=held.public_key, left_s=held.left_s)
 
     def release(self, epoch: int) -> None:
@@ -169,6 +170,12 @@ class LeasePoller(ThreadEndpoint):
     def close(self) -> None:
         super().close()
         self._database.close()
+
+
+def find_silent_hosts(connection: Connection, silent_s: float) -> list[str]:
+    """The hosts that have not polled for so long."""
+    query = "SELECT name FROM hosts WHERE heartbeat < clock_timestamp() - make_interval(secs => %s)"
+    return [str(name) for (name,) in connection.execute(query, (silent_s,)).fetchall()]
 
 
 def renew_host(connection: Connection, host: HostFacts, duration_s: float) -> str:

@@ -12,7 +12,8 @@ Not here: the lease in the store (`common/postgres_leases.py`), the broker's dec
 
 from typing import Final
 
-from common.control_messages import LeasePolled, PollLease
+from broker.hosts import Hosts
+from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
 from common.names import LEASE
 from common.wire import NEVER, BrokerAddress, Incoming, Machine, Outgoing, decode_body, make_outgoing
 
@@ -39,6 +40,8 @@ class Election:
         """Of the acquired lease; 0 in a standby."""
         self.leaders: list[BrokerAddress] = []
         """Where the processes of this host reach the leader, if that has changed; the shell takes it away."""
+        self.cut_off: list[str] = []
+        """For the leader: hosts that do not reach the store, although this one did all the time."""
         self.lost = ""
         """Why this broker does not lead any more; empty otherwise."""
         self.notes: list[str] = []
@@ -50,6 +53,8 @@ class Election:
         """When the leader stops answering."""
         self._asked_at: float | None = None
         """When the poll that is under way was sent."""
+        self._renewing_since = NEVER
+        """Since when this leader has reached the store without a failure."""
         self._holder = ""
         self._leader: BrokerAddress | None = None
         self._problem = ""
@@ -73,10 +78,14 @@ class Election:
         asked_at, self._asked_at = self._asked_at or now, None
         if polled.problem:
             self._warn(polled.problem)
+            self._renewing_since, self.cut_off = NEVER, []
         elif polled.epoch and not self.epoch and now >= asked_at + self._usable_s:
             interval_s = 0.0  # connecting took too long; the next answer comes in time, as the connection is open now
         elif polled.epoch:
             self._lead(polled.epoch, asked_at)
+            self._renewing_since = min(self._renewing_since, now)
+            if now >= self._renewing_since + STORE_SILENCE * self._duration_s:  # else the store was down for all
+                self.cut_off = polled.silent_hosts
         elif self.epoch:
             self._end(f"the broker of host {polled.holder} has replaced it")
         else:
@@ -118,9 +127,11 @@ class Election:
 class ElectedBroker:
     """A leader's machine: the broker's, until its lease is over. Then it answers nothing."""
 
-    def __init__(self, broker: Machine, election: Election) -> None:
+    def __init__(self, broker: Machine, election: Election, hosts: Hosts) -> None:
+        """`hosts` are those of the broker."""
         self._broker = broker
         self._election = election
+        self._hosts = hosts
 
     @property
     def deadline(self) -> float:
@@ -129,7 +140,12 @@ class ElectedBroker:
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if self._election.is_over(now):
             return []
-        return (self._election if incoming.source == LEASE else self._broker).handle(incoming, now)
+        if incoming.source != LEASE:
+            return self._broker.handle(incoming, now)
+        sends = self._election.handle(incoming, now)
+        for host in self._hosts.mark_cut_off(self._election.cut_off):
+            self._election.warnings.append(f"host {host} does not reach the store: its partitions move to other hosts")
+        return sends
 
     def tick(self, now: float) -> list[Outgoing]:
         sends = self._election.tick(now) if self._election.deadline <= now else []

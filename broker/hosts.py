@@ -2,7 +2,7 @@
 
     known from the store --Hello of its supervisor--> ready <--undrain--drain--> draining
                                                         |  ^
-                             silent for too long, or left  Heartbeat, or Hello
+          silent for too long, left, or without the store  Heartbeat, or Hello
                                                         v  |
                                                        lost
 
@@ -56,15 +56,17 @@ class Host:
     is_draining: bool = False
     is_lost: bool = False
     """Whether it has been silent for too long, or has left."""
+    is_cut_off: bool = False
+    """Whether it does not reach the store, so that its workers cannot send anything."""
 
     @property
     def is_available(self) -> bool:
         """Whether it can get partitions."""
-        return not (self.is_lost or self.is_draining)
+        return not (self.is_lost or self.is_cut_off or self.is_draining)
 
     @property
     def state(self) -> HostState:
-        if self.is_lost:
+        if self.is_lost or self.is_cut_off:
             return "lost"
         return "draining" if self.is_draining else "ready"
 
@@ -128,6 +130,13 @@ class Hosts:
             return None
         host.is_lost, host.supervisor = True, ""
         return host
+
+    def mark_cut_off(self, names: Collection[str]) -> list[str]:
+        """Note which hosts do not reach the store; the result has those that did before."""
+        found = [one.name for one in self._hosts.values() if one.name in names and not one.is_cut_off]
+        for host in self._hosts.values():
+            host.is_cut_off = host.name in names
+        return found
 
     def find_silent(self, silent_max_s: float, now: float) -> list[Host]:
         """Mark the hosts as lost that have been silent for so long; the result has those that were not before. The only

@@ -89,7 +89,7 @@ class Placement:
             return False
         before = self._hosts.find(slot.host)
         if before is not None:
-            self._count_move("lost" if before.is_lost else "drain")
+            self._count_move("lost" if before.state == "lost" else "drain")
             self._state.notes.append(f"partition {partition} moves from host {slot.host} to {chosen.name}")
         self._assign(partition, chosen, now)
         return True

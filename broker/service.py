@@ -104,7 +104,7 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
             life.leads(arguments.broker)
             await drive(broker, wire, life.stopping, notes=lines.values(), write_notes=write_notes)
         else:
-            elected = ElectedBroker(broker, candidacy.election)
+            elected = ElectedBroker(broker, candidacy.election, state.hosts)
             notes: list[Sized] = [*lines.values(), *candidacy.notes]
             await drive(elected, wire, life.stopping, notes=notes, write_notes=write_notes)
 

@@ -165,6 +165,11 @@ class ProbeRecord(Control, frozen=True):
 # The lease of the leader ---------------------------------------------------------------------------------------------
 
 
+STORE_SILENCE: Final = 2
+"""Durations of the leader's lease, a lease timeout in all, after which a host that has not polled counts as cut off
+from the store."""
+
+
 class PollLease(Control, frozen=True):
     """The broker's machine to its shell: renew the lease of this epoch, or try to acquire it if that is 0. Answered by
     `LeasePolled`.
@@ -187,6 +192,8 @@ class LeasePolled(Control, frozen=True):
     """Seconds until its lease ends."""
     problem: str = ""
     """Why nothing is known; empty otherwise."""
+    silent_hosts: list[str] = field(default_factory=list)
+    """For the leader: hosts that have not polled for STORE_SILENCE leases."""
 
 
 # Registry and liveness -----------------------------------------------------------------------------------------------

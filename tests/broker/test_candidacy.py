@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from broker.candidacy import LeasePoller, renew_host
+from broker.candidacy import LeasePoller, find_silent_hosts, renew_host
 from common.control_messages import LeasePolled, PollLease
 from common.curve_keys import read_public, write_pair
 from common.host_facts import HostFacts, read_host_facts
@@ -111,6 +111,15 @@ def test_a_host_writes_its_row_and_no_other_host_may_have_its_name(connection: C
     assert connection.execute("SELECT name, id, address, cores FROM hosts").fetchall() == [
         ("a", "2", "tcp://a:9094", 4)
     ]
+
+
+def test_hosts_that_have_not_polled_are_found(connection: Connection) -> None:
+    for name in ("a", "b"):
+        assert renew_host(connection, facts(name), DURATION_S) == ""
+    aged = "UPDATE hosts SET heartbeat = clock_timestamp() - make_interval(secs => %s) WHERE name = 'b'"
+    connection.execute(aged, (2 * DURATION_S,))
+    assert find_silent_hosts(connection, 2 * DURATION_S) == ["b"]
+    assert find_silent_hosts(connection, 3 * DURATION_S) == []
 
 
 def test_a_host_keeps_its_id_and_has_processors_and_memory(tmp_path: Path) -> None:

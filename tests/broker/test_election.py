@@ -3,6 +3,7 @@
 import pytest
 
 from broker.election import ElectedBroker, Election
+from broker.hosts import HostRow, Hosts
 from common.control_messages import LeasePolled
 from common.messages import Header
 from common.names import LEASE
@@ -134,7 +135,7 @@ class Echo:
 def test_a_leader_answers_until_its_lease_is_over() -> None:
     machine = election()
     leading(machine, 100.0)
-    broker = ElectedBroker(Echo(), machine)
+    broker = ElectedBroker(Echo(), machine, Hosts())
     call = Incoming("rmproxy/1", Header(kind="Resume"), b"")
     assert broker.deadline == 102.0
     assert [one.to for one in broker.handle(call, 101.0)] == ["rmproxy/1"]
@@ -146,3 +147,24 @@ def test_a_leader_answers_until_its_lease_is_over() -> None:
     assert machine.lost
     assert broker.deadline == NEVER
     assert polled(broker, 106.0, epoch=7) == []
+
+
+def test_a_host_that_does_not_reach_the_store_counts_once_the_leader_has_for_a_lease_timeout() -> None:
+    machine, hosts = election(), Hosts()
+    hosts.restore([HostRow(name="a"), HostRow(name="b")], 2 * DURATION_S, 100.0)
+    leading(machine, 100.0)
+    broker = ElectedBroker(Echo(), machine, hosts)
+
+    def poll(now: float, **fields: object) -> list[str]:
+        machine.tick(now)
+        polled(broker, now, **fields)
+        return [one.name for one in hosts.list_available()]
+
+    for now in (102.0, 104.0, 106.0, 108.0, 110.0):
+        assert poll(now, epoch=7, silent_hosts=["b"]) == ["a", "b"], "the store may have been down for all"
+    assert poll(112.0, epoch=7, silent_hosts=["b"]) == ["a"]
+    assert machine.warnings == ["host b does not reach the store: its partitions move to other hosts"]
+    assert poll(114.0, epoch=7) == ["a", "b"]
+    assert poll(116.0, epoch=7, silent_hosts=["b"]) == ["a"]
+    assert poll(118.0, problem="the store is unreachable") == ["a", "b"]
+    assert poll(120.0, epoch=7, silent_hosts=["b"]) == ["a", "b"]

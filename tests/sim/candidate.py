@@ -16,7 +16,7 @@ from broker.election import RENEWALS, ElectedBroker, Election
 from broker.hosts import HostRow
 from broker.registry import RmRecord
 from broker.state import VersionHistory
-from common.control_messages import LeasePolled, PollLease
+from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
 from common.messages import Header
 from common.names import BROKER, LEASE
 from common.wire import Incoming, Outgoing, decode_body, encode_body
@@ -101,7 +101,7 @@ class Candidate:
             world.network.down(router, one.to, process.frames(one))
 
         process.route("", send)
-        process.run(ElectedBroker(broker, self._election))
+        process.run(ElectedBroker(broker, self._election, broker.state.hosts))
 
     def _check(self, one: Outgoing) -> None:
         """Another broker must not have begun. One of the same host may have, as it is killed when it goes on; and any
@@ -122,7 +122,8 @@ def poll_lease(host: Host, unix_s: int, poll: PollLease, tables: Tables, now: fl
     lease = tables.lease(BROKER)
     if poll.epoch and poll.epoch == lease.epoch:
         lease.expires_at = now + poll.duration_s
-        return LeasePolled(epoch=lease.epoch)
+        silent = [name for name, (_, at) in tables.record.hosts.items() if at < now - STORE_SILENCE * poll.duration_s]
+        return LeasePolled(epoch=lease.epoch, silent_hosts=silent)
     if not poll.epoch and (lease.holder == host.name or lease.expires_at < now):
         lease.holder, lease.epoch, lease.writes = host.name, max(unix_s, lease.epoch + 1), 0
         lease.address, lease.expires_at = host.remote, now + poll.duration_s

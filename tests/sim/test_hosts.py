@@ -45,9 +45,9 @@ def begin(seed: int) -> World:
 
 
 def decides(world: World, partition: str) -> bool:
-    """Whether a worker serves the partition, and its RM has resumed."""
+    """Whether a worker serves the partition, its RM has resumed, and its decisions become durable."""
     worker = convergence.worker_of(world, partition)
-    return worker is not None and worker.partition is not None and not worker._paused
+    return worker is not None and worker.partition is not None and not (worker._paused or worker.barrier.problem)
 
 
 def partitions_on(world: World, host: str) -> list[str]:
@@ -87,11 +87,15 @@ def isolate(world: World, host: str) -> None:
 
 def isolate_from_everything(world: World, host: str) -> None:
     isolate(world, host)
+    isolate_from_database(world, host)
+
+
+def isolate_from_database(world: World, host: str) -> None:
     world.database.block(host, sends=True)
     world.database.block(host, sends=False)
 
 
-LOSSES = (crash, silence, isolate, isolate_from_everything)
+LOSSES = (crash, silence, isolate, isolate_from_everything, isolate_from_database)
 
 
 @pytest.mark.long

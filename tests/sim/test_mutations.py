@@ -10,8 +10,8 @@ DEADLINE = 200
 FIRST_SEEDS = {
     "acknowledge_too_early": 23,
     "apply_the_snapshot_last": 10,
-    "commit_before_recorded": 348,
-    "fence_nobody": 261,
+    "commit_before_recorded": 62,
+    "fence_nobody": 5,
     "forget_Allocation_preempted": 15,
     "forget_Allocation_scale_up_told": 10,
     "forget_what_is_unacknowledged": 12,
