@@ -16,7 +16,7 @@ from common.process import Arguments
 from common.query_messages import ChangeConfig
 from common.settings import Settings
 from common.token_keys import write_secret
-from common.wire import Incoming, Outgoing, decode_body
+from common.wire import BrokerAddress, Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.authn_authz import look_up_account
@@ -32,6 +32,9 @@ class FakeLife:
     def stop(self) -> None:
         self.stopping.set()
 
+    def on_leader(self, move: Callable[[BrokerAddress], None]) -> None:
+        pass  # the broker of this test is the only one
+
     def ready(self, **endpoints: str) -> None:
         self.endpoints.set_result(endpoints)
 
@@ -42,8 +45,11 @@ def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behav
     async def run() -> None:
         life = FakeLife()
         async with broker(behaviour) as fake:
-            serving = asyncio.create_task(serve(Arguments(fake.address, Settings(rest="127.0.0.1:0"), None), life))
+            arguments = Arguments(BrokerAddress(fake.address), Settings(rest="127.0.0.1:0"), "1")
+            serving = asyncio.create_task(serve(arguments, life))
+            await asyncio.wait([serving, life.endpoints], return_when=asyncio.FIRST_COMPLETED)
             try:
+                assert not serving.done(), serving.exception()
                 await visiting((await life.endpoints)["rest"], life)
             finally:
                 life.stopping.set()
