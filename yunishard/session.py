@@ -404,8 +404,11 @@ def _partition_of(item: Result | tuple[Header, bytes]) -> str:
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MAX_S: Final = 32.0
-"""Seconds to wait for the answer to an attempt before the next one: at first, and at most. With several addresses, the
-maximum is that of an attempt at each of them together."""
+"""Seconds to wait for the answer to an attempt before the next one: at first, and at most."""
+
+SEVERAL_MAX_S: Final = 10.0
+"""With several addresses, the maximum is BACKOFF_MAX_S for all of them together, but at least this for each, as a core
+may need a while to answer."""
 
 MOVE_GAP_S: Final = 0.2
 """Shortest time between attempts at two addresses."""
@@ -440,7 +443,7 @@ class Liveness:
         """Addresses of this round without an attempt."""
         self._moved_at = -NEVER
         """Time of the last attempt at another address."""
-        self._pause_max_s = max(BACKOFF_S, BACKOFF_MAX_S / addresses)
+        self._pause_max_s = BACKOFF_MAX_S if addresses == 1 else max(SEVERAL_MAX_S, BACKOFF_MAX_S / addresses)
         self._heartbeat_s = self._silence_s = NEVER
         self.sent_at = self.received_at = self._heartbeat_at = 0.0
         """When anything was sent, anything was received, a heartbeat was due."""
