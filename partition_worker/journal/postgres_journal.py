@@ -40,11 +40,12 @@ _APPEND: Final = (
 )
 
 _APPEND_FRESH: Final = (
-    "WITH held AS (UPDATE journals SET begins = %(first)s, snapshot = 0"
-    " WHERE partition = %(partition)s AND epoch = %(epoch)s RETURNING partition)"
+    "WITH held AS (UPDATE journals SET begins = %(first)s, snapshot = 0, last = %(last)s"
+    " WHERE partition = %(partition)s AND epoch = %(epoch)s AND last < %(first)s RETURNING partition)"
     " INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM held"
     " ON CONFLICT DO NOTHING"
 )
+"""This one also checks the order in the row: carried out late, it would declare later steps to be the first ones."""
 
 _LAST_STORED: Final = (
     "coalesce((SELECT last FROM steps WHERE partition = %(partition)s ORDER BY first DESC LIMIT 1), 0)"

@@ -248,6 +248,25 @@ def test_what_is_carried_out_after_its_steps_were_deleted_is_not_read(link: post
             assert connection.execute("SELECT first FROM steps ORDER BY first").fetchall() == [(5,), (6,)]
 
 
+def test_a_new_beginning_that_is_carried_out_late_makes_nothing_unneeded(link: postgres.Link) -> None:
+    store = postgres.new_store()
+    with opened(link.through(store)) as journal:
+        journal.append(encoded(1, 2), fresh=False)
+        link.once(Action.DELAY)
+        with pytest.raises(OSError, match="store cannot be used"):
+            journal.append(encoded(3), fresh=True)
+        journal.append(encoded(3, 4), fresh=True)
+        journal.append(encoded(5), fresh=False)
+        journal.write_snapshot(4, [b"snapshot"])
+        journal.record_snapshot(4)
+        journal.compact()
+        link.send_delayed()
+        with opened(store, 2) as successor:
+            assert successor.statistics()[:3] == (5, 4, 5)
+            assert b"".join(successor.read_snapshot() or ()) == b"snapshot"
+            assert [step.number for step in successor.read_steps(5)] == [5]
+
+
 # Servers that hang ----------------------------------------------------------------------------------------------------
 
 
