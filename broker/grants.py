@@ -68,6 +68,8 @@ class WorkerGrants:
         engine = "compiled" if hello.compiled else "interpreted"
         self._state.notes.append(f"{worker} is here (process {hello.pid}, release {hello.release}, {engine} engine)")
         self._idle[worker] = IdleWorker(hello.host, now)
+        if (host := self._state.hosts.find(hello.host)) is not None:
+            host.worker_at = now
         return self.mark_seen(worker, now) or []
 
     def mark_seen(self, worker: str, now: float) -> list[Outgoing] | None:
@@ -126,10 +128,11 @@ class WorkerGrants:
             self._registry.dismiss(slot.worker, partition)
             slot.epoch = header.epoch
             self._registry.changed_rms[slot.rm] = None
-        slot.worker, slot.worker_host, slot.is_awaited, slot.resumption = worker, host, False, ""
-        if slot.host != host and (self._state.hosts.is_available(host) or not slot.host):
-            slot.host = host
+        if (slot.worker_host or slot.host) != host:
             self._registry.changed_rms[slot.rm] = None
+        slot.worker, slot.worker_host, slot.is_awaited, slot.resumption = worker, host, False, ""
+        if self._state.hosts.is_available(host) or not slot.host:
+            slot.host = host
         return slot
 
     def renew_unclaimed(self, host: str, served: Collection[str]) -> None:

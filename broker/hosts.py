@@ -19,6 +19,7 @@ from typing import Final, Literal, get_args
 from msgspec import Struct
 
 from common.control_messages import Hello
+from common.wire import NEVER
 
 RETURN_MAX_S: Final = 4.0
 """Seconds that a new leader gives a host to find it and send Hello, however long the host has been silent."""
@@ -53,6 +54,8 @@ class Host:
     memory_bytes: int = 0
     release: str = ""
     last_seen: float = 0.0
+    worker_at: float = -NEVER
+    """When the latest of its workers became idle."""
     is_draining: bool = False
     is_lost: bool = False
     """Whether it has been silent for too long, or has left."""

@@ -176,7 +176,8 @@ def _hosts(state: BrokerState) -> Iterator[Family]:
     yield gauge("yunishard_host_partitions", what, ("host",), [((one.name,), placed[one.name]) for one in hosts])
     what = (
         "Partitions that were placed on another host: theirs was silent for too long or stopped (lost), is draining "
-        "(drain), or an operator requested a rebalancing (rebalance). Investigate any of a lost host."
+        "(drain), an operator requested a rebalancing (rebalance), or no worker of it was ready in time (unserved). "
+        "Investigate any of a lost host, and any unserved one."
     )
     samples = [((reason,), state.counters.moves[reason]) for reason in MOVE_REASONS]
     yield counter("yunishard_partition_moves_total", what, ("reason",), samples)

@@ -6,9 +6,9 @@
                                        and gets the lease (`grants.py`)--> placed
 
 A partition gets the host with the fewest partitions per core, then the fewest of the same RM, then the most memory. It
-stays there: only a lost or draining host, or a rebalancing that an operator has requested, moves it. A planned move
-starts the worker on the new host while the old one continues, so that the partition pauses only for its recovery. At
-most MOVES_MAX planned moves are in progress at once; one that takes too long is given up.
+stays there: only a host that is lost or draining or starts no workers, or a rebalancing that an operator has requested,
+moves it. A planned move starts the worker on the new host while the old one continues, so that the partition pauses
+only for its recovery. At most MOVES_MAX planned moves are in progress at once; one that takes too long is given up.
 
 Operators list hosts, drain them and request a rebalancing. Draining is recorded before it begins.
 
@@ -34,8 +34,9 @@ from common.wire import NEVER, Incoming, Outgoing, make_outgoing
 MOVES_MAX: Final = 4
 """Planned moves in progress at once: as many workers start at the same time on a small machine."""
 
-MOVE_MAX_S: Final = 60.0
-"""Seconds after which a planned move is given up if no worker on the new host is idle by then."""
+WORKER_MAX_S: Final = 60.0
+"""Seconds that a partition waits for a worker on its host, if none at all becomes idle there: then another host is
+chosen, or the planned move is given up."""
 
 
 class Placement:
@@ -48,35 +49,51 @@ class Placement:
         self.is_rebalancing = False
         """Whether partitions move until no move makes the numbers more even."""
         self._given_up: dict[str, str] = {}
-        """Partition to the host where no worker got ready for it in time, while the partition is where it was."""
+        """Partition to the latest host where no worker was ready for it in time."""
         self._reported: dict[str, list[str]] = {}
         """Supervisor to the partitions that it has received; without those that have just connected."""
-
-    @property
-    def deadline(self) -> float:
-        """When the oldest planned move is given up."""
-        return min((slot.move_by for slot in self._registry.slots.values() if slot.is_moving), default=NEVER)
+        self.deadline = NEVER
+        """When a partition has waited too long for a worker on its host."""
 
     # Choosing hosts -------------------------------------------------------------------------------------------------
 
     def place(self, now: float) -> None:
         """Choose hosts for the partitions that need another one."""
         draining: list[str] = []
+        self.deadline, available = NEVER, {one.name for one in self._hosts.list_available()}
         for partition, slot in self._registry.slots.items():
-            if slot.is_moving and slot.move_by <= now:
-                self._give_up_move(partition, slot)
-            host = self._hosts.find(slot.host)
-            if host is not None and host.is_available:
+            if slot.host in available and slot.worker and slot.worker_host == slot.host:
+                slot.give_up_at = NEVER
                 continue
+            if slot.host in available and len(available) > 1:
+                self._check_wait(partition, slot, now)
+            if slot.host in available:
+                continue
+            host = self._hosts.find(slot.host)
             if host is None or host.is_lost or not (slot.worker or slot.is_awaited):
                 self._place_elsewhere(partition, slot, now)
             elif slot.is_present:
                 draining.append(partition)
+        if not draining and not self.is_rebalancing:
+            return
         room = MOVES_MAX - sum(slot.is_moving for slot in self._registry.slots.values())
         for partition in draining[: max(0, room)]:
             room -= self._place_elsewhere(partition, self._registry.slots[partition], now)
         while self.is_rebalancing and room > 0:
             room -= self._improve(now)
+
+    def _check_wait(self, partition: str, slot: WorkerSlot, now: float) -> None:
+        """Give its host up if a partition has waited for a worker there for too long."""
+        host = self._hosts.find(slot.host)
+        if host is None or slot.is_awaited or (slot.worker and not slot.is_moving):
+            slot.give_up_at = NEVER
+            return
+        if slot.give_up_at == NEVER:
+            slot.give_up_at = max(now, slot.due) + WORKER_MAX_S
+        slot.give_up_at = max(slot.give_up_at, host.worker_at + WORKER_MAX_S)
+        if slot.give_up_at <= now:
+            self._give_up(partition, slot, now)
+        self.deadline = min(self.deadline, slot.give_up_at)
 
     def _place_elsewhere(self, partition: str, slot: WorkerSlot, now: float) -> bool:
         """Place a partition whose host cannot run it; whether there is another one."""
@@ -96,11 +113,12 @@ class Placement:
 
     def _assign(self, partition: str, host: Host, now: float) -> None:
         slot = self._registry.slots[partition]
-        slot.host, slot.move_by = host.name, now + MOVE_MAX_S
+        slot.host, slot.give_up_at = host.name, now + WORKER_MAX_S
+        self.deadline = min(self.deadline, slot.give_up_at)
         self._registry.changed_rms[slot.rm] = None
 
     def _choose(self, partition: str, slot: WorkerSlot) -> Host | None:
-        """The host for a partition; one where its worker was not ready in time only if there is no other."""
+        """The host for a partition; one where no worker was ready in time only if there is no other."""
         available = self._hosts.list_available()
         if not available:
             return None
@@ -126,17 +144,21 @@ class Placement:
 
     # Planned moves --------------------------------------------------------------------------------------------------
 
-    def _give_up_move(self, partition: str, slot: WorkerSlot) -> None:
-        """Leave a partition where it is, as its worker on the new host is not ready in time."""
-        self._state.warnings.append(
-            f"partition {partition} does not move from host {slot.worker_host} to {slot.host}: no worker was ready"
-            f" there in {MOVE_MAX_S:.0f} s; the log of that host tells why"
-        )
+    def _give_up(self, partition: str, slot: WorkerSlot, now: float) -> None:
+        """Choose another host for a partition, as no worker is ready on its host. One that moves stays where it is."""
         self.is_rebalancing = False
         self._given_up = {name: host for name, host in self._given_up.items() if name in self._registry.slots}
         self._given_up[partition] = slot.host
-        slot.host = slot.worker_host
-        self._registry.changed_rms[slot.rm] = None
+        self._state.warnings.append(
+            f"partition {partition} leaves host {slot.host} again: no worker was ready for it there in"
+            f" {WORKER_MAX_S:.0f} s; the log of that host tells why"
+        )
+        if slot.is_moving:
+            slot.host, slot.give_up_at = slot.worker_host, NEVER
+            self._registry.changed_rms[slot.rm] = None
+        elif (chosen := self._choose(partition, slot)) is not None:
+            self._count_move("unserved")
+            self._assign(partition, chosen, now)
 
     def _improve(self, now: float) -> int:
         """Plan the move that makes the numbers of partitions per core more even: the number of moves, or MOVES_MAX if
@@ -260,9 +282,10 @@ class Placement:
             return []
         dismissed, registry.dismissed = registry.dismissed, {}
         for partition, slot in registry.slots.items():
-            for name in (slot.host, slot.worker_host) if slot.is_moving else (slot.host,):
-                if name in needed:
-                    needed[name].append(partition)
+            if slot.host in needed:
+                needed[slot.host].append(partition)
+            if slot.worker_host not in ("", slot.host) and slot.worker_host in needed:
+                needed[slot.worker_host].append(partition)
         sends: list[Outgoing] = []
         for host in self._hosts.all():
             partitions = needed.get(host.name)

@@ -67,7 +67,8 @@ class RmRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     leases: dict[str, int] = field(default_factory=dict)
     """Full partition name to the epoch of its worker's lease; only set in records."""
     hosts: dict[str, str] = field(default_factory=dict)
-    """Full partition name to the host on which its worker runs; only set in records."""
+    """Full partition name to the host on which its worker runs, or is to run if there is none; only set in records. A
+    later leader plans moves in progress again."""
 
 
 class RmSession(RmRecord, frozen=True, kw_only=True):
@@ -168,8 +169,8 @@ class WorkerSlot:
     """The host on which the worker is to run; empty if there is none yet."""
     worker_host: str = ""
     """The host of the worker that has the lease. Another one than `host` while the partition moves."""
-    move_by: float = NEVER
-    """When a planned move is given up."""
+    give_up_at: float = NEVER
+    """When the slot has waited too long for a worker on its host; NEVER while it has one."""
     is_inherited: bool = False
     """Whether an earlier broker granted the lease, and may have forwarded messages of the partition."""
     is_awaited: bool = False

@@ -39,7 +39,8 @@ def build_record(session: RmSession, registry: Registry) -> RmRecord:
     record = msgspec.convert(session, RmRecord, from_attributes=True)
     slots = {name: registry.slots[name] for name in session.partitions}
     leases = {name: slot.epoch for name, slot in slots.items()}
-    return replace(record, leases=leases, hosts={name: slot.host for name, slot in slots.items() if slot.host})
+    hosts = {name: host for name, slot in slots.items() if (host := slot.worker_host or slot.host)}
+    return replace(record, leases=leases, hosts=hosts)
 
 
 def restore_session(record: RmRecord) -> RmSession:

@@ -58,9 +58,9 @@ RolloutOutcome = Literal["committed", "objected", "expired", "unstartable", "unr
 ROLLOUT_OUTCOMES: Final[tuple[RolloutOutcome, ...]] = get_args(RolloutOutcome)
 """In force; a worker voted no; a vote was missing; a worker cannot start; the record failed; the RM's session ended."""
 
-MoveReason = Literal["lost", "drain", "rebalance"]
+MoveReason = Literal["lost", "drain", "rebalance", "unserved"]
 MOVE_REASONS: Final[tuple[MoveReason, ...]] = get_args(MoveReason)
-"""The partition's host was lost; it is draining; an operator requested a rebalancing."""
+"""The partition's host was lost; it is draining; an operator requested a rebalancing; no worker was ready there."""
 
 ROLLOUT_BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 

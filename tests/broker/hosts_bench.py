@@ -51,6 +51,7 @@ class FakeHost:
         self.is_cut = False
         """Whether no message reaches it or comes from it."""
         self.starts_workers = True
+        self.is_supervisor_silent = False
         self.numbers = 0
 
 
@@ -123,6 +124,10 @@ class HostsBench:
         self.hosts[name].is_up = True
         self._greet(self.hosts[name])
 
+    def reconnect(self, name: str) -> None:
+        """The links of a host break, and its processes send Hello again."""
+        self._greet(self.hosts[name])
+
     def end_worker(self, name: str) -> None:
         """A worker ends, and its supervisor reports that."""
         host = self.hosts[self._host_of(name)]
@@ -160,7 +165,8 @@ class HostsBench:
             self.now += STEP_S
             for host in self.hosts.values():
                 if host.is_up:
-                    self.send(host.supervisor, Heartbeat())
+                    if not host.is_supervisor_silent:
+                        self.send(host.supervisor, Heartbeat())
                     for worker, (partition, epoch) in host.workers.items():
                         self.send(worker, Heartbeat(), partition=partition, epoch=epoch)
             self.send(PROXY, Heartbeat())
@@ -204,7 +210,7 @@ class HostsBench:
         """No worker has two leases, each worker is where its slot says, and no partition has moved without a reason."""
         leases = [slot.worker for slot in self.slots.values() if slot.worker]
         assert len(leases) == len(set(leases))
-        rebalanced = self.state.counters.moves["rebalance"]
+        rebalanced = self.state.counters.moves["rebalance"] + self.state.counters.moves["unserved"]
         for name, slot in self.slots.items():
             assert not slot.worker or self._host_of(slot.worker) == slot.worker_host
             before = self.state.hosts.find(self._placed.get(name, ""))
@@ -214,7 +220,7 @@ class HostsBench:
             is_explained = must_leave or slot.worker_host == slot.host or rebalanced > self._rebalanced
             assert is_explained, (name, before.name, slot.host)
         self._placed, self._rebalanced = {name: slot.host for name, slot in self.slots.items()}, rebalanced
-        assert not rebalanced or self.is_rebalance_requested
+        assert not self.state.counters.moves["rebalance"] or self.is_rebalance_requested
 
     @property
     def slots(self) -> dict[str, WorkerSlot]:

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.hosts import RETURN_MAX_S, HostRow, Hosts
-from broker.placement import MOVE_MAX_S, MOVES_MAX
-from common.control_messages import HostLeaves
+from broker.placement import MOVES_MAX, WORKER_MAX_S
+from common.control_messages import Hello, HostLeaves
 from common.query_messages import ChangeHosts
 from tests.broker.hosts_bench import SETTINGS, FakeHost, HostsBench
 
@@ -168,11 +168,53 @@ def test_a_move_that_takes_too_long_is_given_up_and_another_host_is_chosen() -> 
     assert slot.host == "b"
     bench.hosts["a"].starts_workers = False
     bench.act("drain", "b")
-    bench.wait(MOVE_MAX_S - 1)
+    bench.wait(WORKER_MAX_S - 1)
     assert (slot.host, slot.worker_host) == ("a", "b")
     bench.wait(3)
     assert (slot.host, slot.worker_host, slot.is_present) == ("c", "c", True)
-    assert "x_p0 does not move from host b to a" in bench.state.warnings[-1]
+    assert "x_p0 leaves host a again: no worker was ready" in bench.state.warnings[-1]
+
+
+def workers_end(bench: HostsBench, host: str) -> None:
+    """All workers of a host end, and no other starts there."""
+    bench.hosts[host].starts_workers = False
+    for worker in list(bench.hosts[host].workers):
+        bench.end_worker(worker)
+    bench.settle()
+
+
+def test_a_host_that_starts_no_workers_loses_the_partitions_that_wait_there() -> None:
+    bench = cluster(16, 4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    workers_end(bench, "a")
+    bench.wait(WORKER_MAX_S - 1)
+    assert [(slot.host, slot.worker) for slot in bench.slots.values()] == [("a", ""), ("a", "")]
+    bench.wait(5)
+    assert sorted(slot.host for slot in bench.slots.values()) == ["b", "c"]
+    assert bench.state.counters.moves == {"unserved": 2}
+
+
+def test_partitions_wait_as_long_as_workers_start_one_after_the_other() -> None:
+    bench = cluster(16, 1)
+    bench.register("x", 5)
+    bench.settle()
+    workers_end(bench, "a")
+    for number in range(4):
+        bench.wait(WORKER_MAX_S / 2)
+        bench.send(f"worker/a.slow-{number}", Hello(role="worker", host="a"))
+        bench.settle()
+    assert bench.state.counters.moves == {}
+
+
+def test_the_only_host_keeps_what_waits_there() -> None:
+    bench = cluster(4)
+    bench.register("x", 1)
+    bench.settle()
+    workers_end(bench, "a")
+    bench.state.warnings.clear()
+    bench.wait(3 * WORKER_MAX_S)
+    assert (bench.slots["x_p0"].host, bench.state.warnings) == ("a", [])
 
 
 def test_a_partition_stays_if_the_host_to_which_it_moves_is_lost() -> None:
@@ -190,6 +232,37 @@ def test_a_partition_stays_if_the_host_to_which_it_moves_is_lost() -> None:
     bench.wait(LEASE_S + 3)
     assert bench.placed() == {"a": 4, "b": 0}
     assert {name: slot.epoch for name, slot in bench.slots.items()} == epochs
+
+
+def test_a_partition_stays_if_its_host_returns_before_another_worker_is_idle() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    slot, epoch = bench.slots["x_p0"], bench.slots["x_p0"].epoch
+    bench.hosts["b"].starts_workers = False
+    bench.hosts["a"].is_supervisor_silent = True
+    bench.wait(LEASE_S + 2)
+    assert (slot.host, slot.worker_host) == ("b", "a")
+    bench.hosts["a"].is_supervisor_silent = False
+    bench.wait(2)
+    bench.reconnect("a")
+    bench.settle()
+    assert (slot.host, slot.worker_host, slot.epoch) == ("a", "a", epoch)
+
+
+def test_the_next_leader_plans_moves_in_progress_again() -> None:
+    bench = cluster(4, 4)
+    bench.register("x", 2)
+    bench.settle()
+    epoch = bench.slots["x_p0"].epoch
+    bench.hosts["b"].starts_workers = False
+    bench.act("drain", "a")
+    bench.settle()
+    assert bench.records["x"].hosts == {"x_p0": "a", "x_p1": "b"}
+    bench.change_leader()
+    bench.wait(3)
+    slot = bench.slots["x_p0"]
+    assert (slot.host, slot.worker_host, slot.epoch) == ("b", "a", epoch), "its worker keeps the lease meanwhile"
 
 
 def test_a_host_that_stops_is_not_waited_for() -> None:
@@ -218,18 +291,8 @@ def test_requests_that_cannot_be_carried_out_are_refused_with_the_reason() -> No
 # Whatever happens -----------------------------------------------------------------------------------------------------
 
 EVENTS = (
-    "register",
-    "kill",
-    "start",
-    "cut",
-    "mend",
-    "drain",
-    "undrain",
-    "rebalance",
-    "worker",
-    "leader",
-    "wait",
-    "some",
+    *("register", "kill", "start", "cut", "mend", "worker", "leader"),
+    *("drain", "undrain", "rebalance", "break", "wait", "some"),
 )
 
 
@@ -245,13 +308,14 @@ def test_whatever_happens_each_partition_ends_on_one_host_that_can_have_it(
     for event, number in events:
         happen(bench, event, "abcd"[number])
     for host in bench.hosts.values():
-        host.is_cut = False
+        host.is_cut, host.starts_workers = False, True
         if not host.is_up:
             bench.start_host(host.name)
+        bench.keep_workers(host.name)
     bench.wait(2 * LEASE_S)
     if bench.draining.get("a"):
         bench.act("undrain", "a")
-    bench.wait(2 * MOVE_MAX_S)
+    bench.wait(2 * WORKER_MAX_S)
     for name, slot in bench.slots.items():
         host = bench.hosts[slot.host]
         assert slot.is_present, name
@@ -287,6 +351,8 @@ def happen(bench: HostsBench, event: str, host: str) -> None:
             bench.ask(ChangeHosts(action="rebalance"))
         case "worker" if one.is_up and one.workers and not one.is_cut:
             bench.end_worker(min(one.workers))
+        case "break":
+            one.starts_workers = False
         case "leader":
             bench.change_leader(*(name for name, other in bench.hosts.items() if not other.is_up))
         case "wait":
