@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", nargs="+", help="only these, such as 'crash host'")
     parser.add_argument("--restarts", type=int, default=3, help="hosts that are drained and restarted (default: 3)")
     parser.add_argument("--asks", type=int, default=50_000, help="at least, in all (default: 50000)")
+    about = "multiplies the limits for lost and drained hosts, for a machine that is busy with other work (default: 1)"
+    parser.add_argument("--slack", type=float, default=1.0, help=about)
     parser.add_argument("--patroni", action="store_true", help="a database with automatic failover")
     parser.add_argument("--seed", type=int, help="for the same faults in the same order")
     args = parser.parse_args()
@@ -59,7 +61,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="cluster-") as folder, make(Path(folder)) as cluster:
             say("all hosts are ready")
-            measured = asyncio.run(play(cluster, planned, args.restarts, args.asks, rng, say))
+            measured = asyncio.run(play(cluster, planned, args.restarts, args.asks, rng, say, slack=args.slack))
     except ClusterError as error:
         say(f"seed {seed}: {error}")
         return 1

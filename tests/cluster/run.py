@@ -55,14 +55,21 @@ class Measured:
 
 
 async def play(
-    cluster: Cluster, faults: Sequence[Fault], restarts: int, asks: int, rng: random.Random, say: Say
+    cluster: Cluster,
+    faults: Sequence[Fault],
+    restarts: int,
+    asks: int,
+    rng: random.Random,
+    say: Say,
+    *,
+    slack: float = 1.0,
 ) -> Measured:
     """Let these faults happen, then drain and restart so many hosts, and compare what everybody knows in the end.
 
     Raises:
         ClusterError: something was lost, doubled, or did not recover.
     """
-    run = _Run(cluster, rng, say)
+    run = _Run(cluster, rng, say, slack)
     addresses = list(cluster.addresses)
     turned = {name: ",".join(addresses[at:] + addresses[:at]) for at, name in enumerate(RMS)}
     run.load = await Load.joined(turned)
@@ -87,11 +94,12 @@ class _Run:
 
     load: Load
 
-    def __init__(self, cluster: Cluster, rng: random.Random, say: Say) -> None:
+    def __init__(self, cluster: Cluster, rng: random.Random, say: Say, slack: float) -> None:
         self.measured = Measured()
         self._cluster = cluster
         self._rng = rng
         self._say = say
+        self._lost_max_s, self._move_max_s = LOST_HOST_MAX_S * slack, MOVE_MAX_S * slack
 
     async def play(self, number: int, fault: Fault) -> None:
         """Let a fault happen, and wait until all is well again."""
@@ -118,8 +126,8 @@ class _Run:
             f"{number:3d} {fault.sort} {host.name}: {len(found)} of {len(self.load.partitions)} partitions go on, and "
             f"paused for {max(pauses.values(), default=0):.1f} s{of_host}; healed, {after:.1f} s later all is well"
         )
-        if times and max(times) > LOST_HOST_MAX_S:
-            raise TimeoutError(f"the partitions of {host.name} paused for {times} s, at most {LOST_HOST_MAX_S:g} s")
+        if times and max(times) > self._lost_max_s:
+            raise TimeoutError(f"the partitions of {host.name} paused for {times} s, at most {self._lost_max_s:g} s")
         await asyncio.sleep(HEALED_S)
 
     async def _recovered(self, since: float) -> float:
@@ -163,7 +171,7 @@ class _Run:
             f"restart {host.name}: {len(moved)} partitions moved in {drained - begun:.1f} s, the longest pause was "
             f"{max(pauses, default=0):.2f} s; {after:.1f} s after the rebalance all is well"
         )
-        if pauses and max(pauses) > MOVE_MAX_S:
+        if pauses and max(pauses) > self._move_max_s:
             raise TimeoutError(f"partitions paused for {pauses} s while {host.name} was drained")
 
     async def _rebalance(self, host: Host) -> None:
