@@ -3,8 +3,9 @@
 Each connection uses a descriptor, so clients could use all that a process may have. Then the process cannot open files,
 and a loop that waits for connections never sleeps: `accept` fails, and the connection that it could not accept makes
 the listener ready again. So every process that accepts connections has a `DescriptorGuard`, which counts descriptors
-and pauses the listeners of the process before the last ones are used. Existing connections stay. gRPC's library cannot
-be paused; it retries once a second.
+and pauses the listeners of the process before the last ones are used. Existing connections of REST and gRPC stay;
+ZeroMQ ends those of a paused port, and the peers connect again. gRPC's library cannot be paused; it retries once a
+second.
 
 Most input is bounded where it arrives. But ZeroMQ delivers a message of many frames only when its last frame is here,
 and until then the message grows without limit. So a process with a `MemoryLimit` stops in order when it has grown too

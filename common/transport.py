@@ -470,7 +470,7 @@ class _Port(_Socket):
         self._is_listening = True
 
     def pause(self) -> None:
-        """Stop listening until `resume`. Connections stay; the system refuses new ones."""
+        """Stop listening until `resume`; the system refuses connections. ZeroMQ also ends those that there are."""
         if self._is_listening:
             self.raw.unbind(self.address)
             self._is_listening = False
