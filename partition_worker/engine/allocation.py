@@ -371,7 +371,7 @@ class PendingAsks:
         if not self.groups_by_kind or (self._last is not None and place_of(ask) > place_of(self._last)):
             self._last = ask
         self._put(ask)
-        if _shared(ask.created_ns):
+        if may_share_time(ask.created_ns):
             self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
@@ -404,7 +404,7 @@ class PendingAsks:
     def remove(self, ask: Allocation) -> None:
         """Remove an ask."""
         self._take(ask)
-        if _shared(ask.created_ns):
+        if may_share_time(ask.created_ns):
             self._created[ask.created_ns] -= 1
             if not self._created[ask.created_ns]:
                 del self._created[ask.created_ns]
@@ -465,7 +465,7 @@ class PendingAsks:
         return self.lowest_rank
 
 
-def _shared(created_ns: int) -> bool:
+def may_share_time(created_ns: int) -> bool:
     """Whether several asks may share this creation time: RMs send whole seconds, our own stamps are unique."""
     return not created_ns % 1_000_000_000 or created_ns == INT64_MAX
 

@@ -13,7 +13,7 @@ from common import gc_tuning
 from common.acl import Acl
 from common.resources import decode_sum
 from partition_worker.engine import durable_records
-from partition_worker.engine.allocation import Allocation, Constraint
+from partition_worker.engine.allocation import Allocation, Constraint, may_share_time
 from partition_worker.engine.application import ACTIVE, ENDED, STATE_LOG_MAX, Application, AppState, TaskGroup, Use
 from partition_worker.engine.durable_records import Image
 from partition_worker.engine.ledger import may_swap
@@ -166,8 +166,8 @@ class _Restoration:
             back_off_until=status.back_off_until,
         )
         partition.application_ranks = max(partition.application_ranks, record.rank)
-        latest_ns = entered[-1][0] if entered else 0
-        partition.latest_stamp_ns = max(partition.latest_stamp_ns, status.finished_ns, latest_ns)
+        stamps = (status.submitted_ns, status.finished_ns, entered[-1][0] if entered else 0)
+        partition.latest_stamp_ns = max(partition.latest_stamp_ns, *stamps)
         if state in ENDED:
             self.ended.append(application)
         else:
@@ -214,7 +214,8 @@ class _Restoration:
         for record in self.image.of(durable_records.AllocationRecord):
             one, application = self._build(record), self.partition.applications[record.application_id]
             self.partition.allocations[one.key] = one
-            self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns)
+            stamped_ns = 0 if may_share_time(one.created_ns) else one.created_ns
+            self.partition.latest_stamp_ns = max(self.partition.latest_stamp_ns, one.bound_ns, stamped_ns)
             if record.replaces:
                 swaps.append((one, record.replaces))
             elif one.node_id:

@@ -92,3 +92,11 @@ def test_dropped_cooldowns_are_named_once() -> None:
     cooldowns.record_win("root.c", "root.d", 10 * QUIET_S)
     assert list(cooldowns.drain_changed()) == [("root.a", "root.b"), ("root.c", "root.d")]
     assert list(cooldowns.drain_changed()) == []
+
+
+def test_stamps_continue_after_those_of_pending_asks_on_a_host_whose_clock_is_behind() -> None:
+    trial = Trial("root.a").does(nodes("n1 memory=1"), apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=2", "app-1 a2 memory=2"))
+    other = recorded(trial).restored()
+    other.now = trial.now - 60
+    assert other.stamp_ns() > max(one.created_ns for one in other.allocations.values())
