@@ -3,12 +3,13 @@
 import pytest
 
 from broker.metrics import REPORT_MAX_AGE_S
-from common.control_messages import Figures, NodesAstray
+from common.control_messages import Figures, HostLeaves, NodesAstray
 from common.metrics import Family, Sample, decode_families, encode_families, gauge, report_process_up
 from common.names import RMPROXY, SUPERVISOR, process_label
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
 from common.wire import decode_body
 from tests.broker.bench import PROXY, WEB, BrokerBench, registered
+from tests.broker.hosts_bench import FakeHost, HostsBench
 from tests.machines import ONE_QUEUE, PARTITION, RM, said
 
 UP = "yunishard_process_up"
@@ -44,6 +45,29 @@ def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
     bench.wait(bench.now + REPORT_MAX_AGE_S)
     assert samples(bench, "windows") == {}
     assert samples(bench, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
+
+
+def test_supervisors_of_several_hosts_tell_the_same_apart() -> None:
+    bench = HostsBench(FakeHost("a"), FakeHost("b"))
+    bench.register("x", 3)
+    for name in "ab":
+        figures = [
+            gauge("children", "Children.", ("role",), [(("broker",), 1)]),
+            report_process_up(f"supervisor/{name}"),
+        ]
+        bench.send(f"supervisor/{name}", Figures(families=encode_families(figures)))
+    bench.send("supervisor/b", HostLeaves())
+    bench.settle()
+    _, page = bench.ask(Query(what="metrics"))
+    found = {one.name: dict(one.samples) for one in decode_families(page.encode())}
+    names = ["children", "yunishard_hosts", "yunishard_host_partitions", "yunishard_partition_moves_total"]
+    assert [found[name] for name in names[1:]] == [
+        {("ready",): 1, ("draining",): 0, ("lost",): 1},
+        {("a",): 3, ("b",): 0},
+        {("lost",): 1, ("drain",): 0, ("rebalance",): 0, ("unserved",): 0},
+    ]
+    labels = [labels for one in decode_families(page.encode()) if one.name == "children" for labels, _ in one.samples]
+    assert labels == [("broker", "a"), ("broker", "b")]
 
 
 def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
