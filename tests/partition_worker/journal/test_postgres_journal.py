@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from random import Random
 from typing import Final
 
 import psycopg
@@ -265,6 +266,80 @@ def test_a_new_beginning_that_is_carried_out_late_makes_nothing_unneeded(link: p
             assert successor.statistics()[:3] == (5, 4, 5)
             assert b"".join(successor.read_snapshot() or ()) == b"snapshot"
             assert [step.number for step in successor.read_steps(5)] == [5]
+
+
+class Model:
+    """What a journal must contain, whatever is carried out late."""
+
+    def __init__(self, link: postgres.Link, random: Random) -> None:
+        self._link, self._random, self._store = link, random, postgres.new_store()
+        self._journals = PostgresJournals(link.through(self._store))
+        self._epoch, self._journal = 1, self._journals.open(PARTITION, 1)
+        self._begins = self._next = 1
+        self._is_late = False
+        """Whether the link holds an append back."""
+
+    def append(self) -> None:
+        count, fresh = self._random.randint(1, 4), self._random.random() < 0.1
+        steps = encoded(*range(self._next, self._next + count))
+        if not self._is_late and self._random.random() < 0.4:
+            self._link.once(Action.DELAY)
+            self._is_late = True
+        for more in range(3):
+            try:
+                self._journal.append(steps, fresh=fresh)
+                break
+            except OSError:
+                if more == 0 and not fresh:
+                    steps += encoded(self._next + count)
+                    count += 1
+        else:
+            raise AssertionError("it was never stored")
+        self._begins = self._next if fresh else self._begins
+        self._next += count
+
+    def deliver(self) -> None:
+        if self._is_late:
+            self._link.send_delayed()
+            self._is_late = False
+
+    def snapshot(self) -> None:
+        number = self._random.randint(self._begins, self._next) - 1
+        if number >= self._begins:
+            self._journal.write_snapshot(number, [str(number).encode()])
+            assert self._journal.record_snapshot(number)
+            self._begins = number + 1
+
+    def trim(self) -> None:
+        self._journal.trim()
+
+    def replace(self) -> None:
+        self._journal.close()
+        self._epoch += 1
+        self._journal = self._journals.open(PARTITION, self._epoch)
+        self.check()
+
+    def check(self) -> None:
+        found = self._journal.statistics()
+        assert found[:3:2] == (self._begins, self._next - 1)
+        assert [one.number for one in self._journal.read_steps(found.begins)] == [*range(self._begins, self._next)]
+        content = b"".join(self._journal.read_snapshot() or ())
+        assert content == (str(found.snapshot).encode() if found.snapshot else b"")
+
+    def close(self) -> None:
+        self.deliver()
+        self.replace()
+        self._journal.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_that_is_carried_out_late_changes_what_is_read(link: postgres.Link, seed: int) -> None:
+    random = Random(seed)
+    with closing(Model(link, random)) as model:
+        actions = (model.append, model.append, model.append, model.deliver, model.snapshot, model.trim, model.replace)
+        for _ in range(30):
+            random.choice(actions)()
+            model.check()
 
 
 # Servers that hang ----------------------------------------------------------------------------------------------------
