@@ -26,7 +26,7 @@ from broker.registry import WorkerSlot, build_answer
 from broker.state import BrokerState, MoveReason
 from common.control_messages import DrainingRecorded, RecordDraining, WorkersWanted
 from common.messages import Header
-from common.names import RECORD
+from common.names import OFF, RECORD
 from common.query_messages import ChangeHosts
 from common.rest_records import HostsView, HostView
 from common.wire import NEVER, Incoming, Outgoing, make_outgoing
@@ -233,6 +233,9 @@ class Placement:
         source, ref = incoming.source, incoming.header.ref
         host = self._hosts.find(wanted.host)
         others = [one for one in self._hosts.list_available() if one is not host]
+        if self._state.settings.cluster_address == OFF:
+            text = "this system has one host only: partitions move between hosts with --store and --cluster-address"
+            return build_answer(source, ref, HTTPStatus.CONFLICT, text.encode())
         if wanted.action == "rebalance":
             if len(others) < 2:
                 return build_answer(source, ref, HTTPStatus.CONFLICT, b"fewer than two hosts can get partitions")

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from broker.hosts import RETURN_MAX_S, HostRow, Hosts
 from broker.placement import MOVES_MAX, WORKER_MAX_S
 from common.control_messages import Hello, HostLeaves
-from common.query_messages import ChangeHosts
+from common.query_messages import Answer, ChangeHosts
+from common.wire import decode_body
+from tests.broker.bench import BrokerBench
 from tests.broker.hosts_bench import SETTINGS, FakeHost, HostsBench
 
 LEASE_S = SETTINGS.lease_timeout_s
@@ -286,6 +288,13 @@ def test_requests_that_cannot_be_carried_out_are_refused_with_the_reason() -> No
     text = "the state of host a cannot be recorded: the database is away"
     assert bench.ask(ChangeHosts(action="undrain", host="a")) == (503, text)
     assert bench.view().hosts[0].draining
+
+
+def test_a_system_of_one_host_refuses_moves_with_the_reason() -> None:
+    bench = BrokerBench()
+    [sent] = bench.hear("webservice/1", ChangeHosts(action="drain", host="local"), rm="", session="", ref="1")
+    answer = decode_body(Answer, sent.body)
+    assert (answer.status, b"one host only" in answer.body) == (409, True)
 
 
 # Whatever happens -----------------------------------------------------------------------------------------------------
