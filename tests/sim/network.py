@@ -158,6 +158,13 @@ class Network:
         self._addresses.update(dict.fromkeys(addresses, router))
         return router
 
+    def pause(self, address: str) -> None:
+        """Connections that are there stay; nobody makes another one here."""
+        self._addresses.pop(address, None)
+
+    def resume(self, address: str, router: Router) -> None:
+        self._addresses[address] = router
+
     def connect(self, dealer: Dealer) -> None:
         """Make a connection, and another one whenever it breaks."""
         dealer.attempts += 1

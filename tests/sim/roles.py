@@ -20,7 +20,7 @@ from broker.state import BrokerState, ConfigVersions, VersionHistory
 from common.control_messages import GroupsFound, GroupsWanted, Hello
 from common.journal_messages import Step
 from common.messages import Header
-from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, RECORD, RMPROXY, WEBSERVICE, peer_name
+from common.names import BROKER, FILE, JOURNAL, LOCAL_HOST, OFF, RECORD, RMPROXY, WEBSERVICE, peer_name
 from common.rm_messages import Heartbeat
 from common.settings import Settings
 from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, make_outgoing
@@ -38,6 +38,7 @@ from tests.sim.database import Client
 from tests.sim.database_journal import DatabaseWriter, JournalClient
 from tests.sim.database_record import DatabaseRecord
 from tests.sim.disk import JournalFile, Writer
+from tests.sim.network import Router
 from tests.sim.process import Process
 from tests.sim.records import WatchedWorker, compare
 
@@ -54,6 +55,9 @@ HEARTBEAT_S: Final = 1.0
 SETTINGS: Final = Settings(lease_timeout_s=5.0, pause_timeout_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
 WATCHED: Final = "queues.yaml"
+GATE_PATIENCE_S: Final = SETTINGS.lease_timeout_s
+"""How long a proxy keeps its port open without a broker that leads."""
+
 STORE: Final = "postgresql://db"
 NATIVE: Final = "native:"
 _STEP: Final = msgspec.msgpack.Decoder(Step)
@@ -165,7 +169,7 @@ class Roles:
             default_text=world.file.text,
             watched=WATCHED if world.options.watched else "",
             versions=ConfigVersions(histories),
-            settings=SETTINGS if world.database is None else replace(SETTINGS, store=STORE),
+            settings=self._settings(process.host),
             incarnation=incarnation,
         )
         world.switch = BrokerMachine(state, now=process.now, records=records, record_problem=problem, hosts=hosts)
@@ -173,6 +177,13 @@ class Roles:
         process.route(RECORD, give)
         process.route(FILE, world.file.open(process.take))
         return world.switch
+
+    def _settings(self, host: str) -> Settings:
+        """Of a broker."""
+        if self._world.database is None:
+            return SETTINGS
+        address = self._world.hosts[host].remote.address if len(self._world.hosts) > 1 else OFF
+        return replace(SETTINGS, store=STORE, cluster_address=address)
 
     def _proxy(self, process: Process, instance: str) -> None:
         world = self._world
@@ -185,6 +196,24 @@ class Roles:
         process.say([front.hello()], "its start")
         if process.alive:
             process.run(front)
+            if len(world.hosts) > 1:
+                self._check_gate(process, front, router, world.now, is_open=True)
+
+    def _check_gate(self, process: Process, front: Proxy, router: Router, up_at: float, *, is_open: bool) -> None:
+        """Close the port while there is no connection to a broker that leads (`rmproxy/port_gate.py`)."""
+        world = self._world
+        if not process.alive:
+            return
+        if process.link is not None and process.link.connection is not None:
+            up_at = world.now
+            if not is_open:
+                world.network.resume(process.peer, router)
+            is_open = True
+        elif is_open and not process.stopped and world.now >= up_at + GATE_PATIENCE_S:
+            world.network.pause(process.peer)
+            process.say(front.goodbye(), "a closed port")
+            is_open = False
+        world.timeline.after(0.5, partial(self._check_gate, process, front, router, up_at, is_open=is_open))
 
     def _webservice(self, process: Process, instance: str) -> None:
         world = self._world
