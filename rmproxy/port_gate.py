@@ -1,9 +1,8 @@
 """Closes the ports for RMs while this host has no connection to the leading broker of several hosts.
 
-A host may be cut off from the other hosts while its RMs still reach it. Its proxy answers neither heartbeats nor calls
-then (`proxy.py`), so native RMs with several addresses turn to another host. Clients of gRPC and load balancers need
-more: after a while without a connection, longer than another broker needs to take over, the proxy sends `Goodbye` and
-refuses connections. When the connection is back, the ports open again.
+A host may be cut off from the other hosts while its RMs still reach it. After a while without a connection, longer
+than another broker needs to take over, the proxy sends `Goodbye` and refuses connections, so that RMs with several
+addresses, clients of gRPC and load balancers turn to another host. When the connection is back, the ports open again.
 
 Not here: how the ports are closed (`transport.py`, `grpc_scheduler_service.py`).
 """
@@ -44,8 +43,9 @@ class Port(Protocol):
 
 
 class PortGate:
-    """Pauses the ports when the connection has been down for `patience_s`, after a call of `on_close` with the reason,
-    and resumes them when it is up again. Made and closed in a running event loop.
+    """Pauses the ports when the connection has been down for `patience_s`, and resumes them when it is up again. It
+    calls `on_close` with the reason one check earlier: ZeroMQ ends the connections of a paused port, and an RM may lose
+    what it has not read yet. Made and closed in a running event loop.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class PortGate:
         self._patience_s = patience_s
         self._on_close = on_close
         self._is_open = True
+        self._has_dismissed = False
+        """Whether `on_close` was called, and the connection has been down since."""
         self._loop = asyncio.get_running_loop()
         self._up_at = self._loop.time()
         """When the connection was last up, or the start."""
@@ -70,15 +72,17 @@ class PortGate:
         now = self._loop.time()
         down_s = now - self._up_at
         if self._link.is_up:
-            self._up_at = now
+            self._up_at, self._has_dismissed = now, False
             if not self._is_open:
                 self._try_to_open(down_s)
-        elif self._is_open and down_s >= self._patience_s:
+        elif self._is_open and self._has_dismissed:
             self._is_open = False
             _log.warning("%s for %.0f s: the ports for RMs are closed until there is one", NO_BROKER, down_s)
-            self._on_close(NO_BROKER)
             for port in self._ports:
                 port.pause()
+        elif self._is_open and down_s >= self._patience_s:
+            self._has_dismissed = True
+            self._on_close(NO_BROKER)
 
     def _try_to_open(self, down_s: float) -> None:
         try:

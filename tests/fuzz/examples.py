@@ -83,6 +83,8 @@ def _of(kind: inspect.Type, name: str = "") -> object:
             return _of(next(one for one in kind.types if not isinstance(one, inspect.NoneType)), name)
         case inspect.StrType():
             return _TEXTS.get(name, name)
+        case inspect.LiteralType():
+            return kind.values[0]
         case inspect.BoolType():
             return False
         case inspect.IntType():
