@@ -224,6 +224,6 @@ def test_an_rm_leaves_a_proxy_that_is_cut_off_and_can_return_later(tmp_path: Pat
                         await channel.channel_ready()
                         await until(lambda: "Resume" in again.calls)
                         await rm.close()
-            assert broker.calls == ["RegisterResourceManager"]
+            assert {*broker.calls} == {"RegisterResourceManager"}, "again, if the proxy connected only afterwards"
 
     play(story)
