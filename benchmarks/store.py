@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -114,7 +115,7 @@ def _hosts(primary: Server, names: Sequence[str]) -> Iterator[Up]:
     store = new_store(primary)
     with ExitStack() as stack:
         keys = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        with redirect_stdout(None):
+        with redirect_stdout(StringIO()):
             assert main(["cluster", "init", str(keys), *names]) == 0
         hosts = []
         for name, port in zip(names, free_ports(len(names)), strict=True):
