@@ -16,6 +16,9 @@ from tests import postgres
 from tests.cluster.network import NOBODY, Machine
 
 START_MAX_S: Final = 30.0
+LAG_S: Final = 0.5
+"""Time that the standby lags behind a primary that crashes."""
+
 PORT: Final = 5432
 NAME: Final = "store"
 PAIR: Final = ("db1", "db2")
@@ -139,7 +142,10 @@ class Pair:
         self.primary.query(f"CREATE DATABASE {NAME}", database="postgres")
 
     def crash_primary(self) -> None:
+        self.standby.machine.unplug()
+        time.sleep(LAG_S)  # what the primary writes now is lost with it, so nobody may have been told
         self.primary.machine.crash()
+        self.standby.machine.plug()
         self.promote()
 
     def cut_off_primary(self) -> None:

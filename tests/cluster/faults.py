@@ -133,6 +133,15 @@ def crash_primary(cluster: Cluster, _: Host) -> Heal:
     return lambda: None
 
 
+def crash_primary_and_workers(cluster: Cluster, host: Host) -> Heal:
+    """No worker remembers what the new primary does not have."""
+    cluster.database.crash_primary()
+    for one in cluster.hosts:
+        kill("partition_worker")(cluster, one)
+    cluster.database.mend()
+    return lambda: None
+
+
 def cut_off_primary(cluster: Cluster, _: Host) -> Heal:
     """The former primary goes on without the others, and takes no part from then on."""
     cluster.database.cut_off_primary()
@@ -192,7 +201,8 @@ FAULTS: Final[Sequence[Fault]] = (
         for one in (LEADER, ANY)
     ),
     Fault(sort="cut host and database", strike=cut_database_both_ways, is_survived=False),
-    *(Fault(sort="crash primary", strike=crash_primary),) * 3,
+    *(Fault(sort="crash primary", strike=crash_primary),) * 2,
+    Fault(sort="crash primary and workers", strike=crash_primary_and_workers),
     Fault(sort="cut off primary", strike=cut_off_primary),
     *(Fault(sort="crash standby", strike=crash_standby, is_survived=False),) * 2,
     Fault(sort="hang primary", strike=hang_primary, is_survived=False),

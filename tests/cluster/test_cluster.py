@@ -9,7 +9,7 @@ from tests.cluster.network import find_obstacle
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
-FAULTS = ("crash the leader's host", "crash primary")
+FAULTS = ("crash the leader's host", "crash primary and workers")
 
 
 def test_three_hosts_lose_nothing_whatever_fails() -> None:
