@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,7 @@ LONG: Final = (
     "upgrade/test_under_load.py",
     "webservice/history/test_failover.py",
 )
-"""Directories and files of tests that take long: 200 seeds of the simulation, deliberate defects, properties with many
+"""Directories and files of tests that take long: 120 seeds of the simulation, deliberate defects, properties with many
 examples, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
 SLOW: Final = (
@@ -70,6 +71,17 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # Tests start about a thousand processes. Without bytecode files, each of them would compile all of its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+# A test runner in the background (`nohup`, `&`) ignores these, and all processes of the tests would inherit that.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """With `-n auto`: three for two processors, because many tests of real processes wait for a time to pass."""
+    return (os.cpu_count() or 1) * 3 // 2 or 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

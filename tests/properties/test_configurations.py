@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.config.difference import find_differences
 from common.config.model import Configuration, compute_checksum
-from common.config.parse import Node, compose, parse_with_lines
+from common.config.parse import Node, Scalar, compose, parse_with_lines
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
 from common.config.validation import DEFAULT_TEXT, find_build_problems, find_problems, load
@@ -33,11 +33,12 @@ def problems(text: str) -> tuple[Problem, ...]:
 
 
 def composed(text: str, reader: type[yaml.CSafeLoader] | type[yaml.SafeLoader]) -> Node | str | None:
-    """What a reader makes of the text; where it complains, and of what, is its own affair."""
+    """What a reader makes of the text; where it complains, and of what, and where nothing is, is its own affair."""
     try:
-        return compose(text, reader=reader)
+        node = compose(text, reader=reader)
     except ConfigError:
         return "refused"
+    return None if isinstance(node, Scalar) and not node.text and not node.tag else node
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
