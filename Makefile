@@ -65,8 +65,9 @@ differential: setup ## compare with the reference, which needs Go: AREAS= TRACES
 chaos: setup ## kill the processes of a running system at random: SEED= BLOWS= ASKS=
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(BLOWS),--blows $(BLOWS)) $(if $(ASKS),--asks $(ASKS))
 
-cluster-chaos: setup ## fail hosts, links and database servers of a cluster in namespaces (ten minutes): SEED= FAULTS= ASKS=
-	$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ASKS),--asks $(ASKS))
+cluster-chaos: setup ## fail hosts, links and database servers of a cluster in namespaces (five minutes): SEED= FAULTS= ASKS= FROM= (a commit)
+	$(BIN)/python -m tests.cluster $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ASKS),--asks $(ASKS)) \
+		$(if $(FROM),--upgrade-from $(FROM))
 
 cluster-failover: setup ## fail the servers of a cluster whose database fails over by Patroni, which has to be installed: SEED= FAULTS=
 	$(BIN)/python -m tests.cluster --patroni --faults $(or $(FAULTS),11) --asks 20000 $(if $(SEED),--seed $(SEED))

@@ -14,6 +14,7 @@ from tests.cluster import faults, network, patroni
 from tests.cluster.cluster import Cluster
 from tests.cluster.database import PAIR, Pair
 from tests.cluster.run import LOST_HOST_MAX_S, MOVE_MAX_S, ClusterError, Measured, play
+from tests.upgrade.builds import CommitUnavailable, export_commit
 
 ABOUT: Final = f"""\
 Three hosts and two database servers, each in namespaces of its own, joined by a bridge. Hosts and servers lose their
@@ -33,6 +34,7 @@ def main() -> int:
     about = "multiplies the limits for lost and drained hosts, for a machine that is busy with other work (default: 1)"
     parser.add_argument("--slack", type=float, default=1.0, help=about)
     parser.add_argument("--patroni", action="store_true", help="a database with automatic failover")
+    parser.add_argument("--upgrade-from", metavar="COMMIT", help="run its sources until each host is restarted")
     parser.add_argument("--seed", type=int, help="for the same faults in the same order")
     args = parser.parse_args()
     try:
@@ -51,7 +53,13 @@ def main() -> int:
 
     def make(folder: Path) -> Cluster:
         folder.chmod(0o755)  # servers have a user of their own
-        return Cluster(folder, patroni.Patroni, patroni.SERVERS) if args.patroni else Cluster(folder, Pair, PAIR)
+        sources = None
+        if args.upgrade_from:
+            sources, subject = export_commit(args.upgrade_from, folder / "previous")
+            say(f"upgrade from {subject}")
+        if args.patroni:
+            return Cluster(folder, patroni.Patroni, patroni.SERVERS, sources=sources)
+        return Cluster(folder, Pair, PAIR, sources=sources)
 
     def say(text: str) -> None:
         sys.stdout.write(f"{time.monotonic() - begun:7.1f} s  {text}\n")
@@ -65,6 +73,9 @@ def main() -> int:
     except ClusterError as error:
         say(f"seed {seed}: {error}")
         return 1
+    except CommitUnavailable as error:
+        sys.stderr.write(f"--upgrade-from {args.upgrade_from}: {error}\n")
+        return 2
     sys.stdout.write(report(measured))
     return 0
 

@@ -17,16 +17,20 @@ MakeDatabase = Callable[[Sequence[Machine], Path], Database]
 
 
 class Cluster:
-    """A context: everything runs within it, and nothing is left after it."""
+    """A context: everything runs within it, and nothing is left after it. With the `sources` of an earlier commit, the
+    hosts run these until they are restarted.
+    """
 
-    def __init__(self, folder: Path, make_database: MakeDatabase, servers: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, make_database: MakeDatabase, servers: Sequence[str], *, sources: Path | None = None
+    ) -> None:
         self.folder = folder
         machines = [Machine(name, number) for number, name in enumerate(HOSTS, 1)]
         self._servers = [Machine(name, number) for number, name in enumerate(servers, 11)]
         self._network = Network([*machines, *self._servers])
         self.database = make_database(self._servers, folder)
         self._keys = folder / "keys"
-        self.hosts = [Host(one, folder, self._list_arguments(one)) for one in machines]
+        self.hosts = [Host(one, folder, self._list_arguments(one), sources=sources) for one in machines]
 
     def _list_arguments(self, machine: Machine) -> tuple[str, ...]:
         return (

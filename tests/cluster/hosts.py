@@ -39,8 +39,12 @@ _SERVES: Final = re.compile(r"partition_worker (\S+)#\d+$")
 class Host:
     """One host. Its machine keeps nothing but the state directory."""
 
-    def __init__(self, machine: Machine, folder: Path, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, machine: Machine, folder: Path, arguments: Sequence[str], *, sources: Path | None = None
+    ) -> None:
         self.machine = machine
+        self.sources = sources
+        """Of an earlier commit, which it runs from its next start on; None for the present ones."""
         self.name = machine.name
         self._folder = folder / machine.name
         self._folder.mkdir()
@@ -75,6 +79,8 @@ class Host:
         self._ready = threading.Event()
         command = (sys.executable, "-P", "-m", "deploy", *self._arguments)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
+        if self.sources is not None:
+            environment["PYTHONPATH"] = str(self.sources)
         with (self._folder / "errors").open("a") as errors:
             self._up = self.machine.start(
                 *command, output=errors, as_root=True, stdout=subprocess.PIPE, text=True, cwd=None, env=environment

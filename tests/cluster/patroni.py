@@ -52,6 +52,7 @@ postgresql:
     replication: {{username: {user}}}
     rewind: {{username: {user}}}
   pg_hba: ['local all all trust', 'host all all 10.77.0.0/24 trust', 'host replication all 10.77.0.0/24 trust']
+  basebackup: {{checkpoint: fast}}
   parameters:
     unix_socket_directories: '{folder}'
     wal_log_hints: 'on'

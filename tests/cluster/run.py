@@ -150,7 +150,7 @@ class _Run:
             return False
 
     async def restart(self, host: Host) -> None:
-        """Restart a host as in an upgrade: drain it, stop it, start it, and let partitions come back."""
+        """Upgrade a host: drain it, stop it, start the present sources, and let partitions come back."""
         other, before = self._cluster.others(host)[0], self._cluster.places
         moved = [partition for partition, place in before.items() if place == host.name]
         begun = time.monotonic()
@@ -161,6 +161,7 @@ class _Run:
         pauses = [self.load.pause(partition, begun) for partition in moved]
         self.measured.moves += pauses
         await asyncio.to_thread(host.stop)
+        host.sources = None
         await asyncio.to_thread(host.revive)
         restarted = time.monotonic()
         await self._recovered(restarted)
