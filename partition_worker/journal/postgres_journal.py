@@ -8,6 +8,10 @@ from an earlier state of the database (a backup, a report), PostgreSQL keeps all
 would visit them. A group that is repeated after an unknown outcome has the same first step, which is the key, so it is
 stored once. If its first attempt is carried out after the steps were deleted, it stores steps that no reader needs.
 
+Appending also checks that the store still has the group before, as a failover may lose what a server acknowledged if
+its high availability fails (two primaries, a standby that is not synchronous). The worker ends then, and the next one
+recovers what is left, rather than continue after a gap.
+
 A snapshot is written in pieces under the worker's epoch, and counts once the row names it. So an earlier worker's
 snapshot replaces nothing.
 """
@@ -34,9 +38,15 @@ PAGE_ROWS: Final = 32
 SLICE_ROWS: Final = 128
 """Rows deleted at a time, so that a transaction is short."""
 
+_LAST_STORED: Final = (
+    "coalesce((SELECT last FROM steps WHERE partition = %(partition)s ORDER BY first DESC LIMIT 1), 0)"
+)
+
 _APPEND: Final = (
-    "INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM journals"
-    " WHERE partition = %(partition)s AND epoch = %(epoch)s FOR UPDATE ON CONFLICT DO NOTHING"
+    "INSERT INTO steps SELECT partition, %(first)s, %(last)s, %(content)s, %(checksum)s FROM journals"  # noqa: S608
+    f" WHERE partition = %(partition)s AND epoch = %(epoch)s"
+    f" AND begins >= %(begins)s AND greatest(last, {_LAST_STORED}) >= %(stored)s"
+    " FOR UPDATE ON CONFLICT DO NOTHING"
 )
 
 _APPEND_FRESH: Final = (
@@ -46,10 +56,6 @@ _APPEND_FRESH: Final = (
     " ON CONFLICT DO NOTHING"
 )
 """This one also checks the order in the row: carried out late, it would declare later steps to be the first ones."""
-
-_LAST_STORED: Final = (
-    "coalesce((SELECT last FROM steps WHERE partition = %(partition)s ORDER BY first DESC LIMIT 1), 0)"
-)
 
 _decode_group = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_step = msgspec.msgpack.Decoder(Step).decode
@@ -245,13 +251,15 @@ class PostgresJournal(_Reading, Journal):
             "epoch": self._epoch,
             "first": first,
             "last": last,
+            "begins": self._row.begins,
+            "stored": self._row.last,
             "content": content,
             "checksum": zlib.crc32(content),
         }
         with self._database.autocommit() as connection:
             done = connection.execute(_APPEND_FRESH if fresh else _APPEND, values)
         if not done.rowcount:
-            self._settle()  # raises Fenced, if that is why
+            self._settle()  # raises Fenced or JournalDamaged, if that is why
             raise OSError("an earlier commit has been carried out only now")
         self._stored_bytes += len(content)
         self._row = msgspec.structs.replace(self._row, last=last)
@@ -262,7 +270,15 @@ class PostgresJournal(_Reading, Journal):
     def _settle(self) -> None:
         """Find out the outcome of the last commit."""
         with self._hold_row() as connection:
-            self._row = self._read_row(connection)
+            row = self._read_row(connection)
+        known = self._row
+        if row.last < known.last or row.begins < known.begins:
+            raise JournalDamaged(
+                f"the store is back at step {row.last} and snapshot {row.snapshot}, although it acknowledged"
+                f" step {known.last} and snapshot {known.snapshot}: has a failover promoted a server that was not"
+                " synchronous?"
+            )
+        self._row = row
 
     @contextmanager
     def _hold_row(self) -> Iterator[Connection]:

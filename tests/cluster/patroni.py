@@ -1,6 +1,9 @@
 """PostgreSQL with automatic failover: Patroni on three machines, with an etcd on each; one standby is synchronous.
 
 It needs Debian's packages `postgresql`, `patroni` and `etcd-server`. Machines keep their disks when they lose power.
+
+Patroni uses version 2 of etcd's API: with version 3, Patroni 3.0.2 and earlier let a primary that was stopped for a
+while take the lock back from its successor, and what the successor acknowledged is lost (fixed in Patroni 3.0.3).
 """
 
 import json
@@ -31,7 +34,7 @@ CONFIGURATION: Final = """\
 scope: store
 name: {name}
 restapi: {{listen: '{address}:8008', connect_address: '{address}:8008'}}
-etcd3: {{hosts: '{etcds}'}}
+etcd: {{hosts: '{etcds}'}}
 bootstrap:
   dcs:
     ttl: 10
@@ -147,7 +150,8 @@ class Patroni:
         peers = ",".join(f"{one.name}=http://{one.address}:2380" for one in self.machines)
         with (folder / "log").open("a") as log:
             machine.start(
-                *("etcd", "--name", machine.name, "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync"),
+                *("etcd", "--name", machine.name, "--data-dir", str(folder / "etcd")),
+                *("--enable-v2", "--unsafe-no-fsync"),
                 *("--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer),
                 *("--initial-advertise-peer-urls", peer, "--initial-cluster", peers),
                 output=log,

@@ -212,6 +212,28 @@ def test_a_worker_notices_that_its_latest_steps_are_missing() -> None:
             list(journal.read_steps(1))
 
 
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("DELETE FROM steps WHERE first >= 4", "step 3 and snapshot 2"),
+        ("UPDATE journals SET begins = 1, snapshot = 0", "step 4 and snapshot 0"),
+    ],
+)
+def test_nothing_is_appended_to_a_store_that_has_lost_what_it_acknowledged(statement: str, left: str) -> None:
+    store = postgres.new_store()
+    with opened(store) as journal:
+        journal.append(encoded(1, 2, 3), fresh=False)
+        journal.write_snapshot(2, [b"state"])
+        journal.record_snapshot(2)
+        journal.append(encoded(4), fresh=False)
+        with psycopg.connect(store) as connection:
+            connection.execute(statement)
+        with pytest.raises(JournalDamaged, match=f"back at {left}, although it acknowledged step 4 and snapshot 2"):
+            journal.append(encoded(5), fresh=False)
+        with closing(PostgresReader(store, PARTITION)) as reader:
+            assert reader.read_meta().last < 5
+
+
 def test_a_commit_is_not_slower_while_others_read_for_long() -> None:
     """A snapshot of the database keeps all versions of a row: the row of the journal must not get new ones."""
     store = postgres.new_store()
