@@ -3,8 +3,9 @@
     an allocation     only of an ask that waits, on a node of the RM's that has room; once, until one of both ended it
     a release         only of something that the RM asked for, once
     a message         the same words under the same number whenever it comes; the next number, never one again
-    a new beginning   (`PartitionRestarted`) only where a journal was damaged, lost or replaced by an earlier copy, or
-                      where the RM has heard nothing of the partition in this session yet
+    a new beginning   (`PartitionRestarted`) only where a journal was damaged, lost or replaced by an earlier copy,
+                      where the partition was removed and configured again while the RM was away, or where the RM has
+                      heard nothing of the partition in this session yet
     anything          only about what the RM has in this partition
 
 Not here: what the worker thinks (`convergence.py` compares with that, once all is quiet).
@@ -58,6 +59,8 @@ class Auditor:
         self.story = story
         self.damages: dict[str, int] = {}
         """How often the journal of a partition was damaged or lost."""
+        self._retired: set[tuple[str, str, int]] = set()
+        """Session, partition and life of partitions that were removed from a configuration."""
         self._restarted_at: dict[str, int] = {}
         """How many damages there were when the RM last heard that the partition began anew."""
         self._settled: dict[str, int] = {}
@@ -92,6 +95,10 @@ class Auditor:
                 if lane[2] == partition:
                     taken = self._taken.get(lane, 0)
                     self._said[lane] = {number: words for number, words in said.items() if number <= taken}
+
+    def retired(self, header: Header) -> None:
+        """A partition is removed from the configuration."""
+        self._retired.add((header.session, header.partition, header.life))
 
     # Messages as they arrive ----------------------------------------------------------------------------------------
 
@@ -151,8 +158,9 @@ class Auditor:
             return
         first = site.born[1] if site.born[0] == header.session else 0
         heard = any(lane[1:3] == (header.session, partition) and first <= lane[3] < header.life for lane in self._taken)
+        was_removed = any((header.session, partition, life) in self._retired for life in range(first, header.life))
         damages = self.damages.get(partition, 0)
-        if heard and damages == self._settled.get(partition, 0):
+        if heard and not was_removed and damages == self._settled.get(partition, 0):
             rule = "a partition forgot everything although its journal was whole"
             raise Violation(rule, f"{partition}: {header}", (partition,))
         self._restarted_at[partition] = damages

@@ -334,6 +334,7 @@ class ResourceManager:
                 if site.nodes and not site.dying:
                     out += self.report(site, "a new session")
                 else:
+                    site.syncing = False
                     site.forget_transitions()
         return out
 

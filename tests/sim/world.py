@@ -426,6 +426,8 @@ class World:
         header = incoming.header
         if isinstance(process.machine, Worker):
             self.faults.choose_poison(process.machine, incoming)
+            if header.kind == "RetirePartition":
+                self.auditor.retired(header)
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         if header.kind not in ("Heartbeat", "lifeline"):
             self.story.note(process.name, _Heard(incoming.source, header))
