@@ -36,7 +36,7 @@ from webservice.parameters import escape_for_log, has_bad_escape, is_known, pars
 from webservice.response_cache import GZIP_BYTES_MIN, GzipCache, accepts_gzip
 from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 from webservice.views import RequestError
-from webservice.web_root import is_api, serve_file
+from webservice.web_root import is_api, is_dashboard, serve_dashboard, serve_file
 
 BODY_BYTES_MAX: Final = 16 << 20
 
@@ -190,12 +190,16 @@ class Api:
         return Response(body, status, headers)
 
     async def _serve_file(self, request: Request) -> Response:
-        """A file of the web UI, for a path that no route has."""
+        """A file of the dashboard or of the web UI, for a path that no route has."""
         root, path, found = self.services.settings.web_root, request.scope["path"], None
-        if root is not None and not is_api(path):
+        if is_dashboard(path) or (root is not None and not is_api(path)):
             if request.method not in ("GET", "HEAD"):
                 return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": "GET, HEAD", **_NO_SNIFF})
-            found = await asyncio.to_thread(serve_file, root, path, _join_headers(request))
+            headers = _join_headers(request)
+            if is_dashboard(path):
+                found = await asyncio.to_thread(serve_dashboard, path, headers)
+            elif root is not None:
+                found = await asyncio.to_thread(serve_file, root, path, headers)
         if found is None:
             return PlainTextResponse("404 page not found\n", 404, _NO_SNIFF)
         assert isinstance(found.body, bytes), "files are read as a whole"

@@ -1,5 +1,5 @@
-"""Serves the files of a web UI from a directory, at the same origin as the API, so that YuniKorn's own UI works
-unchanged.
+"""Serves the files of web UIs at the same origin as the API: the dashboard below `/ui/`, and the one in the directory
+of the setting `web-root`, such as YuniKorn's own, which works unchanged.
 
 Only regular files inside the directory are served, whose path has no hidden part; symbolic links are followed within
 it. A page of a single-page application has an address without a file, and is answered with `index.html`.
@@ -50,9 +50,17 @@ _POLICY: Final = (
 )
 """Styles may be inline: Angular components have some."""
 
+DASHBOARD: Final = Path(__file__).parent / "ui"
+"""The directory with the files of the dashboard."""
+
+_DASHBOARD_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The dashboard has no inline scripts or styles, and loads nothing from elsewhere."""
+
 _SAFETY: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",  # a browser may cache it, and revalidates it by its tag
 }
@@ -68,6 +76,15 @@ def is_api(path: str) -> bool:
     return first in ("ws", "debug")
 
 
+def is_dashboard(path: str) -> bool:
+    """Whether a decoded path belongs to the dashboard.
+
+    >>> [is_dashboard(path) for path in ("/ui", "/ui/", "/ui/app.js", "/uis", "/", "/UI/")]
+    [True, True, True, False, False, False]
+    """
+    return path == "/ui" or path.startswith("/ui/")
+
+
 def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Reply | None:
     """The file at a decoded path, which begins with a slash, or the index for a page of the application; 304 if the
     client has it, None without a file. Reads files, so call it in a thread. Header names are in lower case.
@@ -75,8 +92,21 @@ def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Reply | Non
     found = _find_file(root, path)
     if found is None and _is_page(path, headers.get("accept", "")):
         found = _find_file(root, INDEX)
-    if found is None:
-        return None
+    return None if found is None else _read_file(found, headers, _POLICY)
+
+
+def serve_dashboard(path: str, headers: Mapping[str, str]) -> Reply | None:
+    """The file of the dashboard at a decoded path, or a redirect from `/ui`; None without a file. Its pages have
+    addresses with a fragment, so that it also works below the path prefix of a proxy. Reads files, as above.
+    """
+    if path == "/ui":
+        return Reply(b"", 301, headers={"Location": "ui/"})  # relative, because of the prefix
+    found = _find_file(DASHBOARD, path.removeprefix("/ui/"))
+    return None if found is None else _read_file(found, headers, _DASHBOARD_POLICY)
+
+
+def _read_file(found: Path, headers: Mapping[str, str], policy: str) -> Reply | None:
+    """The reply with a file; None if it cannot be read."""
     try:
         body = found.read_bytes()
         changed = int(found.stat().st_mtime)
@@ -84,7 +114,12 @@ def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Reply | Non
         return None
     tag = entity_tag(hashlib.sha256(body).hexdigest()[:32])
     kind = _TYPES.get(found.suffix.lower(), "application/octet-stream")
-    answer = {**_SAFETY, "ETag": tag, "Last-Modified": formatdate(changed, usegmt=True)}
+    answer = {
+        **_SAFETY,
+        "Content-Security-Policy": policy,
+        "ETag": tag,
+        "Last-Modified": formatdate(changed, usegmt=True),
+    }
     return Reply(b"", 304, kind, answer) if _is_current(headers, tag, changed) else Reply(body, 200, kind, answer)
 
 

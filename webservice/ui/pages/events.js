@@ -1,0 +1,52 @@
+// The newest events of the partition.
+
+import { usePoll } from "../api.js";
+import { html } from "../html.js";
+import { Ago, AppLink, Choice, NodeLink, PlainTable, Problem, QueueLink, Search } from "../parts.js";
+import { setParams } from "../route.js";
+import { count } from "../units.js";
+
+const SHOWN_MAX = 1000; // events of one look
+const TYPES = { 1: "request", 2: "application", 3: "node", 4: "queue", 5: "user or group" };
+
+export function Events({ partition, params }) {
+  const { text = "", type = "" } = params;
+  // Without any events, the start tells where the range begins; then the newest ones are requested.
+  const range = usePoll("events/batch", { partition, count: 1 }, 2000);
+  const start = range.data ? Math.max(range.data.LowestID, range.data.HighestID - SHOWN_MAX + 1) : undefined;
+  const batch = usePoll(start === undefined ? "" : "events/batch", { partition, start, count: SHOWN_MAX }, 2000);
+  const found = [...(batch.data?.EventRecords ?? [])].reverse().filter((one) => matches(one, text.toLowerCase(), type));
+  return html`
+    <div class="filters">
+      <${Search} label="Text" value=${text} onChange=${(value) => setParams({ text: value })} />
+      <${Choice} label="About" value=${type} options=${[["", "everything"], ...Object.entries(TYPES)]} onChange=${(value) => setParams({ type: value })} />
+      <span class="quiet" role="status">${batch.data ? `${count(found.length)} of the newest ${count(batch.data.EventRecords?.length ?? 0)}` : ""}</span>
+    </div>
+    <${Problem} error=${range.error ?? batch.error} />
+    ${batch.data && html`<${PlainTable} caption="Events, newest first" rows=${found} empty="No event matches." columns=${[
+      ["time", (row) => html`<${Ago} ns=${row.timestampNano} />`],
+      ["about", (row) => TYPES[row.type] ?? "–"],
+      ["object", (row) => html`<${Subject} type=${row.type} name=${row.objectID} />`],
+      ["reference", (row) => html`<${Reference} row=${row} />`],
+      ["message", (row) => row.message ?? ""],
+    ]} />`}
+  `;
+}
+
+function Subject({ type, name = "" }) {
+  if (!name) return "–";
+  if (type === 2) return html`<${AppLink} name=${name} />`;
+  if (type === 3) return html`<${NodeLink} name=${name} />`;
+  return type === 4 ? html`<${QueueLink} name=${name} />` : html`<span class="mono">${name}</span>`;
+}
+
+/** The application of an ask; otherwise the name as it is. */
+function Reference({ row }) {
+  const name = row.referenceID ?? "";
+  return row.type === 1 && name ? html`<${AppLink} name=${name} />` : html`<span class="mono">${name}</span>`;
+}
+
+function matches(one, text, type) {
+  if (type && String(one.type) !== type) return false;
+  return !text || [one.objectID, one.referenceID, one.message].some((part) => (part ?? "").toLowerCase().includes(text));
+}

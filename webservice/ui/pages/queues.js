@@ -1,0 +1,145 @@
+// The tree of queues, and one queue.
+
+import { segment, usePoll } from "../api.js";
+import { Explained } from "../explanation.js";
+import { html, useMemo, useRef, useState } from "../html.js";
+import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search, State } from "../parts.js";
+import { setParams } from "../route.js";
+import { useAll } from "../table.js";
+import { count, kindsOf } from "../units.js";
+
+const ROW_PX = 33; // as in style.css
+const SPARE_ROWS = 20;
+const BARS = 3; // resource types that are shown at once, unless the user chooses one
+
+export function Queues({ partition, params }) {
+  const table = useAll(`partition/${segment(partition)}/table/queues`, {});
+  return html`<${Loaded} poll=${table}>${(data) => html`<${Tree} data=${data} params=${params} />`}<//>`;
+}
+
+function Tree({ data, params }) {
+  const { text = "", kind = "" } = params;
+  const [closed, setClosed] = useState(() => new Set());
+  const parents = useMemo(() => new Set(data.rows.map((row) => parentOf(row.queue))), [data]);
+  const shown = useMemo(() => filter(data.rows, text.toLowerCase(), closed), [data, text, closed]);
+  const toggle = (name) => setClosed((old) => {
+    const changed = new Set(old);
+    if (!changed.delete(name)) changed.add(name);
+    return changed;
+  });
+  const upper = () => data.rows.filter((row) => parents.has(row.queue) && row.queue.includes(".")).map((row) => row.queue);
+  return html`
+    <div class="filters">
+      <${Search} label="Name" value=${text} onChange=${(value) => setParams({ text: value })} />
+      <${Choice} label="Resource" value=${kind} options=${[["", "main ones"], ...data.resources.map((one) => [one, one])]} onChange=${(value) => setParams({ kind: value })} />
+      <button onClick=${() => setClosed(new Set(upper()))}>Collapse</button>
+      <button onClick=${() => setClosed(new Set())}>Expand</button>
+      <span class="quiet" role="status">${count(shown.length)} of ${count(data.total)} queues</span>
+    </div>
+    <${BarKey} />
+    <${QueueRows} rows=${shown} resources=${data.resources} kind=${kind} parents=${parents} closed=${closed} onToggle=${toggle} isTall=${true} />
+  `;
+}
+
+function parentOf(name) {
+  return name.slice(0, Math.max(0, name.lastIndexOf(".")));
+}
+
+/** The rows to show: matches with their parents, or those with no closed queue above. */
+function filter(rows, text, closed) {
+  if (text) {
+    const wanted = new Set();
+    for (const row of rows) {
+      if (!row.queue.toLowerCase().includes(text)) continue;
+      for (let name = row.queue; name; name = parentOf(name)) wanted.add(name);
+    }
+    return rows.filter((row) => wanted.has(row.queue));
+  }
+  if (!closed.size) return rows;
+  const hidden = new Set();
+  return rows.filter((row) => {
+    const parent = parentOf(row.queue);
+    if (!closed.has(parent) && !hidden.has(parent)) return true;
+    hidden.add(row.queue);
+    return false;
+  });
+}
+
+/** Rows of the table of queues with their bars; only those that can be seen exist in the page. */
+export function QueueRows({ rows, resources, kind = "", parents, closed, onToggle, isTall }) {
+  const box = useRef(null);
+  const [seen, setSeen] = useState([0, 60]);
+  const maxima = useMemo(() => new Map(rows.map((row) => [row.queue, row.maximum])), [rows]);
+  const measure = () => {
+    const first = Math.max(0, Math.floor(box.current.scrollTop / ROW_PX) - SPARE_ROWS);
+    const last = Math.ceil((box.current.scrollTop + box.current.clientHeight) / ROW_PX) + SPARE_ROWS;
+    setSeen((old) => (old[0] === first && old[1] === last ? old : [first, last]));
+  };
+  const kinds = kind ? [kind] : kindsOf(Object.fromEntries(resources.map((one) => [one, 0]))).slice(0, BARS);
+  const first = Math.min(seen[0], Math.max(0, rows.length - 1));
+  const part = isTall ? rows.slice(first, seen[1]) : rows;
+  const above = isTall ? first : 0;
+  const below = isTall ? Math.max(0, rows.length - seen[1]) : 0;
+  const spacer = (key, number) => number > 0 && html`<tr key=${key} class="spacer" aria-hidden="true"><td colspan=${kinds.length + 3} style=${{ height: `${number * ROW_PX}px` }}></td></tr>`;
+  return html`<div class="scroll ${isTall ? "tall" : ""}" tabindex="0" role="region" aria-label="Queues" ref=${box} onScroll=${isTall ? measure : undefined}>
+    <table class="windowed" aria-rowcount=${rows.length + 1}>
+      <caption class="hidden">Queues with their usage</caption>
+      <thead><tr aria-rowindex="1"><th scope="col">queue</th><th scope="col">state</th>${kinds.map((one) => html`<th scope="col" key=${one}>${one}</th>`)}<th scope="col" class="number">running</th></tr></thead>
+      <tbody>
+        ${spacer("above", above)}
+        ${part.map((row, index) => html`<tr key=${row.queue} aria-rowindex=${above + index + 2}>
+          <td><${Name} row=${row} isParent=${parents?.has(row.queue)} isClosed=${closed?.has(row.queue)} onToggle=${onToggle} /></td>
+          <td><${State} name=${row.state} /></td>
+          ${kinds.map((one) => html`<td key=${one}>${row.used === null ? "" : html`<${Bar} kind=${one} label=${`${row.queue} ${one}`} used=${row.used[one] ?? 0} total=${row.maximum?.[one]} scale=${scaleOf(maxima, row, one)} guaranteed=${row.guaranteed?.[one] ?? 0} pending=${row.pending?.[one] ?? 0} />`}</td>`)}
+          <td class="number">${row.runningApplications === null ? "" : `${count(row.runningApplications)}${row.maxApplications ? ` / ${count(row.maxApplications)}` : ""}`}</td>
+        </tr>`)}
+        ${spacer("below", below)}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** The maximum of the next queue above that has one. */
+function scaleOf(maxima, row, kind) {
+  for (let name = parentOf(row.queue); name; name = parentOf(name)) {
+    const found = maxima.get(name)?.[kind];
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function Name({ row, isParent, isClosed, onToggle }) {
+  const depth = row.queue.split(".").length - 1;
+  return html`<span class="indent" style=${{ paddingLeft: `${depth * 1.1}rem` }}>
+    ${isParent && onToggle ? html`<button class="twist" aria-expanded=${String(!isClosed)} aria-label=${`queues below ${row.queue}`} onClick=${() => onToggle(row.queue)}>${isClosed ? "▸" : "▾"}</button>` : html`<span class="twist"></span>`}
+    <${Link} page="queue" args=${[row.queue]} aria-label=${row.queue}>${row.queue.slice(row.queue.lastIndexOf(".") + 1)}<//>
+  </span>`;
+}
+
+// One queue -----------------------------------------------------------------------------------------------------------
+
+export function Queue({ partition, args: [name] }) {
+  const path = `partition/${segment(partition)}/queue/${segment(name, true)}`;
+  const poll = usePoll(path);
+  return html`<${Loaded} poll=${poll}>${(one) => html`
+    <${Facts} rows=${[
+      ["state", html`<${State} name=${one.status} />`],
+      ["parent", one.parent ? html`<${QueueLink} name=${one.parent} />` : ""],
+      ["running applications", `${count(one.runningApps ?? 0)}${one.maxRunningApps ? ` of ${count(one.maxRunningApps)}` : ""}`],
+      ["order", one.sortingPolicy],
+      ["defined by", one.isManaged ? "the configuration" : "placement"],
+      ["preemption", one.preemptionEnabled ? `after ${one.preemptionDelay}` : "off"],
+    ]} />
+    <${AmountTable} caption="Amounts" rows=${[
+      ["used", one.allocatedResource],
+      ["guaranteed", one.guaranteedResource],
+      ["maximum", one.maxResource],
+      ["headroom", one.headroom],
+      ["pending", one.pendingResource],
+      ["preempting", one.preemptingResource],
+    ].filter(([, value]) => value && Object.keys(value).length)} />
+    <p><${Link} page="applications" params=${{ queue: one.queuename, subtree: "true" }}>Applications<//> · <${Link} page="history" params=${{ queue: one.queuename }}>History<//></p>
+    ${one.childNames?.length > 0 && html`<h2>Queues below</h2><ul>${one.childNames.map((child) => html`<li key=${child}><${QueueLink} name=${child.startsWith("root") ? child : `${one.queuename}.${child}`} /></li>`)}</ul>`}
+  `}<//>
+  <${Explained} path=${`${path}/explain`} heading="Why things wait here" />`;
+}

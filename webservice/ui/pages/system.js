@@ -1,0 +1,57 @@
+// What the system consists of: partitions, resource managers, hosts, health.
+
+import { usePoll } from "../api.js";
+import { html } from "../html.js";
+import { Ago, Bar, Facts, Loaded, PlainTable, State } from "../parts.js";
+import { count, kindsOf } from "../units.js";
+
+export function System() {
+  const partitions = usePoll("partitions", {}, 3000);
+  const clusters = usePoll("clusters", {}, 5000);
+  const hosts = usePoll("hosts", {}, 5000);
+  const health = usePoll("scheduler/healthcheck", {}, 5000);
+  return html`
+    <h2>Health</h2>
+    <${Loaded} poll=${health}>${(one) => html`<${PlainTable} caption="Health checks" rows=${one.HealthChecks ?? []} keyOf=${(row) => row.Name} columns=${[
+      ["check", (row) => row.Name],
+      ["state", (row) => html`<${State} name=${row.Succeeded ? "healthy" : "unhealthy"} />`],
+      ["diagnosis", (row) => row.DiagnosisMessage || row.Description],
+    ]} />`}<//>
+    <h2>Partitions</h2>
+    <${Loaded} poll=${partitions}>${(all) => html`<${PlainTable} caption="Partitions" rows=${all} keyOf=${(row) => row.name} empty="None yet: no resource manager has registered." columns=${[
+      ["partition", (row) => row.name],
+      ["resource manager", (row) => row.clusterId],
+      ["state", (row) => html`<${State} name=${row.state} />`],
+      ["nodes", (row) => count(row.totalNodes ?? 0), true],
+      ["applications", (row) => count(row.applications.total ?? 0), true],
+      ...kindsOf(...all.map((one) => one.capacity.capacity)).slice(0, 3).map((kind) => [kind, (row) => html`<${Bar} kind=${kind} label=${kind} used=${row.capacity.usedCapacity?.[kind] ?? 0} total=${row.capacity.capacity?.[kind] ?? 0} />`]),
+    ]} />`}<//>
+    <h2>Resource managers</h2>
+    <${Loaded} poll=${clusters}>${(all) => html`<${Managers} all=${all} />`}<//>
+    <h2>Hosts</h2>
+    ${hosts.error?.status === 403 ? html`<p class="quiet">Only scheduler administrators see the hosts.</p>` : html`<${Loaded} poll=${hosts}>${(view) => html`<${Hosts} view=${view} />`}<//>`}
+  `;
+}
+
+function Managers({ all }) {
+  const rows = [...new Map(all.filter((one) => one.rmId).map((one) => [one.rmId, one])).values()];
+  const build = (row) => (row.rmBuildInformation ?? []).find((one) => one.rmId === row.rmId)?.buildVersion ?? "–";
+  return html`<${PlainTable} caption="Resource managers" rows=${rows} keyOf=${(row) => row.rmId} columns=${[
+    ["resource manager", (row) => row.rmId],
+    ["state", (row) => html`<${State} name=${row.awaySince ? "away" : "connected"} />`],
+    ["away since", (row) => html`<${Ago} ns=${row.awaySince} />`],
+    ["version", build],
+  ]} />`;
+}
+
+function Hosts({ view }) {
+  return html`<${Facts} rows=${[["balance", view.rebalancing ? "partitions move" : ""]]} />
+  <${PlainTable} caption="Hosts" rows=${view.hosts ?? []} keyOf=${(row) => row.name} empty="One host, without a shared store." columns=${[
+    ["host", (row) => row.name || "this host"],
+    ["state", (row) => html`<${State} name=${row.state} />`],
+    ["leader", (row) => (row.leader ? "yes" : "")],
+    ["partitions", (row) => count(Array.isArray(row.partitions) ? row.partitions.length : row.partitions ?? 0), true],
+    ["cores", (row) => row.cores ?? "", true],
+    ["release", (row) => row.release ?? ""],
+  ]} />`;
+}
