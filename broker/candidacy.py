@@ -23,11 +23,12 @@ from common.control_messages import STORE_SILENCE, LeasePolled, PollLease
 from common.curve_keys import host_file, read_pair
 from common.host_facts import HostFacts, read_host_facts
 from common.inbox import ThreadEndpoint
+from common.logs import log_lines
 from common.messages import Header
 from common.names import BROKER, LEASE
 from common.postgres import Connection, Database
 from common.postgres_leases import HeldLease, acquire_lease, read_lease, release_lease, renew_lease
-from common.process import Arguments, Life, log_lines
+from common.process import Arguments, Life
 from common.transport import Transport, drive
 from common.wire import BrokerAddress, Incoming, Outgoing, decode_body, encode_body
 

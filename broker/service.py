@@ -19,9 +19,10 @@ from broker.state import BrokerState, ConfigVersions
 from broker.store import RECORD_NAME, RecordEndpoint, Store
 from broker.watched_file import WatchedFile
 from common.inbox import ThreadEndpoint
+from common.logs import log_lines
 from common.messages import Header
 from common.names import BROKER, FILE, OFF, READER, RECORD
-from common.process import Arguments, Life, log_lines
+from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings
 from common.sqlite_file import IN_MEMORY

@@ -1,4 +1,4 @@
-"""The shell of every server process: command line, logging, signals, and the lifeline to the supervisor.
+"""The shell of every server process: command line, signals, and the lifeline to the supervisor.
 
 The supervisor starts a process with the address of the broker, the settings file that it has written, and a lifeline:
 one end of a socket pair, for lines of JSON. The process writes a line when it is ready (`{"ready": {...}}`, with the
@@ -8,7 +8,7 @@ that partition. The broker reports where the leading broker is (`{"leader": {...
 line to all others when it changes. When the other end closes, the supervisor is gone, however it ended, and the process
 stops. Without a lifeline, a process runs until a signal stops it.
 
-Not here: decisions (each process's machine), restarts (`deploy/`).
+Not here: decisions (each process's machine), restarts (`deploy/`), the format of log lines (`logs.py`).
 """
 
 import argparse
@@ -17,7 +17,6 @@ import ctypes
 import faulthandler
 import fcntl
 import gc
-import logging
 import os
 import secrets
 import signal
@@ -25,7 +24,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ import msgspec
 import uvloop
 
 from common import gc_tuning
+from common.logs import configure_logging
 from common.names import FRONT_ENDS, INSTANCE, WORKER, lease_name, peer_name
 from common.settings import Settings, SettingsError, add_options, parse_options, read_settings, replace_settings
 from common.wire import BrokerAddress
@@ -233,20 +233,6 @@ def install_signal_handlers() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def configure_logging(process: str, level: str) -> None:
-    """Log to standard error."""
-    line = f"%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=line, stream=sys.stderr)
-
-
-def log_lines(logger: logging.Logger, lines_by_level: Mapping[int, list[str]], prefix: str = "") -> None:
-    """Log the lines of a machine, and clear them."""
-    for level, lines in lines_by_level.items():
-        for line in lines:
-            logger.log(level, "%s%s", prefix, line)
-        lines.clear()
-
-
 def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[None]]) -> int:
     """Run a server process until `serve` returns; return the exit status. An OSError is reported in one line."""
     args = make_parser(role, about).parse_args()
@@ -261,7 +247,7 @@ def main(role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[Non
     status = 0
     try:
         arguments = parse_arguments(args)
-        configure_logging(role, arguments.settings.log_level)
+        configure_logging(role, arguments.settings.log_level, arguments.settings.log_format)
         if args.instance and role in FRONT_ENDS:
             lock_name(args.broker, peer_name(role, args.instance))
         uvloop.run(run(arguments))

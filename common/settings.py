@@ -371,6 +371,9 @@ class Settings:
     history_max_bytes: int = setting(_size(16), "maximum size of the history; the oldest rows are deleted", "1GiB")
     history_age_s: float = setting(_duration("1h"), "maximum age of rows in the history", "720h")
     log_level: str = setting(_choice("debug", "info", "warning", "error"), "how much to log", "info")
+    log_format: Literal["text", "json"] = setting(
+        _choice("text", "json"), "lines of the log: plain text, or one JSON object each", "text"
+    )
     default_rm: str = setting(RM, "RM of plain partition names and requests without ?rm= (default: the first one)")
     web_root: Path | None = setting(DIR, "directory with the files of a web UI, served there (default: none)")
     debug: bool = setting(FLAG, "also serve /debug/stack and /debug/pprof/", "false")

@@ -23,9 +23,10 @@ from common import wire
 from common.compiled import find_engine
 from common.control_messages import Figures, WorkersWanted
 from common.host_facts import measure_capacity
+from common.logs import configure_logging
 from common.metrics import Family, encode_families
 from common.names import BROKER, OFF, SUPERVISOR, peer_name, process_label
-from common.process import configure_logging, install_signal_handlers
+from common.process import install_signal_handlers
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings, SettingsError, add_options, given_options
@@ -293,7 +294,7 @@ def run_up(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
 
 def _run(settings: Settings, commands: Commands) -> Supervisor:
     install_signal_handlers()
-    configure_logging("supervisor", settings.log_level)
+    configure_logging("supervisor", settings.log_level, settings.log_format)
     for line in find_unknown_variables(os.environ):
         _log.warning("%s", line)
     with prepare(settings) as (effective, state):

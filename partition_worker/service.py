@@ -21,10 +21,11 @@ from common import gc_tuning
 from common.compiled import LIBRARY
 from common.control_messages import Hello
 from common.extra_config import base_level, logger_levels
+from common.logs import log_lines
 from common.messages import Header
 from common.metrics import Family, distribution
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
-from common.process import Arguments, Lease, Life, log_lines
+from common.process import Arguments, Lease, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings

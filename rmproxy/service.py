@@ -9,9 +9,10 @@ from typing import Final
 from common.control_messages import Figures
 from common.curve_keys import ALLOWED, read_pair, server_file
 from common.inbox import Inbox
+from common.logs import log_lines
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY, peer_name, process_label
-from common.process import Arguments, Life, log_lines
+from common.process import Arguments, Life
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.process_metrics import ProcessMetrics
 from common.settings import Settings
