@@ -37,7 +37,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Final, NoReturn
@@ -65,6 +65,26 @@ class CommandUnusable(CommandFailed):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, status=UNUSABLE)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return the question which of the known words was meant, to be appended to an error; empty if none is near.
+
+    >>> suggest("lits", ["list", "show"]), suggest("x", ["list"])
+    (": did you mean 'list'?", '')
+    """
+    from difflib import get_close_matches  # imported here, as only errors need it
+
+    plain = {one.lower(): one for one in known}
+    near = get_close_matches(word[:_WORD_MAX].lower(), plain, n=1, cutoff=_NEARNESS_MIN)
+    return f": did you mean {plain[near[0]]!r}?" if near else ""
+
+
+_NEARNESS_MIN: Final = 0.65
+"""Ratio of `difflib` from which on a word is a probable misspelling of another one."""
+
+_WORD_MAX: Final = 256
+"""Characters of a word that are compared, which takes time that grows with their number."""
 
 
 def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:

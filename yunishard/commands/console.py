@@ -8,10 +8,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.config.parse import TEXT_BYTES_MAX
 from common.config.problems import UNKNOWN_LINE, Problem
@@ -30,6 +30,20 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> 
         name: branch.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", allow_abbrev=False)
         for name, about in actions.items()
     }
+
+
+class Action(NamedTuple):
+    """An action of a command: its summary, its options, and what it does."""
+
+    about: str
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_action_table(parser: argparse.ArgumentParser, actions: Mapping[str, Action]) -> None:
+    """Add the actions of a table to the parser of a command; it runs `actions[args.action].run(args)`."""
+    for name, own in add_actions(parser, {name: action.about for name, action in actions.items()}).items():
+        actions[name].add(own)
 
 
 def config_directory() -> Path:
