@@ -32,6 +32,7 @@ from webservice.broker_client import BrokerClient
 from webservice.calls import JSON, Call, Pieces, Reply, Services
 from webservice.config_routes import YAML_TYPE
 from webservice.http1 import HEAD_BYTES_MAX
+from webservice.landing_page import serve_landing_page
 from webservice.parameters import escape_for_log, has_bad_escape, is_known, parse_query
 from webservice.response_cache import GZIP_BYTES_MIN, GzipCache, accepts_gzip
 from webservice.router import Elsewhere, Match, OtherMethods, Route, find
@@ -190,13 +191,16 @@ class Api:
         return Response(body, status, headers)
 
     async def _serve_file(self, request: Request) -> Response:
-        """A file of the dashboard or of the web UI, for a path that no route has."""
+        """The landing page, or a file of the dashboard or of the web UI, for a path that no route has."""
         root, path, found = self.services.settings.web_root, request.scope["path"], None
-        if is_dashboard(path) or (root is not None and not is_api(path)):
+        is_landing = root is None and path == "/"
+        if is_landing or is_dashboard(path) or (root is not None and not is_api(path)):
             if request.method not in ("GET", "HEAD"):
                 return PlainTextResponse("Method Not Allowed\n", 405, {"Allow": "GET, HEAD", **_NO_SNIFF})
             headers = _join_headers(request)
-            if is_dashboard(path):
+            if is_landing:
+                found = serve_landing_page(headers)
+            elif is_dashboard(path):
                 found = await asyncio.to_thread(serve_dashboard, path, headers)
             elif root is not None:
                 found = await asyncio.to_thread(serve_file, root, path, headers)

@@ -42,7 +42,9 @@ def test_an_error_has_them_too() -> None:
     assert response.headers["content-type"] == "application/json; charset=UTF-8"
 
 
-@pytest.mark.parametrize("path", ["/", "/ws/v1/nosuch", "/ws/v1/partition/default/applications/", "/ws/v1/clusters/x"])
+@pytest.mark.parametrize(
+    "path", ["/index.html", "/ws/v1/nosuch", "/ws/v1/partition/default/applications/", "/ws/v1/clusters/x"]
+)
 def test_the_answer_to_an_unknown_path_is_plain_text(path: str) -> None:
     response = request(LINK, path)
     assert (response.status_code, response.content) == (404, b"404 page not found\n")

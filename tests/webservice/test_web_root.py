@@ -168,7 +168,7 @@ def test_a_long_file_is_compressed_for_who_takes_it(root: Path) -> None:
 
 def test_without_a_directory_there_are_no_files(root: Path) -> None:
     for missing in (None, root / "none"):
-        response = ask(missing, "/", **BROWSER)
+        response = ask(missing, "/page", **BROWSER)
         assert (response.status_code, response.content) == (404, b"404 page not found\n")
         assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
