@@ -33,6 +33,14 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a user who is in these groups is on the list; names are case sensitive."""
         return self.everybody or user in self.users or not self.groups.isdisjoint(groups)
 
+    def describe_entry(self, user: str, groups: Iterable[str]) -> str:
+        """Return the entry that allows it: `*`, `user NAME` or `group NAME`; empty if none does."""
+        if self.everybody:
+            return "*"
+        if user in self.users:
+            return f"user {user}"
+        return next((f"group {group}" for group in groups if group in self.groups), "")
+
 
 NOBODY: Final = Acl()
 EVERYBODY: Final = Acl(everybody=True)

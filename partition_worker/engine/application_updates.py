@@ -9,14 +9,16 @@ from typing import Final
 from common import event_codes, rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
+from common.placement_reasons import PlacementReason
 from partition_worker.engine import allocation_updates, events, lifecycle
 from partition_worker.engine.application import ENDED, Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.gang_scheduling import gang_objection, placeholder_timeout_s
 from partition_worker.engine.placement import PlacementRejected, PlacementWork, Submission
+from partition_worker.engine.placement_trace import PlacementTrace
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.tree import QueueError, apply_namespace_quota
+from partition_worker.engine.queues.tree import CreationPlan, QueueError, apply_namespace_quota
 from partition_worker.engine.state import PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
@@ -26,6 +28,7 @@ from partition_worker.engine.user_resolution import (
     HeldUpdate,
     User,
     UserError,
+    Users,
     is_forced,
 )
 
@@ -33,11 +36,20 @@ APPLICATIONS_MAX: Final = 200_000
 """Applications of a partition that have not ended, a few kilobytes each."""
 
 
-class _Refusal(Exception):
+class Refusal(Exception):
     """An application is rejected; the text is the reason for the RM."""
 
-    def __init__(self, reason: str, *, placed: bool = True, user: bool = True) -> None:
+    def __init__(
+        self,
+        reason: str,
+        code: PlacementReason = PlacementReason.SUBMISSION_REFUSED,
+        *,
+        placed: bool = True,
+        user: bool = True,
+    ) -> None:
         super().__init__(reason)
+        self.code = code
+        """The reason code for an explanation."""
         self.placed = placed
         """Whether to report the requested queue with the rejection; False if placement found none."""
         self.user = user
@@ -112,9 +124,9 @@ def _enter(
     """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
-        user = _resolve_user(state, new, problem)
+        user = resolve_user(state, new, state.users, problem)
         leaf = _find_leaf(state, new, user, work)
-    except _Refusal as refusal:
+    except Refusal as refusal:
         _reject(state, new, user, refusal)
         return
     state.application_ranks += 1
@@ -138,18 +150,25 @@ def _enter(
     state.emit(rm_messages.AcceptedApplication(application_id=new.application_id))
 
 
-def _resolve_user(state: PartitionState, new: rm_messages.AddApplicationRequest, problem: str) -> User:
+def resolve_user(
+    state: PartitionState, new: rm_messages.AddApplicationRequest, users: Users, problem: str = ""
+) -> User:
+    """Return the user of a submission, whose group lookup failed with this problem; `users` learns the groups.
+
+    Raises Refusal, and GroupsUnknown if a lookup is needed.
+    """
     if state.retired:
-        raise _Refusal(f"partition {state.name} was removed: it cannot add a new application {new.application_id}")
+        raise Refusal(f"partition {state.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
-        raise _Refusal("invalid application: it has no id")
+        raise Refusal("invalid application: it has no id")
     groups, forced = new.ugi.groups, is_forced(new.tags)
     if problem and not forced:
-        raise _Refusal(problem)
+        raise Refusal(problem)
     try:
-        return state.users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=state.now)
+        return users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=state.now)
     except UserError as error:
-        raise _Refusal(str(error), user=bool(USER.fullmatch(new.ugi.user))) from error
+        is_valid = bool(USER.fullmatch(new.ugi.user))
+        raise Refusal(str(error), PlacementReason.USER_INVALID, user=is_valid) from error
     except GroupsUnknown:
         _check_id(state, new)
         raise
@@ -158,32 +177,49 @@ def _resolve_user(state: PartitionState, new: rm_messages.AddApplicationRequest,
 def _check_id(state: PartitionState, new: rm_messages.AddApplicationRequest) -> None:
     """Refuse a duplicate id, and what exceeds a bound; waiting submissions count."""
     if new.application_id in state.applications or new.application_id in state.pending_submissions:
-        raise _Refusal(
+        raise Refusal(
             f"adding application {new.application_id} to partition {state.name}, but application already existed"
         )
     if len(state.applications) + len(state.pending_submissions) >= APPLICATIONS_MAX:
-        raise _Refusal(f"the partition has {APPLICATIONS_MAX} applications, it takes no more")
+        raise Refusal(f"the partition has {APPLICATIONS_MAX} applications, it takes no more")
     names = (new.application_id, new.queue_name, new.ugi.user, *new.ugi.groups, *new.placeholder_ask)
     if objection := find_text_objection(names, new.tags):
-        raise _Refusal(objection)
+        raise Refusal(objection)
 
 
 def _find_leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: PlacementWork) -> Queue:
-    _check_id(state, new)
-    try:
-        path = state.placement.place(Submission(new, user, work), state.tree)
-    except PlacementRejected as error:
-        raise _Refusal(str(error), placed=False) from error
-    queue = state.tree.find(path)
-    if queue is None:
-        queue = _create_queue(state, new, path, user)
-    if not queue.leaf:
-        raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
+    plan = plan_queue(state, new, user, work)
+    queue = _create_queue(state, plan) if plan.missing else plan.above
     _apply_quota(state, queue, new)
     objection = gang_objection(queue, new.application_id, new.placeholder_ask)
     if objection:
-        raise _Refusal(objection)
+        raise Refusal(objection)
     return queue
+
+
+def plan_queue(
+    state: PartitionState,
+    new: rm_messages.AddApplicationRequest,
+    user: User,
+    work: PlacementWork,
+    trace: PlacementTrace | None = None,
+) -> CreationPlan:
+    """Return the leaf of a submission, with the levels that have to be created. Changes nothing. Raises Refusal."""
+    _check_id(state, new)
+    try:
+        path = state.placement.place(Submission(new, user, work, trace), state.tree)
+    except PlacementRejected as error:
+        raise Refusal(str(error), error.code, placed=False) from error
+    queue = state.tree.find(path)
+    if queue is not None and not queue.leaf:
+        raise Refusal(f"failed to find queue {path} for application {new.application_id}", PlacementReason.QUEUE_PARENT)
+    if queue is not None:
+        return CreationPlan(queue)
+    try:
+        return state.tree.plan_creation(path, user)
+    except QueueError as error:
+        reason = f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
+        raise Refusal(reason, PlacementReason.QUEUE_NOT_CREATED) from error
 
 
 def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicationRequest) -> None:
@@ -202,14 +238,9 @@ def _apply_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplica
         state.readiness.retry_parked()
 
 
-def _create_queue(state: PartitionState, new: rm_messages.AddApplicationRequest, path: str, user: User) -> Queue:
+def _create_queue(state: PartitionState, plan: CreationPlan) -> Queue:
     known = state.tree.next_rank
-    try:
-        queue = state.tree.create(path, user)
-    except QueueError as error:
-        raise _Refusal(
-            f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
-        ) from error
+    queue = state.tree.create(plan)
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
         events.record_queue(state, level, event_codes.ADD)
         state.changes.queues[level.path] = None
@@ -217,7 +248,7 @@ def _create_queue(state: PartitionState, new: rm_messages.AddApplicationRequest,
     return queue
 
 
-def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, refusal: _Refusal) -> None:
+def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, refusal: Refusal) -> None:
     state.counters.refused += 1
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
     state.record_event(event_codes.APP, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=reason)

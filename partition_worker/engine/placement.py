@@ -13,8 +13,10 @@ from typing import ClassVar, Final
 from common.config import placement_rules
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
+from common.placement_reasons import PlacementReason
 from common.rest_views import FilterView, RuleView
 from common.rm_messages import AddApplicationRequest
+from partition_worker.engine.placement_trace import PlacementTrace
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User, is_forced, tag_value
@@ -92,6 +94,14 @@ class Submission:
     user: User
     work: PlacementWork = field(default_factory=PlacementWork)
     """The work that placement may still do for the update with this submission."""
+    trace: PlacementTrace | None = None
+    """Records the checks; only for an explanation."""
+
+    def check(self, code: PlacementReason, subject: str, *, passed: bool) -> bool:
+        """Report a check to the trace, and return whether it passed; `code` is the reason if it did not."""
+        if self.trace is not None:
+            self.trace.add_check(code, subject, passed=passed)
+        return passed
 
     @property
     def forced(self) -> bool:
@@ -117,6 +127,15 @@ class RuleError(ValueError):
 
 class PlacementRejected(Exception):
     """An application that gets no queue; the text is the reason that the RM receives."""
+
+    def __init__(self, reason: str, code: PlacementReason) -> None:
+        super().__init__(reason)
+        self.code = code
+        """The reason code for an explanation."""
+
+
+REJECTIONS: Final = (PlacementRejected, placement_rules.NameTooLongError, TooMuchWorkError)
+"""The exceptions that end placement without a queue."""
 
 
 # Filters ------------------------------------------------------------------------------------------------------------
@@ -151,6 +170,7 @@ class Filter:
         """Read the lists. Raises ExpressionError if a single entry looks like an expression and is not valid."""
         self._allows = config.type != DENY
         self._for_all = not config.users and not config.groups
+        self.selects_everybody = self._for_all and self._allows
         self._users = _NameList(config.users, USER)
         self._groups = _NameList(config.groups, GROUP)
 
@@ -164,7 +184,7 @@ class Filter:
 
     def describe(self) -> FilterView | None:
         """Return the filter's REST view, or None if it selects every user."""
-        if self._for_all and self._allows:
+        if self.selects_everybody:
             return None
         return FilterView(
             type="allow" if self._allows else "deny",
@@ -190,6 +210,9 @@ class Rule:
     takes_paths: ClassVar[bool] = False
     """Whether a name that starts with `root.` is the whole path, which skips the parent rule."""
 
+    source: str
+    """Where the name comes from, for explanations."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         Rule.registry[cls.name] = cls
@@ -203,20 +226,43 @@ class Rule:
         """Return the name from which `find_path` makes a path, or None if the rule does not match."""
         return None
 
+    def apply(self, submission: Submission, tree: Tree) -> str | None:
+        """Call `find_path`, and record it in the trace of the submission."""
+        if submission.trace is None:
+            return self.find_path(submission, tree)
+        rule = submission.trace.begin_rule(self.describe(), self.source)
+        try:
+            path = self.find_path(submission, tree)
+        except REJECTIONS as error:
+            rule.error = str(error)
+            raise
+        finally:
+            submission.trace.end_rule()
+        rule.path = path or ""
+        return path
+
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
         """Return the path, in the case of its source, or None if the rule does not match.
 
         Raises PlacementRejected if the rule matches a name that no queue can have. Then no other rule is tried.
         """
         name = self.find_name(submission)
-        if name is None or not self.filter.selects(submission.user, submission.work):
+        submission.check(PlacementReason.RULE_NO_VALUE, name or "", passed=name is not None)
+        if name is None or not self.selects(submission):
             return None
         if not self.takes_paths or not name.startswith(ROOT_PREFIX):
-            return self.path_below_parent(replace_dots(name), submission, tree)
+            return self.path_below_parent(replace_dots(name, submission), submission, tree)
         submission.work.spend(20 * (1 + name.count(".")))
         for part in name.split("."):
-            check_queue_name(part)
-        return self.usable_path(name, tree)
+            check_queue_name(part, submission)
+        return self.usable_path(name, submission, tree)
+
+    def selects(self, submission: Submission) -> bool:
+        """Whether the filter selects the user. Raises NameTooLongError, TooMuchWorkError."""
+        selected = self.filter.selects(submission.user, submission.work)
+        if self.filter.selects_everybody:
+            return selected
+        return submission.check(PlacementReason.RULE_FILTERED, submission.user.name, passed=selected)
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters of the rule by their names in the REST API."""
@@ -230,24 +276,27 @@ class Rule:
     def path_below_parent(self, name: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path of a queue below the one that the parent rule finds, or below root."""
         above = self.parent_path(submission, tree)
-        return None if above is None else self.usable_path(f"{above}.{name}", tree)
+        return None if above is None else self.usable_path(f"{above}.{name}", submission, tree)
 
-    def usable_path(self, path: str, tree: Tree) -> str | None:
+    def usable_path(self, path: str, submission: Submission, tree: Tree) -> str | None:
         """Return the path if its queue exists or may be created."""
-        return path if self.create or tree.find(path) is not None else None
+        usable = self.create or tree.find(path) is not None
+        return path if submission.check(PlacementReason.QUEUE_MISSING, path, passed=usable) else None
 
     def parent_path(self, submission: Submission, tree: Tree) -> str | None:
         """Return the path that the parent rule finds, or root without a parent rule; None if it does not match."""
         if self.parent is None:
             return ROOT
-        path = self.parent.find_path(submission, tree)
+        path = self.parent.apply(submission, tree)
+        submission.check(PlacementReason.RULE_PARENT_UNMATCHED, path or "", passed=path is not None)
         if path is None:
             return None
         if not path.startswith(ROOT_PREFIX):
             path = ROOT_PREFIX + path  # even `root`, which becomes `root.root`, as in YuniKorn
         above = tree.find(path)
         if above is not None and above.leaf:
-            raise PlacementRejected(f"parent rule returned a leaf queue: {path}")
+            submission.check(PlacementReason.RULE_PARENT_LEAF, path, passed=False)
+            raise PlacementRejected(f"parent rule returned a leaf queue: {path}", PlacementReason.RULE_PARENT_LEAF)
         return path
 
 
@@ -257,16 +306,17 @@ def may_submit(queue: Queue, submission: Submission) -> bool:
     return queue.admits_submission(submission.user)
 
 
-def check_queue_name(name: str) -> str:
+def check_queue_name(name: str, submission: Submission) -> str:
     """Return the name. Raises PlacementRejected if no queue can have it."""
     if not QUEUE.fullmatch(name):
-        raise PlacementRejected(ILLEGAL_QUEUE)
+        submission.check(PlacementReason.QUEUE_NAME_ILLEGAL, name, passed=False)
+        raise PlacementRejected(ILLEGAL_QUEUE, PlacementReason.QUEUE_NAME_ILLEGAL)
     return name
 
 
-def replace_dots(name: str) -> str:
+def replace_dots(name: str, submission: Submission) -> str:
     """Return the name of the one queue that is named after `name`; with its dots it would be a path."""
-    return check_queue_name(name.replace(".", DOT))
+    return check_queue_name(name.replace(".", DOT), submission)
 
 
 # The rules ----------------------------------------------------------------------------------------------------------
@@ -276,6 +326,7 @@ class Provided(Rule):
     """The queue that the submission names. A partition without configured rules has this rule."""
 
     name = "provided"
+    source = "queue of the submission"
     takes_paths = True
 
     def find_name(self, submission: Submission) -> str | None:
@@ -290,6 +341,7 @@ class Fixed(Rule):
     """
 
     name = "fixed"
+    source = "value of the rule"
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
@@ -299,10 +351,10 @@ class Fixed(Rule):
             raise RuleError(wrong)
 
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
-        if not self.filter.selects(submission.user, submission.work):
+        if not self.selects(submission):
             return None
         if self.qualified:
-            return self.usable_path(self.queue, tree)
+            return self.usable_path(self.queue, submission, tree)
         return self.path_below_parent(self.queue, submission, tree)
 
     def parameters(self) -> dict[str, str]:
@@ -313,6 +365,7 @@ class UserName(Rule):
     """A queue for each user. The name is always one queue: `root.bob` becomes `root_dot_bob`, `svc$` is an error."""
 
     name = "user"
+    source = "name of the user"
 
     def find_name(self, submission: Submission) -> str | None:
         return submission.user.name
@@ -322,6 +375,7 @@ class PrimaryGroup(Rule):
     """A queue named after the user's first group. A user without groups does not match."""
 
     name = "primarygroup"
+    source = "first group of the user"
 
     def find_name(self, submission: Submission) -> str | None:
         return next(iter(submission.user.groups), None)
@@ -335,10 +389,14 @@ class SecondaryGroup(Rule):
     """
 
     name = "secondarygroup"
+    source = "other groups of the user"
 
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
         groups = submission.user.groups[1:]
-        if not groups or not self.filter.selects(submission.user, submission.work):
+        shown = ", ".join(groups) if submission.trace is not None else ""
+        if not submission.check(PlacementReason.RULE_NO_VALUE, shown, passed=bool(groups)):
+            return None
+        if not self.selects(submission):
             return None
         above = self.parent_path(submission, tree)
         if above is None:
@@ -348,10 +406,11 @@ class SecondaryGroup(Rule):
         may_create = existing is not None and may_submit(existing, submission)  # alike for all groups without a queue
         for group in groups:
             try:
-                path = f"{above}.{replace_dots(group)}"
+                path = f"{above}.{replace_dots(group, submission)}"
             except PlacementRejected:
                 continue
-            if may_create or tree.find(path) is not None:
+            usable = may_create or tree.find(path) is not None
+            if submission.check(PlacementReason.QUEUE_MISSING, path, passed=usable):
                 return path
         return None
 
@@ -367,6 +426,7 @@ class Tag(Rule):
         if wrong := placement_rules.check_tag(config.value):
             raise RuleError(wrong)
         self.tag = config.value.lower()
+        self.source = f"tag {self.tag}"
 
     def find_name(self, submission: Submission) -> str | None:
         return tag_value(submission.request.tags, self.tag) or None
@@ -382,6 +442,7 @@ class ApplicationType(Rule):
     """
 
     name = "applicationtype"
+    source = f"tag {TYPE_TAG}"
 
     def find_name(self, submission: Submission) -> str | None:
         return tag_value(submission.request.tags, TYPE_TAG) or None
@@ -395,6 +456,7 @@ class Recovery(Rule):
     """
 
     name = "recovery"
+    source = "default queue"
 
     def __init__(self) -> None:
         super().__init__(PlacementRuleConfig(name="recovery", create=True), None)
@@ -402,7 +464,8 @@ class Recovery(Rule):
     def find_path(self, submission: Submission, tree: Tree) -> str | None:
         if submission.forced:
             return RECOVERY_QUEUE
-        return DEFAULT_QUEUE if tree.find(DEFAULT_QUEUE) is not None else None
+        exists = tree.find(DEFAULT_QUEUE) is not None
+        return DEFAULT_QUEUE if submission.check(PlacementReason.QUEUE_MISSING, DEFAULT_QUEUE, passed=exists) else None
 
     def parameters(self) -> dict[str, str]:
         return {"queue": RECOVERY_QUEUE}
@@ -439,16 +502,19 @@ class PlacementChain:
         submission.work.left_for_one = APPLICATION_WORK_MAX
         try:
             for rule in self._rules:
-                path = rule.find_path(submission, tree)
+                path = rule.apply(submission, tree)
                 if path is not None and (
                     (path == RECOVERY_QUEUE and submission.forced) or _accepts(path, submission, tree)
                 ):
+                    if submission.trace is not None:
+                        submission.trace.rules[-1].decides = True
                     return path
-            raise PlacementRejected("application rejected: no placement rule matched")
-        except (PlacementRejected, placement_rules.NameTooLongError, TooMuchWorkError) as error:
-            raise PlacementRejected(
-                f"failed to place application {submission.request.application_id}: {error}"
-            ) from error
+            code = PlacementReason.RULES_INVALID if self.problem else PlacementReason.RULES_UNMATCHED
+            raise PlacementRejected("application rejected: no placement rule matched", code)
+        except REJECTIONS as error:
+            code = error.code if isinstance(error, PlacementRejected) else PlacementReason.RULES_REFUSED
+            reason = f"failed to place application {submission.request.application_id}: {error}"
+            raise PlacementRejected(reason, code) from error
 
 
 def _build(config: PlacementRuleConfig) -> Rule:
@@ -468,8 +534,14 @@ def _accepts(path: str, submission: Submission, tree: Tree) -> bool:
     For a queue to be created, only the ACLs of the nearest existing queue count. If that queue is a leaf or drains,
     creating the queue fails later and rejects the application, as in YuniKorn.
     """
-    queue = tree.find(path)
+    queue, check = tree.find(path), submission.check
     if queue is None:
         above = tree.find_nearest(path)
-        return above is not None and may_submit(above, submission)
-    return queue.leaf and not queue.draining and may_submit(queue, submission)
+        if above is None:
+            return check(PlacementReason.QUEUE_OUTSIDE_ROOT, path, passed=False)
+        return check(PlacementReason.QUEUE_ACL, above.path, passed=may_submit(above, submission))
+    return (
+        check(PlacementReason.QUEUE_PARENT, path, passed=queue.leaf)
+        and check(PlacementReason.QUEUE_ENDING, path, passed=not queue.draining)
+        and check(PlacementReason.QUEUE_ACL, path, passed=may_submit(queue, submission))
+    )

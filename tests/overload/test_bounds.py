@@ -78,7 +78,9 @@ def test_applications_nodes_and_queues_of_placement_have_an_end(monkeypatch: pyt
     ]
     lowered(monkeypatch, tree, "QUEUES_MAX", 3)
     with pytest.raises(tree.QueueError, match="there are 2 queues, placement creates none beyond 3"):
-        one.partition.tree.create("root.p.q", one.partition.applications["app-1"].user)
+        one.partition.tree.create(
+            one.partition.tree.plan_creation("root.p.q", one.partition.applications["app-1"].user)
+        )
 
 
 def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_again(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from common.acl import Acl
 from common.config.properties import parse_allocation_batch, parse_backoff_attempts, parse_delay, parse_priority_offset
@@ -270,12 +270,18 @@ class Queue:
 
     def admits_submission(self, user: User) -> bool:
         """Whether the user may submit: by an ACL of this queue or of one above it."""
+        return self.find_grant(user) is not None
+
+    def find_grant(self, user: User) -> "Grant | None":
+        """Return the lowest ACL that lets the user submit; None if none does."""
         if self.path == RECOVERY_QUEUE:
-            return False
-        return any(
-            level.submit_acl.allows(user.name, user.groups) or level.admin_acl.allows(user.name, user.groups)
-            for level in self.ancestry()
-        )
+            return None
+        for level in self.ancestry():
+            if level.submit_acl.allows(user.name, user.groups):
+                return Grant(level, "submit", level.submit_acl)
+            if level.admin_acl.allows(user.name, user.groups):
+                return Grant(level, "admin", level.admin_acl)
+        return None
 
     def admits_administration(self, user: User) -> bool:
         """Whether the user may administer: by an admin ACL of this queue or of one above it."""
@@ -412,6 +418,15 @@ class Queue:
                 allocated[kind] = allocated.get(kind, 0) + value
             if len(pending) > TYPES_MAX:
                 prune(pending)
+
+
+class Grant(NamedTuple):
+    """The ACL that lets a user submit."""
+
+    queue: Queue
+    """The queue that has it."""
+    kind: Literal["submit", "admin"]
+    acl: Acl
 
 
 def _pass_up(queue: Queue | None, old: int, new: int) -> None:

@@ -241,6 +241,22 @@ class QueueError(ValueError):
     """A queue that cannot be created or used; the text is the reason for the user."""
 
 
+class CreationPlan(NamedTuple):
+    """The queues that placement may create on a path."""
+
+    above: Queue
+    """The lowest queue that exists on the path."""
+    missing: tuple[str, ...] = ()
+    """The names of the missing levels below it, the highest first; the last one is a leaf."""
+
+    def preview(self) -> Queue:
+        """Return the leaf as it would be created, or the queue if it exists. It is not part of the tree."""
+        queue = self.above
+        for level, name in enumerate(self.missing, start=1):
+            queue = create_from_template(queue, name, rank=queue.rank, leaf=level == len(self.missing))
+        return queue
+
+
 class Tree:
     """All queues of one partition."""
 
@@ -273,8 +289,15 @@ class Tree:
 
     # Queues that come and go ----------------------------------------------------------------------------------------
 
-    def create(self, path: str, user: User) -> Queue:
-        """Create the leaf that placement chose, with all missing levels, or return it if it exists.
+    def create(self, plan: CreationPlan) -> Queue:
+        """Create the missing queues of a plan for this state of the tree, and return the lowest."""
+        lowest, missing = plan
+        for level, name in enumerate(missing, start=1):
+            lowest = self._add(lowest, name, leaf=level == len(missing))
+        return lowest
+
+    def plan_creation(self, path: str, user: User) -> CreationPlan:
+        """Plan the leaf that placement chose, with all missing levels; none if it exists. Changes nothing.
 
         Raises: QueueError: no access, a leaf or a draining queue in the way, or an illegal name.
         """
@@ -282,14 +305,14 @@ class Tree:
         levels = path.count(".") + 1
         if levels > LEVELS_MAX:
             raise QueueError(f"queue path has {levels} levels, at most {LEVELS_MAX} are allowed: {path[:256]}")
-        if path == RECOVERY_QUEUE:
-            return self.find(path) or self._add(self.root, path.rpartition(".")[2], leaf=True)
         lowest = self.find_nearest(path)
         if lowest is None:
             raise QueueError(f"queue {path.partition('.')[0]} is not below root")
         if lowest.path == path:
-            return lowest
+            return CreationPlan(lowest)
         missing = path.removeprefix(lowest.path + ".").split(".")
+        if path == RECOVERY_QUEUE:
+            return CreationPlan(lowest, tuple(missing))
         if len(self._by_path) + len(missing) > QUEUES_MAX:
             raise QueueError(f"there are {len(self._by_path)} queues, placement creates none beyond {QUEUES_MAX}")
         if not lowest.admits_submission(user):
@@ -303,9 +326,7 @@ class Tree:
                 raise QueueError(ILLEGAL_QUEUE)
             if name == RECOVERY_QUEUE.rpartition(".")[2]:
                 raise QueueError("dynamic queue cannot be root.@recovery@")
-        for level, name in enumerate(missing, start=1):
-            lowest = self._add(lowest, name, leaf=level == len(missing))
-        return lowest
+        return CreationPlan(lowest, tuple(missing))
 
     def add(self, path: str, settings: Settings) -> Queue:
         """Add a queue of a configuration, below an existing one or as the root; its fair maximum is not set yet."""

@@ -52,7 +52,7 @@ def test_access_anywhere_above_is_access() -> None:
 
 def test_nobody_may_submit_to_the_recovery_queue() -> None:
     trial = Trial("root submitacl=*")
-    trial.partition.tree.create("root.@recovery@", BOB)
+    trial.partition.tree.create(trial.partition.tree.plan_creation("root.@recovery@", BOB))
     assert trial.queue("root").admits_submission(BOB)
     assert not trial.queue("root.@recovery@").admits_submission(BOB)
 

@@ -42,13 +42,13 @@ def test_parents_come_before_their_children() -> None:
 
 def test_a_path_is_created_with_every_level_that_is_missing() -> None:
     queues = tree("root.p parent")
-    leaf = queues.create("root.P.New.Leaf", BOB)
+    leaf = queues.create(queues.plan_creation("root.P.New.Leaf", BOB))
     assert [(one.path, one.leaf, one.managed) for one in leaf.ancestry()][:3] == [
         ("root.p.new.leaf", True, False),
         ("root.p.new", False, False),
         ("root.p", False, True),
     ]
-    assert queues.create("root.p.new.leaf", BOB) is leaf
+    assert queues.create(queues.plan_creation("root.p.new.leaf", BOB)) is leaf
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,20 @@ def test_a_queue_that_cannot_be_created_says_why_and_leaves_nothing_behind(path:
     draining.state = "Draining"
     before = [queue.path for queue in queues]
     with pytest.raises(QueueError) as refused:
-        queues.create(path, BOB)
+        queues.create(queues.plan_creation(path, BOB))
     assert str(refused.value).startswith(reason)
     assert [queue.path for queue in queues] == before
 
 
 def test_the_recovery_queue_needs_no_access() -> None:
     queues = tree("root submitacl=eve")
-    assert queues.create("root.@recovery@", BOB) is queues.create("root.@recovery@", BOB)
+    leaf = queues.create(queues.plan_creation("root.@recovery@", BOB))
+    assert queues.create(queues.plan_creation("root.@recovery@", BOB)) is leaf
 
 
 def test_empty_dynamic_and_draining_queues_are_removed_children_first() -> None:
     queues = tree("root.a; root.p parent; root.d")
-    queues.create("root.p.x.y", BOB)
+    queues.create(queues.plan_creation("root.p.x.y", BOB))
     draining = queues.find("root.d")
     assert draining is not None
     draining.state = "Draining"
