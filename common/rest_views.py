@@ -316,6 +316,25 @@ class GroupView(View, frozen=True, kw_only=True):
     queues: UsageView | None = None
 
 
+# Tables -------------------------------------------------------------------------------------------------------------
+
+Cell = str | int | float | bool | Resources | list[str] | None
+"""A value in a table: an amount has each resource type; null is missing, such as no maximum, or hidden from the viewer.
+"""
+
+
+class TableView(View, frozen=True, kw_only=True):
+    """A part of the rows of a table (`common/table_definitions.py`)."""
+
+    columns: list[str]
+    rows: list[list[Cell]]
+    """In each row a value for each column."""
+    total: int
+    """Number of rows that match the filters, in this answer or not."""
+    resources: list[str]
+    """The resource types that occur in the partition."""
+
+
 # Values -------------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ queries. Requests have numbers of their own, and an answer without a waiting que
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Literal, TypeVar
 
@@ -27,9 +28,10 @@ from msgspec.structs import replace
 from common import history_records, rm_messages
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View, encode_view
+from common.table_definitions import TABLE_NAMES, TableName
 from common.text_formats import UnsignedError
 from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
-from partition_worker import event_ring_buffer, redaction, views
+from partition_worker import event_ring_buffer, redaction, tables, views
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
@@ -309,6 +311,11 @@ def _answer_usage(request: _Request, what: Literal["user", "group"], *, is_list:
     return _encode(render(found))
 
 
+def _answer_table(request: _Request, name: TableName) -> Answer:
+    wanted = tables.TableRequest(request.partition, request.name, request.args, request.visible)
+    return _encode(tables.build_table(name, wanted))
+
+
 _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "partition": lambda request: _encode(views.build_partition_view(request.partition, request.rm, request.name)),
     "queues": lambda request: _encode(
@@ -332,6 +339,7 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "rules": lambda request: _encode(request.partition.placement.describe()),
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,
+    **{f"table-{name}": partial(_answer_table, name=name) for name in TABLE_NAMES},
 }
 
 CACHEABLE: Final = frozenset(_QUERIES)

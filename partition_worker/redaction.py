@@ -8,7 +8,7 @@ nearest existing ancestor. Sums and cluster sizes are not redacted.
 Visibility is computed for one query and never cached: access control lists may change with the next message.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -82,6 +82,14 @@ class Visibility:
             else:
                 waiting += queue.children.values()
 
+    def list_queues(self) -> list[Queue]:
+        """The visible queues, also those of which only the name is."""
+        if self.everything:
+            return list(self._state.tree)
+        having = [one for one in self._state.tree if self.find_right(one) is not Right.NOTHING]
+        shown = dict.fromkeys((self._state.tree.root, *(level for one in having for level in one.ancestry())))
+        return list(shown)
+
     # Applications ---------------------------------------------------------------------------------------------------
 
     def shows_application(self, application: Application) -> bool:
@@ -106,6 +114,19 @@ class Visibility:
     def shows_group(self, name: str) -> bool:
         """Whether the usage of a group is visible: only of the viewer's groups."""
         return self.everything or name in self._user.groups
+
+    def list_usage(self, tracker: Tracker) -> Iterable[QueueUsage]:
+        """The visible usages of a visible user or group: where the viewer has a right or an application, and above."""
+        if self.everything:
+            return tracker.levels.values()
+        mine = (one.application for one in tracker.accounts.values())
+        paths = {one.queue.path for one in mine if self.shows_application(one)}
+        shown = [
+            one
+            for one in tracker.levels.values()
+            if one.path in paths or self.find_right_at(one.path) is not Right.NOTHING
+        ]
+        return dict.fromkeys(level for one in shown for level in one.upward)
 
 
 # Queues -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,15 @@ from typing import Final
 
 import msgspec
 
-from webservice import cluster_routes, config_routes, debug_routes, history_routes, host_routes, partition_routes
+from webservice import (
+    cluster_routes,
+    config_routes,
+    debug_routes,
+    history_routes,
+    host_routes,
+    partition_routes,
+    table_routes,
+)
 from webservice.calls import Call, Reply
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, SEGMENTS, Json, entity_tag
 from webservice.router import ANY_OBJECT, TEXT, Access, Content, Route, RouteGroup
@@ -24,6 +32,7 @@ from webservice.views import ErrorView
 GROUPS: Final[tuple[RouteGroup, ...]] = (
     cluster_routes.CLUSTER,
     partition_routes.PARTITION,
+    table_routes.TABLES_GROUP,
     partition_routes.EVENTS,
     history_routes.HISTORY,
     config_routes.CONFIGURATION,

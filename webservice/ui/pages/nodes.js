@@ -18,7 +18,7 @@ export function Nodes({ partition, params }) {
   const path = `partition/${segment(partition)}/table/nodes`;
   const all = useAll(path, { text, state }, 5000);
   const kinds = all.data?.resources ?? [];
-  const bar = (one) => ({ name: one, heading: one, sort: `available.${one}`, cell: (row) => html`<${Bar} kind=${one} label=${`${row.node} ${one}`} used=${(row.allocated[one] ?? 0) + (row.occupied[one] ?? 0)} total=${row.capacity[one] ?? 0} />` });
+  const bar = (one) => ({ name: one, heading: one, sort: `available.${one}`, cell: (row) => html`<${Bar} kind=${one} label=${`${row.node} ${one}`} used=${(row.used[one] ?? 0) + (row.foreign[one] ?? 0)} total=${row.capacity[one] ?? 0} />` });
   const columns = [
     { name: "node", heading: "node", sort: "node", cell: (row) => html`<${NodeLink} name=${row.node} />` },
     { name: "state", heading: "state", sort: "state", cell: (row) => html`<${State} name=${row.state} />${row.reserved ? " reserved" : ""}` },
@@ -40,7 +40,7 @@ export function Nodes({ partition, params }) {
 function usage(row, kind) {
   if (!kind) return row.utilization;
   const total = row.capacity[kind] ?? 0;
-  return total ? (((row.allocated[kind] ?? 0) + (row.occupied[kind] ?? 0)) / total) * 100 : 0;
+  return total ? (((row.used[kind] ?? 0) + (row.foreign[kind] ?? 0)) / total) * 100 : 0;
 }
 
 function levelOf(value) {

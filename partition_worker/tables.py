@@ -1,0 +1,550 @@
+"""Build the tables of a partition for REST: rows of applications, asks, nodes, queues, users and groups, filtered,
+sorted and cut.
+
+Commands and the dashboard show a few hundred of many thousands of objects, so the worker selects: it looks at each
+object once, sorts by one column, and makes only the rows of the answer. `common/table_definitions.py` has the columns
+and filters; `redaction.py` decides what a viewer may see. Rows are filtered and sorted by what the viewer sees, so the
+order reveals nothing else.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nlargest, nsmallest
+from itertools import chain
+from typing import Final, TypeVar
+
+from common.messages import Resources
+from common.rest_views import Cell, TableView
+from common.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
+from partition_worker.engine.administration import NotDone
+from partition_worker.engine.allocation import AskGroup, Standing
+from partition_worker.engine.application import Application, AppState
+from partition_worker.engine.durable_records import RejectionRecord
+from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from partition_worker.engine.user_limits import QueueUsage, Tracker
+from partition_worker.redaction import Right, Visibility
+from partition_worker.views import drop_zeros_saturated
+
+_T = TypeVar("_T")
+
+EXAMINED_MAX: Final = 200_000
+"""Objects that one table examines: finding, filtering and sorting them takes a worker up to a fifth of a second, during
+which it does not schedule. A table with more is refused: the caller narrows it with a filter.
+"""
+
+PARTIAL_SORT: Final = 8
+"""If the table has this many times the rows up to the last one of the answer, only those are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """A query for one table."""
+
+    partition: Partition
+    name: str
+    """The partition's name in the query."""
+    args: Mapping[str, str]
+    visible: Visibility
+
+
+def build_table(name: TableName, request: TableRequest) -> TableView:
+    """Build a table.
+
+    Raises:
+        NotDone: an argument is wrong, or too many objects have to be examined.
+    """
+    return _BUILDERS[name](request)
+
+
+Getter = Callable[[_T], Cell]
+"""The value of a column: an amount is as the engine has it, and null is what is missing or hidden."""
+
+
+def _answer(
+    name: TableName, request: TableRequest, found: list[_T], getters: Mapping[str, Getter[_T]], *, extra: str = ""
+) -> TableView:
+    """The rows of an answer, of all that were found in their default order. `extra` is a column with amounts whose
+    types may be others than those of the partition.
+    """
+    args, definition = request.args, TABLES[name]
+    offset = int(args.get("offset", "0"))
+    end = offset + min(int(args.get("limit", ROWS_MAX)), ROWS_MAX)
+    try:
+        order = parse_sort(name, args["sort"]) if args.get("sort") else None
+    except ValueError as error:
+        raise NotDone(400, str(error)) from None
+    scales = _find_scales(request.partition)
+    if order is None:
+        chosen = found[offset:end]
+    else:
+        key = _make_key(getters[order.column], order, scales, is_amount=order.column in definition.amounts)
+        chosen = _sort(found, key, end, is_descending=order.is_descending)[offset:]
+    rows = [[getters[column](one) for column in definition.columns] for one in chosen]
+    places = [place for place, column in enumerate(definition.columns) if column in definition.amounts]
+    kinds = dict.fromkeys(scales)
+    for row in rows:
+        for place in places:
+            amounts = row[place]
+            if isinstance(amounts, dict):
+                row[place] = drop_zeros_saturated(amounts)
+    if extra:
+        place = definition.columns.index(extra)
+        for row in rows:
+            if isinstance(amounts := row[place], dict):
+                kinds.update(dict.fromkeys(amounts))
+    return TableView(columns=list(definition.columns), rows=rows, total=len(found), resources=sorted(kinds))
+
+
+def _find_scales(partition: Partition) -> Resources:
+    """The amount of each resource type that is a share of 1: the cluster has it, or without any, everything that is
+    allocated and asked for.
+    """
+    root, total = partition.tree.root, partition.nodes.total
+    scales = {kind: amount for kind, amount in total.items() if amount > 0}
+    for amounts in (root.allocated, root.pending):
+        for kind, amount in amounts.items():
+            if amount > 0 and kind not in total:
+                scales[kind] = scales.get(kind, 0) + amount
+    return scales
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+SortValue = str | float | int | bool | None
+
+
+def _make_key(getter: Getter[_T], order: SortOrder, scales: Resources, *, is_amount: bool) -> Callable[[_T], SortValue]:
+    """The value that a row is sorted by; null sorts last in both directions."""
+    if order.column == "queue":
+        return lambda one: str(getter(one)).replace(".", "\0")  # a queue comes before those below it
+    if not is_amount:
+        return getter  # type: ignore[return-value]  # other columns have single values
+    if order.resource:
+        kind = order.resource
+        return lambda one: amounts.get(kind, 0) if isinstance(amounts := getter(one), dict) else None
+
+    def share(one: _T) -> float | None:
+        """The largest share of the cluster."""
+        amounts = getter(one)
+        if not isinstance(amounts, dict):
+            return None
+        largest = 0.0
+        for kind, amount in amounts.items():
+            if amount and kind in scales:
+                found = amount / scales[kind]
+                if found > largest:
+                    largest = found
+        return largest
+
+    return share
+
+
+def _sort(found: list[_T], key: Callable[[_T], SortValue], end: int, *, is_descending: bool) -> list[_T]:
+    """The first rows up to `end` in order. Equal ones stay in their default order."""
+    keys = list(map(key, found))
+    places: Iterable[int] = range(len(found))
+    missing: list[int] = []
+    if None in keys:
+        missing = [place for place in places if keys[place] is None]
+        places = [place for place in places if keys[place] is not None]
+    value = keys.__getitem__
+    if end * PARTIAL_SORT < len(found):
+        choose = nlargest if is_descending else nsmallest
+        chosen = choose(end, places, key=value)  # type: ignore[arg-type]  # keys of one column can be compared
+    else:
+        chosen = sorted(places, key=value, reverse=is_descending)  # type: ignore[arg-type]
+    return [found[place] for place in chain(chosen, missing)][:end]
+
+
+# Filters --------------------------------------------------------------------------------------------------------------
+
+
+def _check_number(number: int, advice: str) -> None:
+    if number > EXAMINED_MAX:
+        raise NotDone(503, f"the table has more than {EXAMINED_MAX} rows to choose from: narrow it with {advice}")
+
+
+def _make_text_filter(request: TableRequest) -> Callable[[str], bool] | None:
+    """Whether a name contains the text; None without this filter."""
+    text = request.args.get("text", "").lower()
+    return (lambda name: text in name.lower()) if text else None
+
+
+def _make_queue_filter(request: TableRequest) -> Callable[[str], bool] | None:
+    """Whether a path is the queue or, with `subtree`, below it; None without this filter."""
+    path = request.args.get("queue", "").lower()
+    if not path:
+        return None
+    if request.args.get("subtree") != "true":
+        return lambda one: one == path
+    above = f"{path}."
+    return lambda one: one == path or one.startswith(above)
+
+
+def _require_queue(request: TableRequest, found: list[_T]) -> list[_T]:
+    """The rows found. If there are none, because no such queue exists or is visible, this is an error: it is likely
+    misspelt. Ended applications may be of queues that no longer exist.
+    """
+    path = request.args.get("queue", "")
+    if found or not path:
+        return found
+    queue = request.partition.tree.find(path)
+    if queue is None or not request.visible.shows_queue(queue):
+        raise NotDone(404, f"Queue not found: {path}")
+    return found
+
+
+# Applications ---------------------------------------------------------------------------------------------------------
+
+_STATES: Final[Mapping[AppState, str]] = {state: state.lower() for state in AppState}
+
+_APPLICATION: Final[Mapping[str, Getter[Application]]] = {
+    "application": lambda one: one.application_id,
+    "state": lambda one: _STATES[one.state],
+    "queue": lambda one: one.queue.path,
+    "user": lambda one: one.user.name,
+    "groups": lambda one: list(one.user.groups),
+    "pending": lambda one: one.pending,
+    "asks": lambda one: len(one.requests),
+    "used": lambda one: one.charged,
+    "allocations": lambda one: len(one.allocations),
+    "submitted": lambda one: one.submitted_ns,
+    "started": lambda one: one.started_ns,
+    "finished": lambda one: one.finished_ns,
+    "priority": lambda one: None if one.asks.priority is None else one.priority,
+    "reason": lambda one: "",
+    "message": lambda one: "",
+}
+
+_REJECTION: Final[Mapping[str, Getter[RejectionRecord]]] = {
+    "application": lambda one: one.application_id,
+    "state": lambda one: _STATES[AppState.REJECTED],
+    "queue": lambda one: one.queue_name,
+    "user": lambda one: one.user,
+    "groups": lambda one: list(one.groups),
+    "pending": lambda one: {},
+    "asks": lambda one: 0,
+    "used": lambda one: {},
+    "allocations": lambda one: 0,
+    "submitted": lambda one: one.at_ns,
+    "started": lambda one: 0,
+    "finished": lambda one: one.at_ns,
+    "priority": lambda one: None,
+    "reason": lambda one: "",
+    "message": lambda one: one.reason,
+}
+
+
+def _get_either(column: str) -> Getter[Application | RejectionRecord]:
+    accepted, rejected = _APPLICATION[column], _REJECTION[column]
+    return lambda one: accepted(one) if isinstance(one, Application) else rejected(one)
+
+
+_EITHER: Final = {column: _get_either(column) for column in _APPLICATION}
+
+
+def _build_applications(request: TableRequest) -> TableView:
+    state = request.args.get("state", "")
+    found: list[Application] = []
+    if state in ("", "all", *LIVE_STATES):
+        found += _find_live(request)
+    if state in ("completed", "failed", "ended", "all"):
+        ended = request.partition.ended
+        _check_number(len(ended), "state")
+        found += _filter_applications(request, ended.values())
+    if state not in ("", "all", "ended"):
+        found = [one for one in found if _STATES[one.state] == state]
+    found.sort(key=lambda one: one.application_id)
+    if state not in ("rejected", "ended", "all"):
+        return _answer("applications", request, _require_queue(request, found), _APPLICATION)
+    both: list[Application | RejectionRecord] = [*found, *_find_rejections(request)]
+    both.sort(key=lambda one: one.application_id)
+    _check_number(len(both), "state or queue")
+    return _answer("applications", request, _require_queue(request, both), _EITHER)
+
+
+def _find_live(request: TableRequest) -> list[Application]:
+    """The applications that have not ended and match the filters, but for their state."""
+    partition, node_id = request.partition, request.args.get("node", "")
+    live: Iterable[Application] = partition.applications.values()
+    if node_id:
+        node = partition.nodes.get(node_id)
+        if node is None:
+            raise NotDone(404, f"Node not found: {node_id}")
+        names = dict.fromkeys(one.application_id for one in node.allocations.values())
+        live = [partition.applications[name] for name in names if name in partition.applications]
+    return _filter_applications(request, live)
+
+
+def _filter_applications(request: TableRequest, those: Iterable[Application]) -> list[Application]:
+    """The visible ones that match the filters, but for state and node."""
+    visible, user = request.visible, request.args.get("user", "")
+    in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
+    found = [one for one in those if one.user.name == user] if user else list(those)
+    if in_queue is not None:
+        found = [one for one in found if in_queue(one.queue.path)]
+    if has_text is not None:
+        found = [one for one in found if has_text(one.application_id)]
+    return found if visible.everything else [one for one in found if visible.shows_application(one)]
+
+
+def _find_rejections(request: TableRequest) -> Iterator[RejectionRecord]:
+    """The visible rejections that match the filters. They have no node."""
+    visible, user = request.visible, request.args.get("user", "")
+    in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
+    if request.args.get("node"):
+        return
+    for one in request.partition.rejections.values():
+        if (
+            (not user or one.user == user)
+            and (in_queue is None or in_queue(one.queue_name.lower()))
+            and (has_text is None or has_text(one.application_id))
+            and visible.shows_of(one.user, one.queue_name)
+        ):
+            yield one
+
+
+# Asks -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _AskRow:
+    """Equal asks of one application."""
+
+    application: Application
+    group: AskGroup
+
+
+_STANDINGS: Final[Mapping[Standing, str]] = {
+    Standing.OPEN: "pending",
+    Standing.RESERVED: "reserved",
+    Standing.HELD: "held",
+}
+
+_ASK: Final[Mapping[str, Getter[_AskRow]]] = {
+    "key": lambda one: one.group.head.key,
+    "application": lambda one: one.application.application_id,
+    "queue": lambda one: one.application.queue.path,
+    "user": lambda one: one.application.user.name,
+    "state": lambda one: _STANDINGS[one.group.kind.standing],
+    "count": lambda one: len(one.group.asks),
+    "resource": lambda one: one.group.head.resources,
+    "priority": lambda one: one.group.kind.priority,
+    "created": lambda one: one.group.head.created_ns,
+    "placeholder": lambda one: one.group.head.placeholder,
+    "taskGroup": lambda one: one.group.head.task_group,
+    "requiredNode": lambda one: one.group.shape.required_node,
+    "message": lambda one: _find_last_failure(one.group),
+}
+
+
+def _find_last_failure(group: AskGroup) -> str:
+    """Why the last attempt to place one of the asks failed; empty if none failed."""
+    failures = group.failures
+    return max(failures, key=lambda reason: failures[reason].last) if failures else ""
+
+
+def _build_asks(request: TableRequest) -> TableView:
+    """In the order of applications, and of their asks."""
+    args, partition = request.args, request.partition
+    name, key_filter = args.get("application", ""), _make_text_filter(request)
+    if name:
+        only = partition.applications.get(name)
+        if only is None or not request.visible.shows_application(only):
+            raise NotDone(404, f"Application not found: {name}")
+    of = (partition.applications[name],) if name else partition.applications.values()
+    narrowed = _drop_text(request)
+    applications = [one for one in _filter_applications(narrowed, of) if one.requests]
+    applications.sort(key=lambda one: one.application_id)
+    _check_number(sum(len(one.asks.groups_by_kind) for one in applications), "application or queue")
+    found = [_AskRow(one, group) for one in applications for group in one.asks.groups]
+    if key_filter is not None:
+        found = [one for one in found if key_filter(one.group.head.key)]
+    return _answer("asks", request, _require_queue(request, found), _ASK)
+
+
+def _drop_text(request: TableRequest) -> TableRequest:
+    """The request without its filter `text`, which is about other names."""
+    args = {name: value for name, value in request.args.items() if name != "text"}
+    return TableRequest(request.partition, request.name, args, request.visible)
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def _utilization(used: Iterable[Resources], limit: Resources) -> float:
+    """The largest percentage of any resource type that is used, with one decimal; 0 without a limit."""
+    largest = 0.0
+    for kind, most in limit.items():
+        amount = sum([one.get(kind, 0) for one in used])
+        if amount > 0:
+            largest = max(largest, amount / most if most > 0 else 1.0)
+    return round(100 * largest, 1)
+
+
+_NODE: Final[Mapping[str, Getter[Node]]] = {
+    "node": lambda one: one.node_id,
+    "state": lambda one: "schedulable" if one.schedulable else "unschedulable",
+    "host": lambda one: one.attribute("hostname"),
+    "rack": lambda one: one.attribute("rackname"),
+    "instanceType": lambda one: one.attributes.get("si/instance-type", ""),
+    "capacity": lambda one: one.capacity,
+    "used": lambda one: one.allocated,
+    "foreign": lambda one: one.occupied,
+    "available": lambda one: one.available,
+    "allocations": lambda one: len(one.allocations),
+    "reserved": lambda one: bool(one.reservations),
+    "utilization": lambda one: _utilization((one.allocated, one.occupied), one.capacity),
+}
+
+
+def _build_nodes(request: TableRequest) -> TableView:
+    """In the order of their IDs. Names and totals of nodes are visible to every viewer."""
+    state, has_text = request.args.get("state", ""), _make_text_filter(request)
+    attribute, _, value = request.args.get("attribute", "").partition("=")
+    found = list(request.partition.nodes)
+    if state == "reserved":
+        found = [one for one in found if one.reservations]
+    elif state:
+        found = [one for one in found if _NODE["state"](one) == state]
+    if attribute:
+        found = [one for one in found if one.attributes.get(attribute) == value]
+    if has_text is not None:
+        found = [one for one in found if has_text(one.node_id)]
+    found.sort(key=lambda one: one.node_id)
+    return _answer("nodes", request, found, {**_NODE, "partition": lambda _: request.name})
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+_PUBLIC: Final[Mapping[str, Getter[Queue]]] = {
+    "queue": lambda one: one.path,
+    "state": lambda one: one.state.lower(),
+    "leaf": lambda one: one.leaf,
+    "managed": lambda one: one.managed,
+}
+"""Columns of a queue above a visible one; the others are hidden."""
+
+_QUEUE: Final[Mapping[str, Getter[Queue]]] = {
+    "used": lambda one: one.allocated,
+    "guaranteed": lambda one: one.guaranteed,
+    "maximum": lambda one: one.maximum,
+    "pending": lambda one: one.pending,
+    "headroom": lambda one: one.compute_headroom(),
+    "runningApplications": lambda one: one.running,
+    "maxApplications": lambda one: one.max_applications or None,
+    "priority": lambda one: None if one.priority == NOTHING_PENDING else one.priority,
+}
+
+
+def _build_queues(request: TableRequest) -> TableView:
+    """Each queue before those below it."""
+    visible, state = request.visible, request.args.get("state", "")
+    in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
+    found = visible.list_queues()
+    if in_queue is not None:
+        found = [one for one in found if in_queue(one.path)]
+    if has_text is not None:
+        found = [one for one in found if has_text(one.path)]
+    if state:
+        found = [one for one in found if one.state.lower() == state]
+    found.sort(key=lambda one: one.path.replace(".", "\0"))
+    below = _count_applications(request.partition)
+    hidden = {**_QUEUE, "applications": lambda one: below[one]}
+    if not visible.everything:
+        hidden = {name: _hide(getter, visible) for name, getter in hidden.items()}
+    return _answer("queues", request, _require_queue(request, found), {**_PUBLIC, **hidden}, extra="maximum")
+
+
+def _hide(getter: Getter[Queue], visible: Visibility) -> Getter[Queue]:
+    """Null for a queue in which the viewer has no right."""
+    return lambda one: None if visible.find_right(one) is Right.NOTHING else getter(one)
+
+
+def _count_applications(partition: Partition) -> dict[Queue, int]:
+    """The number of applications in each queue and below it."""
+    counts: dict[Queue, int] = {}
+    for queue in reversed(tuple(partition.tree)):  # parents after their children
+        number = counts[queue] = counts.get(queue, 0) + len(queue.applications)
+        if queue.parent is not None:
+            counts[queue.parent] = counts.get(queue.parent, 0) + number
+    return counts
+
+
+# Users and groups -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _UsageRow:
+    """The usage of a user or group in one queue and below."""
+
+    name: str
+    usage: QueueUsage
+
+    @property
+    def maximum(self) -> Resources | None:
+        allowance = self.usage.allowance
+        return allowance.resources or None if allowance else None
+
+    @property
+    def max_applications(self) -> int | None:
+        allowance = self.usage.allowance
+        return allowance.applications or None if allowance else None
+
+    @property
+    def utilization(self) -> float | None:
+        """The percentage of the limit that is used, of resources or running applications; null without a limit."""
+        if self.maximum is None and self.max_applications is None:
+            return None
+        running, most = len(self.usage.applications), self.max_applications
+        of_applications = round(100 * running / most, 1) if most else 0.0
+        return max(_utilization((self.usage.used,), self.maximum or {}), of_applications)
+
+
+_USAGE: Final[Mapping[str, Getter[_UsageRow]]] = {
+    "name": lambda one: one.name,
+    "queue": lambda one: one.usage.path,
+    "used": lambda one: one.usage.used,
+    "maximum": lambda one: one.maximum,
+    "utilization": lambda one: one.utilization,
+    "runningApplications": lambda one: len(one.usage.applications),
+    "maxApplications": lambda one: one.max_applications,
+}
+
+
+def _build_users(request: TableRequest) -> TableView:
+    trackers, shows = request.partition.usage.users.by_name, request.visible.shows_user
+    return _build_usage("users", request, [one for one in trackers.values() if shows(one.name)])
+
+
+def _build_groups(request: TableRequest) -> TableView:
+    trackers, shows = request.partition.usage.groups.by_name, request.visible.shows_group
+    return _build_usage("groups", request, [one for one in trackers.values() if shows(one.name)])
+
+
+def _build_usage(name: TableName, request: TableRequest, trackers: list[Tracker]) -> TableView:
+    """In the order of names, for each name each queue before those below it."""
+    in_queue, has_text = _make_queue_filter(request), _make_text_filter(request)
+    limited = request.args.get("limited") == "true"
+    if has_text is not None:
+        trackers = [one for one in trackers if has_text(one.name)]
+    _check_number(sum(len(one.levels) for one in trackers), "text")
+    found = [_UsageRow(one.name, usage) for one in trackers for usage in request.visible.list_usage(one)]
+    if in_queue is not None:
+        found = [one for one in found if in_queue(one.usage.path)]
+    if limited:
+        found = [one for one in found if one.usage.allowance is not None]
+    found.sort(key=lambda one: (one.name, one.usage.path.replace(".", "\0")))
+    return _answer(name, request, _require_queue(request, found), _USAGE, extra="maximum")
+
+
+_BUILDERS: Final[Mapping[TableName, Callable[[TableRequest], TableView]]] = {
+    "applications": _build_applications,
+    "asks": _build_asks,
+    "nodes": _build_nodes,
+    "queues": _build_queues,
+    "users": _build_users,
+    "groups": _build_groups,
+}
