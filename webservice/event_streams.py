@@ -279,8 +279,9 @@ class EventStreams:
         """By full name of the partition: all and only running ones."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open_stream(self, partition: str, rm: str, *, host: str, count: str) -> EventStream:
-        """Open a stream of a partition that begins `count` events in the past, or at the oldest event.
+    async def open_stream(self, partition: str, rm: str, *, host: str, count: str, start: str = "") -> EventStream:
+        """Open a stream of a partition that begins `count` events in the past, or at the oldest event. With `start` it
+        begins at the event with this number, or at the nearest one there is, and its first line has that number.
 
         Raises:
             RequestError: it cannot be opened now.
@@ -294,12 +295,13 @@ class EventStreams:
         if self._closed or too_many:
             raise RequestError(503, "Too many streaming connections")
         try:
-            past = parse_unsigned(count) or 0
+            past, wanted = parse_unsigned(count) or 0, parse_unsigned(start)
         except UnsignedError as error:
             raise RequestError(400, str(error)) from None
         follower = self._follower(partition, rm, now)
-        first_line = msgspec.json.encode({"InstanceUUID": follower.instance}) + b"\n"
-        position = max(now.lowest, now.end - past)
+        position = max(now.lowest, now.end - past if wanted is None else min(wanted, now.end))
+        number = {} if wanted is None else {"FirstID": position}
+        first_line = msgspec.json.encode({"InstanceUUID": follower.instance, **number}) + b"\n"
         stream = EventStream(follower=follower, first_line=first_line, position=position, host=host)
         follower.streams.append(stream)
         return stream

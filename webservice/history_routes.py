@@ -32,6 +32,7 @@ _LIMIT_ERROR: Final = f"limit must be a number from 1 to {ROWS_MAX}; more comes 
 
 _HISTORY: Final = "/ws/v1/history"
 _FORMATS: Final = ("json", "csv")
+_NEWEST: Final = "newest"
 _TIME: Final = "Such as `2026-01-31T12:00:00Z`, `1769860800` (seconds since 1970) or `-24h` (a day ago)."
 _PARTITION: Final = Parameter("partition", "Only of this partition, which may no longer exist.")
 _RM: Final = Parameter("rm", "Only of this resource manager, which may no longer be registered.")
@@ -43,7 +44,8 @@ _COMMON: Final = (
     Parameter(
         "limit", f"How many rows; {ROWS_DEFAULT} if not set.", {"type": "integer", "minimum": 1, "maximum": ROWS_MAX}
     ),
-    Parameter("after", "Where to continue: `next` of the previous answer."),
+    Parameter("order", "`newest` for the newest rows first.", {"type": "string", "enum": [_NEWEST, ""]}),
+    Parameter("after", "Where to continue: `next` of the previous answer, with the same order."),
     Parameter("format", "Overrides `Accept`.", {"type": "string", "enum": [*_FORMATS, ""]}),
 )
 
@@ -115,7 +117,7 @@ def _declare_list(name: ListName) -> None:
     async def read_list(call: Call) -> Reply:
         """Rows of the list.
 
-        Oldest first, page by page. An unknown parameter is refused.
+        Oldest first unless `order` is `newest`, page by page. An unknown parameter is refused.
         """
         history = call.services.history
         if history is None:
@@ -162,8 +164,11 @@ async def _make_filter(call: Call, name: ListName) -> HistoryFilter:
     state = query.get("state", "").lower()
     if state and state not in states:
         raise RequestError(400, f"state must be one of {', '.join(states)}")
+    if query.get("order", "") not in (_NEWEST, ""):
+        raise RequestError(400, f"order must be {_NEWEST}, or left out for the oldest rows first")
     return HistoryFilter(
         partition=partition,
+        newest_first=bool(query.get("order")),
         queue=queue_name(query["queue"]) if query.get("queue") else "",
         subtree="subtree" in query,
         **{name: query.get(name, "") for name in ("rm", "user", "group", "application")},

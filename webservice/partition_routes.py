@@ -233,21 +233,23 @@ async def event_batch(call: Call) -> Reply:
 
 
 _PAST: Final = Parameter("count", "How many past events come first; none if not set.", _NUMBER)
+_FROM: Final = Parameter("start", "The number of the first event, to continue a stream; overrides `count`.", _NUMBER)
 
 
-@_event_route("stream", ANY_OBJECT, _PAST, streams=True)
+@_event_route("stream", ANY_OBJECT, _PAST, _FROM, streams=True)
 async def event_stream(call: Call) -> Reply:
     """Events as they happen, one per line.
 
     The first line has `InstanceUUID`, each further line is an event. The server disconnects a client that reads too
-    slowly; the last line is then an error.
+    slowly; the last line is then an error. With `start`, the first line also has `FirstID`, the number of the first
+    event: it is higher than `start` if earlier events are gone.
     """
     found = _find_events_partition(call, await calls.read_registry(call))
     if found is None:
         raise RequestError(503, "There is no partition yet whose events could be followed, try again later")
     host, count = call.headers.get("host", ""), call.query.get("count", "")
-    streams, partition = call.services.streams, found.entry
-    return Reply(await streams.open_stream(partition.full_name, partition.rm_id, host=host, count=count))
+    streams, partition, start = call.services.streams, found.entry, call.query.get("start", "")
+    return Reply(await streams.open_stream(partition.full_name, partition.rm_id, host=host, count=count, start=start))
 
 
 def _find_events_partition(call: Call, known: PartitionList) -> NamedPartition | None:

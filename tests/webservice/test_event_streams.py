@@ -32,9 +32,9 @@ def run(
 
 
 async def begun(
-    all_: EventStreams, *, partition: str = "rm_p", rm: str = "rm", host: str = "h", count: str = ""
+    all_: EventStreams, *, partition: str = "rm_p", rm: str = "rm", host: str = "h", count: str = "", start: str = ""
 ) -> EventStream:
-    return await all_.open_stream(partition, rm, host=host, count=count)
+    return await all_.open_stream(partition, rm, host=host, count=count, start=start)
 
 
 async def read(stream: EventStream, lines: int) -> list[bytes]:
@@ -72,6 +72,26 @@ def test_past_events_come_first_as_many_as_there_are(count: str) -> None:
         worker.end += 2
         first = max(100, 900 - int(count))
         assert await read(stream, 903 - first) == [FIRST, *numbers(first, 902)]
+
+    run(test, FakeWorker(900))
+
+
+@pytest.mark.parametrize(("start", "first"), [("850", 850), ("7", 100), ("900", 900), ("5000", 900)])
+def test_a_stream_continues_at_a_number_and_states_where_it_begins(start: str, first: int) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
+        worker.lowest = 100
+        stream = await begun(all_, start=start, count="3")
+        worker.end += 2
+        begin = b'{"InstanceUUID":"history-1","FirstID":%d}\n' % first
+        assert await read(stream, 903 - first) == [begin, *numbers(first, 902)]
+
+    run(test, FakeWorker(900))
+
+
+def test_a_start_that_is_no_number_is_refused() -> None:
+    async def test(_: FakeWorker, __: FakeClock, all_: EventStreams) -> None:
+        with pytest.raises(RequestError, match="invalid syntax"):
+            await begun(all_, start="-1")
 
     run(test, FakeWorker(900))
 

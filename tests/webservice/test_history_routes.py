@@ -141,6 +141,7 @@ def test_a_list_is_an_object_with_rows(ask: Ask) -> None:
         ("?queue=root", []),
         ("?application=app-1&state=Completed", ["app-1"]),
         ("?state=rejected", ["=app-3"]),
+        ("?order=newest&limit=2", ["=app-3", "app-2"]),
         (f"?since={NOW // S + 1}", ["app-2", "=app-3"]),
         ("?until=2027-01-15T08:00:01Z", ["app-1"]),
         ("?since=2027-01-15T09:00:01+01:00&until=", ["app-2", "=app-3"]),
@@ -171,6 +172,7 @@ def test_the_link_leads_to_the_next_page(ask: Ask) -> None:
     [
         ("/applications?limit=0", 400, "limit must be a number from 1 to 10000"),
         ("/applications?limit=10001", 400, "limit must be a number from 1 to 10000"),
+        ("/applications?order=oldest", 400, "order must be newest, or left out"),
         ("/applications?after=nonsense", 400, "after must be the value of next in an earlier answer"),
         ("/applications?since=yesterday", 400, "since must be a time such as"),
         ("/applications?state=running", 400, "state must be one of completed, failed, removed, rejected"),

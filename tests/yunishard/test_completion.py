@@ -32,6 +32,7 @@ CASES = [
         "",
         {
             *("up", "replay", "validate", "config", "app", "hosts", "schedule", "store"),
+            *("event", "history", "rm"),
             *("keys", "cluster", "journal", "settings", "token", "completion"),
         },
     ),

@@ -157,6 +157,8 @@ class HistoryFilter:
     since_ns: int | None = None
     until_ns: int | None = None
     """Exclusive."""
+    newest_first: bool = False
+    """The order of the rows: a cursor belongs to one order."""
     viewer: Actor | None = None
     """A caller who may not see everything: they see their own rows, and those that their rights allow."""
     rights: Mapping[str, QueueRights] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class HistoryFilter:
 def read_page(
     history: HistoryStore, name: ListName, wanted: HistoryFilter, *, limit: int, after: str
 ) -> PastPageView[PastRow]:
-    """The rows after this cursor, the oldest first.
+    """The rows after this cursor.
 
     Raises:
         RequestError: there is no such cursor or partition, the query takes too long, or the history cannot be read.
@@ -189,9 +191,10 @@ def page_query(reading: HistoryRows, name: ListName, wanted: HistoryFilter, *, a
     """
     one = LISTS[name]
     conditions: list[Condition] = [*_filter_rows(one, wanted)]
+    beyond, direction = ("<", "DESC") if wanted.newest_first else (">", "ASC")
     if after:
         at, number = _parse_cursor(after)
-        conditions.append(("at >= ? AND (at > ? OR entry.id > ?)", [at, at, number]))
+        conditions.append((f"at {beyond}= ? AND (at {beyond} ? OR entry.id {beyond} ?)", [at, at, number]))
     if wanted.viewer is not None:
         conditions += _restrict_to_viewer(reading, name, wanted.viewer, wanted.rights)
     text, values = _join_conditions([*conditions, *_filter_partitions(reading, wanted)])
@@ -199,7 +202,7 @@ def page_query(reading: HistoryRows, name: ListName, wanted: HistoryFilter, *, a
     sql = (
         f"SELECT at, entry.id, {columns} FROM {reading.table(name)} AS entry {reading.join}"  # noqa: S608 - our own names
         f" {reading.table('partitions')} AS known ON known.id = entry.partition WHERE {text}"
-        " ORDER BY at, entry.id LIMIT ?"
+        f" ORDER BY at {direction}, entry.id {direction} LIMIT ?"
     )
     return sql, values
 

@@ -13,6 +13,7 @@ import argparse
 import http
 import http.client
 import os
+import socket
 import ssl
 import sys
 from collections import deque
@@ -38,6 +39,8 @@ CONNECT_MAX_S: Final = 3.0
 CHANGE_MAX_S: Final = 90.0
 """Timeout of a change, which may start workers for new partitions."""
 BODY_BYTES_MAX: Final = 64 * 2**20
+LINE_BYTES_MAX: Final = 1 << 20
+"""A longer line of a stream is read in pieces, which are no valid lines; an event has a few KiB."""
 
 TOKEN_FILE: Final = "YUNISHARD_TOKEN_FILE"  # noqa: S105 - its name
 """The variable that names the file with the token, unless an option does."""
@@ -136,6 +139,8 @@ class Answer:
     body: bytes
     tag: str = ""
     """The checksum in its `ETag`, if it has one."""
+    is_unchanged: bool = False
+    """Whether the resource still has the tag of the request, and the body is left out."""
 
     @property
     def text(self) -> str:
@@ -207,6 +212,29 @@ class Rest:
         """Request the resource at this path, given as unquoted segments."""
         return self.send("GET", *path, query=query)
 
+    def poll(self, tag: str, *path: str, **query: str) -> Answer:
+        """Request a resource of which the version with this tag is known; `is_unchanged` if that is the present one."""
+        return self.send("GET", *path, if_none_match=tag, query=query)
+
+    @contextmanager
+    def open_stream(self, *path: str, **query: str) -> Iterator[Iterator[bytes]]:
+        """Request an endless answer; it is read line by line while the context is open, until the connection ends.
+
+        Raises:
+            CommandUnusable: the system does not answer; the next call tries the next address.
+            RequestFailed: it refused the request.
+        """
+        target, headers = _build_target(path, query), self._build_headers()
+        try:
+            with self._request("GET", target, b"", headers, keeps_alive=True) as response:
+                if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
+                    content = response.read(BODY_BYTES_MAX)
+                    raise _build_failure(response.status, content, response.headers.get("Location", ""))
+                yield _read_lines(response)
+        except _Unreachable:
+            self._urls.rotate(-1)
+            raise
+
     def rm_ids(self) -> list[str]:
         """Return the ids of the registered resource managers."""
         clusters = self.get("clusters").decode(list[_Cluster])
@@ -218,27 +246,38 @@ class Rest:
 
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
         """Change something in a partition; for an unknown partition the failure lists the known ones."""
+        with self.hint_of_partitions(name):
+            return self.send("POST", "partition", name, *path, query=query)
+
+    @contextmanager
+    def hint_of_partitions(self, name: str) -> Iterator[None]:
+        """Add the known partitions to the message of a failure because there is no partition of this name."""
 
         def find_hint(message: str) -> str:
             is_unknown = message == NO_PARTITION
             return f": {name} (partitions: {', '.join(self.partitions()) or 'none'})" if is_unknown else ""
 
         with hint_if_missing(find_hint):
-            return self.send("POST", "partition", name, *path, query=query)
+            yield
 
     def send(
-        self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        *path: str,
+        body: bytes = b"",
+        if_match: str = "",
+        if_none_match: str = "",
+        query: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request; any method but GET is a change."""
-        target = f"/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
-        if parameters := urlencode({name: value for name, value in (query or {}).items() if value}):
-            target = f"{target}?{parameters}"
-        headers = {
-            "Authorization": f"Bearer {self._token}" if self._token else "",
-            "Content-Type": "application/x-yaml" if body else "",
-            "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
-        }
-        headers = {name: value for name, value in headers.items() if value}
+        target = _build_target(path, query or {})
+        headers = self._build_headers(
+            {
+                "Content-Type": "application/x-yaml" if body else "",
+                "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
+                "If-None-Match": f'"{if_none_match}"' if if_none_match else "",
+            }
+        )
         if len(self._urls) > 1 and not self._has_probed:
             self._has_probed = True
             with suppress(RequestFailed):  # none is ready, or the system has no such route
@@ -269,6 +308,25 @@ class Rest:
             _Unreachable: it did not answer.
             RequestFailed: it refused the request.
         """
+        with self._request(method, target, body, headers) as response:
+            content = response.read(BODY_BYTES_MAX + 1)
+        if len(content) > BODY_BYTES_MAX:
+            raise CommandUnusable(f"the answer is larger than {BODY_BYTES_MAX:,} bytes")
+        is_unchanged = response.status == http.HTTPStatus.NOT_MODIFIED
+        if response.status >= http.HTTPStatus.MULTIPLE_CHOICES and not is_unchanged:
+            raise _build_failure(response.status, content, response.headers.get("Location", ""))
+        return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'), is_unchanged)
+
+    @contextmanager
+    def _request(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str], *, keeps_alive: bool = False
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request to the first address, and close the connection at the end. With `keeps_alive` there is no time
+        limit for reading; the operating system probes whether the peer is still there.
+
+        Raises:
+            _Unreachable: it did not answer, or the connection failed while its answer was read.
+        """
         address, has_more = urlsplit(self.url), len(self._urls) > 1
         connect = self._connect_tls if address.scheme == "https" and self._connect_tls else http.client.HTTPConnection
         timeout_s = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
@@ -278,18 +336,20 @@ class Rest:
                 connection.response_class = _Response
                 connection.timeout = min(CONNECT_MAX_S, timeout_s) if has_more else timeout_s
                 connection.connect()
-                connection.sock.settimeout(timeout_s)
+                peer = connection.sock
+                peer.settimeout(timeout_s)
                 is_sent = True
                 connection.request(method, f"{address.path}{target}", body, headers)
                 response = connection.getresponse()
-                content = response.read(BODY_BYTES_MAX + 1)
+                if keeps_alive:
+                    _probe_peer(peer)
+                yield response
         except (OSError, http.client.HTTPException) as error:
             raise self._describe_unreachable(error, is_sent=is_sent, is_change=method != "GET") from None
-        if len(content) > BODY_BYTES_MAX:
-            raise CommandUnusable(f"the answer is larger than {BODY_BYTES_MAX:,} bytes")
-        if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-            raise _build_failure(response.status, content, response.headers.get("Location", ""))
-        return Answer(content, response.headers.get("ETag", "").removeprefix("W/").strip('"'))
+
+    def _build_headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {self._token}" if self._token else "", **(more or {})}
+        return {name: value for name, value in headers.items() if value}
 
     def _describe_unreachable(self, reason: Exception, *, is_sent: bool, is_change: bool) -> _Unreachable:
         address, hint = urlsplit(self.url).netloc, ""
@@ -314,6 +374,27 @@ class Rest:
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
             text, hint = f": {' '.join(cause.lower().split())}", unsure or f": {next_step}"
         return _Unreachable(f"{self.url}{text}", hint, is_sent=is_sent)
+
+
+def _build_target(path: Sequence[str], query: Mapping[str, str]) -> str:
+    """The path and the query of a request; parameters without a value are left out."""
+    target = f"/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+    parameters = urlencode({name: value for name, value in query.items() if value})
+    return f"{target}?{parameters}" if parameters else target
+
+
+def _probe_peer(connection: socket.socket) -> None:
+    """Let reading fail within a minute once the peer is gone without closing the connection."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # Linux; other systems have defaults of their own
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _read_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    while line := response.readline(LINE_BYTES_MAX):
+        yield line
 
 
 def _read_token(file: str | None) -> str:

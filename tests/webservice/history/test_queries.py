@@ -294,6 +294,17 @@ def test_the_last_page_has_no_cursor(history: HistoryStore) -> None:
     assert queries.read_page(history, "allocations", ALL, limit=2, after="").next != ""
 
 
+def test_the_newest_rows_come_first_on_request(history: HistoryStore) -> None:
+    forwards = names(history, "applications")
+    seen: list[str] = []
+    after = ""
+    for _ in forwards:
+        page = queries.read_page(history, "applications", HistoryFilter(newest_first=True), limit=1, after=after)
+        seen += [one.application_id for one in page.rows if isinstance(one, PastApplicationView)]
+        after = page.next
+    assert (seen, after) == (forwards[::-1], "")
+
+
 @pytest.mark.parametrize("after", ["x", "!!", "MQ", "MS4y/", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTkuMQ", "ü"])
 def test_a_malformed_cursor_is_refused(history: HistoryStore, after: str) -> None:
     with refuses(400, "^after must be the value of next in an earlier answer$"):
@@ -320,6 +331,9 @@ def test_no_list_is_sorted_or_searched_from_its_beginning_to_be_shown(
 ) -> None:
     steps = plan(file, name, wanted)
     assert f"SEARCH entry USING INDEX {name}_at (at>" in steps
+    assert "TEMP B-TREE" not in steps
+    steps = plan(file, name, replace(wanted, newest_first=True))
+    assert f"SEARCH entry USING INDEX {name}_at (at" in steps
     assert "TEMP B-TREE" not in steps
 
 

@@ -1,0 +1,342 @@
+"""`yunishard history`: what ran, as `sacct` shows it, and how much a queue used over time, over the REST API.
+
+The web service records the history across restarts. While it records none, the applications that the partitions still
+remember are shown. Not here: recording and queries (`webservice/history/`), charts (the dashboard).
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+
+from common.rest_records import PastAllocationView, PastApplicationView, PastPageView, PastQueueView
+from common.rest_views import ApplicationView
+from common.tables import print_table, write
+from common.units import UNKNOWN, format_figure, format_resources, format_seconds, list_kinds
+from yunishard.cli import CommandFailed, parse_whole
+from yunishard.commands.console import add_actions, print_json
+from yunishard.commands.event import format_clock, parse_since
+from yunishard.commands.rest import NOT_FOUND, RequestFailed, Rest, add_rest
+
+SINCE_DEFAULT: Final = "24h"
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 100_000
+PAGE_ROWS: Final = 10_000
+"""Rows of one request, the most that the system returns."""
+
+INTERVALS: Final = 24
+"""Lines of `history queue` unless `--interval` is given."""
+
+STATES: Final = ("completed", "failed", "removed", "rejected")
+
+_NOT_RECORDED: Final = "No history is recorded"
+"""The beginning of the message of a system with the setting `history=false`."""
+
+SAMPLED_NS: Final = 3600 * 10**9
+"""Usage that does not change has a row in each hour, so that of a moment is at most as old as this."""
+
+INTERVALS_MAX: Final = 10_000
+"""More intervals are refused."""
+
+_NS: Final = 10**9
+_HOUR: Final = 3600
+
+_Row = TypeVar("_Row", PastApplicationView, PastAllocationView, PastQueueView)
+
+
+def add_history_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard history`."""
+    actions = {
+        "app": "list the applications that have ended, or show one with its allocations",
+        "queue": "show how much a queue used over time, with all queues below it",
+    }
+    for name, own in add_actions(parser, actions).items():
+        if name == "app":
+            own.add_argument("application", metavar="ID", nargs="?", default="", help="one application")
+            own.add_argument("--queue", metavar="QUEUE", default="", help="only of this queue and those below it")
+            own.add_argument("--user", metavar="NAME", default="", help="only of this user")
+            own.add_argument("--state", choices=STATES, default="", help=f"only in this state: {', '.join(STATES)}")
+            about = f"how many rows at most (default: {LIMIT_DEFAULT})"
+            own.add_argument("--limit", metavar="N", type=parse_whole(1, LIMIT_MAX), default=LIMIT_DEFAULT, help=about)
+        else:
+            own.add_argument("queue", metavar="QUEUE", help="full path of the queue: root.research")
+            about = f"one line for so long, as in 15m (default: a {INTERVALS}th of the time shown)"
+            own.add_argument("--interval", metavar="TIME", type=_parse_interval, default=0, help=about)
+        own.add_argument("--partition", metavar="NAME", default="", help="only of this partition, also a former one")
+        about = f"nothing before this time: 7h (ago), or 2026-01-31T12:00 (default: {SINCE_DEFAULT})"
+        own.add_argument("--since", metavar="TIME", type=parse_since, default=SINCE_DEFAULT, help=about)
+        add_rest(own)
+
+
+def run_history(args: argparse.Namespace) -> int:
+    """Show which applications ran, when, for how long, what they used and how they
+    ended, the latest last; or how much a queue used over time. Users see their own
+    applications, and those of queues that they administer.
+
+    used: resources multiplied by the time for which they were allocated.
+
+    examples:
+      yunishard history app                            the last 24 hours
+      yunishard history app spark-17                   with its allocations
+      yunishard history app --queue root.research --state failed --since 7h
+      yunishard history queue root.research            hour by hour
+      yunishard history queue root --since 1h --interval 5m --json
+
+    exit codes:
+      0  done
+      1  refused, with the reason, or the application is not known
+      2  wrong usage, or the system does not answer
+    """
+    rest = Rest.from_arguments(args)
+    if args.action == "queue":
+        return _show_queue(args, rest)
+    return _show_application(args, rest) if args.application else _list_applications(args, rest)
+
+
+def _parse_interval(text: str) -> int:
+    return time.time_ns() - parse_since(text)
+
+
+def read_newest_rows(rest: Rest, name: str, kind: type[PastPageView[_Row]], *, limit: int, **query: str) -> list[_Row]:
+    """Read the newest rows of a list of the history, the newest last, page by page."""
+    found: list[_Row] = []
+    after = ""
+    while len(found) < limit:
+        wanted = {**query, "order": "newest", "limit": str(min(PAGE_ROWS, limit - len(found))), "after": after}
+        page = rest.get("history", name, **wanted).decode(kind)
+        found += page.rows
+        after = page.next
+        if not after:
+            break
+    return found[::-1]
+
+
+def _to_query_time(ns: int) -> str:
+    return str(ns // _NS)
+
+
+# Applications ---------------------------------------------------------------------------------------------------------
+
+
+def _list_applications(args: argparse.Namespace, rest: Rest) -> int:
+    query = {
+        "queue": args.queue,
+        "subtree": "true" if args.queue else "",
+        "user": args.user,
+        "state": args.state,
+        "partition": args.partition,
+        "since": _to_query_time(args.since),
+    }
+    try:
+        rows = read_newest_rows(rest, "applications", PastPageView[PastApplicationView], limit=args.limit, **query)
+    except RequestFailed as failed:
+        if not str(failed).startswith(_NOT_RECORDED):
+            raise
+        rows = [one for one in _read_remembered(rest, args.partition) if _matches(one, args)][-args.limit :]
+    if args.json:
+        print_json(msgspec.to_builtins(rows))
+        return 0
+    if not rows:
+        write("no application has ended in this time")
+        return 0
+    several = len({one.partition for one in rows}) > 1
+    headings = ("APPLICATION", *(("PARTITION",) if several else ()), *_HEADINGS)
+    print_table(headings, [(one.application_id, *((one.partition,) if several else ()), *_cells(one)) for one in rows])
+    return 0
+
+
+_HEADINGS: Final = ("QUEUE", "USER", "STATE", "SUBMITTED", "WAITED", "RAN", "ALLOCATIONS", "USED", "MESSAGE")
+
+
+def _cells(one: PastApplicationView) -> tuple[str, ...]:
+    return (
+        one.queue_name or UNKNOWN,
+        one.user or UNKNOWN,
+        one.application_state.lower(),
+        format_clock(one.submission_time) if one.submission_time else UNKNOWN,
+        _format_between(one.submission_time, one.start_time),
+        _format_between(one.start_time, one.finished_time),
+        str(one.allocation_count),
+        format_usage(one.resource_history.resource_usage),
+        one.message or UNKNOWN,
+    )
+
+
+def _format_between(begin_ns: int, end_ns: int) -> str:
+    return format_seconds((end_ns - begin_ns) / _NS) if begin_ns and end_ns else UNKNOWN
+
+
+def format_usage(by_type: Mapping[str, Mapping[str, int]]) -> str:
+    """Format quantities multiplied by seconds, of all instance types together, as amounts multiplied by hours.
+
+    >>> format_usage({"m5": {"vcore": 7_200_000, "memory": 3600 << 30}, "m6": {"vcore": 3_600_000}})
+    '3 vcore·h, 1 GiB·h'
+    """
+    total: dict[str, int] = {}
+    for amounts in by_type.values():
+        for kind, amount in amounts.items():
+            total[kind] = total.get(kind, 0) + amount
+    shown = [
+        f"{format_resources({kind: total[kind] // _HOUR})}·h" for kind in list_kinds(total) if total[kind] >= _HOUR
+    ]
+    return ", ".join(shown) or UNKNOWN
+
+
+def _show_application(args: argparse.Namespace, rest: Rest) -> int:
+    """Show one application, with its allocations. It may have ended, in several partitions, or still run."""
+    query = {"application": args.application, "partition": args.partition}
+    rows = read_newest_rows(rest, "applications", PastPageView[PastApplicationView], limit=LIMIT_DEFAULT, **query)
+    allocations = read_newest_rows(rest, "allocations", PastPageView[PastAllocationView], limit=LIMIT_MAX, **query)
+    active = _find_active(rest, args.partition, args.application)
+    if not rows and not allocations and not active:
+        raise CommandFailed(f"the history has no application {args.application} that you may see")
+    if args.json:
+        document = {"ended": rows, "allocations": allocations, "active": active}
+        print_json(msgspec.to_builtins(document))
+        return 0
+    for one in active:
+        write(
+            f"{one.application_id} is {one.application_state.lower()} in {one.queue_name} (partition {one.partition})"
+        )
+    for row in rows:
+        print_table(("APPLICATION", *_HEADINGS), [(row.application_id, *_cells(row))])
+    if allocations:
+        write("")
+        print_table(_ALLOCATION_HEADINGS, [_allocation_cells(one) for one in allocations])
+    return 0
+
+
+_ALLOCATION_HEADINGS: Final = ("ALLOCATION", "NODE", "RESOURCES", "STARTED", "RAN", "ENDED BY")
+
+
+def _allocation_cells(one: PastAllocationView) -> tuple[str, ...]:
+    end = one.finished_time or time.time_ns()
+    return (
+        one.allocation_key,
+        one.node_id or UNKNOWN,
+        format_resources(one.resource),
+        format_clock(one.start_time) if one.start_time else UNKNOWN,
+        _format_between(one.start_time, end),
+        one.termination_type.lower().replace("_", " ") if one.finished_time else "still runs",
+    )
+
+
+def _find_active(rest: Rest, partition: str, application: str) -> list[ApplicationView]:
+    found = []
+    for name in [partition] if partition else rest.partitions():
+        try:
+            found.append(rest.get("partition", name, "application", application).decode(ApplicationView))
+        except RequestFailed as failed:
+            if failed.code != NOT_FOUND:
+                raise
+    return found
+
+
+def _read_remembered(rest: Rest, partition: str) -> list[PastApplicationView]:
+    """The ended applications that the partitions remember, in the form of the history."""
+    found = []
+    for name in [partition] if partition else rest.partitions():
+        for state in ("completed", "rejected"):
+            listed = rest.get("partition", name, "applications", state).decode(list[ApplicationView])
+            found += [_convert_remembered(name, one) for one in listed]
+    return sorted(found, key=lambda one: one.finished_time)
+
+
+def _matches(one: PastApplicationView, args: argparse.Namespace) -> bool:
+    return (
+        one.finished_time >= args.since
+        and f"{one.queue_name}.".startswith(f"{args.queue}." if args.queue else "")
+        and args.user in ("", one.user)
+        and args.state in ("", one.application_state.lower())
+    )
+
+
+def _convert_remembered(partition: str, one: ApplicationView) -> PastApplicationView:
+    return PastApplicationView(
+        partition=partition,
+        application_id=one.application_id,
+        queue_name=one.queue_name,
+        user=one.user,
+        groups=one.groups,
+        application_state=one.application_state,
+        submission_time=one.submission_time,
+        start_time=max(0, one.start_time) * 1_000_000,
+        finished_time=one.finished_time,
+        message=one.rejected_message,
+        resource_history=one.resource_history,
+    )
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Interval:
+    """The usage of a queue between two times."""
+
+    begin_ns: int
+    end_ns: int
+    running: int = 0
+    """The most applications that ran at once."""
+    average: dict[str, float] = field(default_factory=dict)
+    """Amounts that were used, over the part of the interval for which they are known."""
+    peak: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, int] = field(default_factory=dict)
+    """The largest amounts that waited."""
+    known_ns: int = 0
+
+
+def summarize_usage(rows: Sequence[PastQueueView], begin_ns: int, end_ns: int, step_ns: int) -> list[Interval]:
+    """Divide a time into intervals, and compute the usage in each. A row holds until the next one."""
+    found = [Interval(at, min(at + step_ns, end_ns)) for at in range(begin_ns, end_ns, step_ns)]
+    ends = [*(row.timestamp for row in rows[1:]), end_ns]
+    for row, until in zip(rows, ends, strict=False):
+        first, last = max(row.timestamp, begin_ns), min(until, end_ns)
+        for one in found[(first - begin_ns) // step_ns : -(-(last - begin_ns) // step_ns)]:
+            lasts_ns = min(last, one.end_ns) - max(first, one.begin_ns)
+            one.known_ns += lasts_ns
+            one.running = max(one.running, row.running_apps)
+            for kind, amount in row.allocated_resource.items():
+                one.average[kind] = one.average.get(kind, 0) + amount * lasts_ns
+                one.peak[kind] = max(one.peak.get(kind, 0), amount)
+            for kind, amount in row.pending_resource.items():
+                one.pending[kind] = max(one.pending.get(kind, 0), amount)
+    for one in found:
+        one.average = {kind: amount / one.known_ns for kind, amount in one.average.items() if one.known_ns}
+    return found
+
+
+def _show_queue(args: argparse.Namespace, rest: Rest) -> int:
+    end_ns = time.time_ns()
+    step_ns = max(_NS, args.interval or (end_ns - args.since) // INTERVALS + 1)
+    if (end_ns - args.since) // step_ns > INTERVALS_MAX:
+        raise CommandFailed(f"--interval is too short: there would be more than {INTERVALS_MAX:,} lines")
+    query = {"queue": args.queue, "partition": args.partition, "since": _to_query_time(args.since - SAMPLED_NS)}
+    rows = read_newest_rows(rest, "queues", PastPageView[PastQueueView], limit=LIMIT_MAX, **query)
+    if len(partitions := sorted({one.partition for one in rows})) > 1:
+        raise CommandFailed(f"several partitions had such a queue, name one with --partition: {', '.join(partitions)}")
+    if not rows:
+        raise CommandFailed(f"the history has no usage of queue {args.queue} in this time that you may see")
+    found = [one for one in summarize_usage(rows, args.since, end_ns, step_ns) if one.known_ns]
+    if args.json:
+        print_json(msgspec.to_builtins(found))
+        return 0
+    kinds = list_kinds(*(one.peak for one in found), *(one.pending for one in found))
+    headings = [
+        "FROM",
+        "RUNNING",
+        *(f"{kind.upper()} {what}" for kind in kinds for what in ("AVERAGE", "PEAK", "PENDING")),
+    ]
+    print_table(headings, [_interval_cells(one, kinds) for one in found])
+    return 0
+
+
+def _interval_cells(one: Interval, kinds: Sequence[str]) -> list[str]:
+    cells = [format_clock(one.begin_ns)[:-4], str(one.running)]
+    for kind in kinds:
+        amounts = (int(one.average.get(kind, 0)), one.peak.get(kind, 0), one.pending.get(kind, 0))
+        cells += [format_figure(kind, amount) for amount in amounts]
+    return cells

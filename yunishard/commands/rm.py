@@ -1,0 +1,101 @@
+"""`yunishard rm`: list the registered resource managers, over the REST API.
+
+Not here: their partitions in detail (`status.py`), their configurations (`administration.py`).
+"""
+
+import argparse
+from dataclasses import dataclass, field
+
+import msgspec
+
+from common.tables import print_table, write
+from yunishard.commands.console import add_actions, print_json
+from yunishard.commands.event import format_clock
+from yunishard.commands.rest import Rest, add_rest
+
+
+class ClusterEntry(msgspec.Struct, rename="camel"):
+    """The part in use of an entry of `/clusters`, one for each partition."""
+
+    partition: str
+    rm_id: str = ""
+    start_time: int = 0
+    away_since: int = 0
+    rm_build_information: list[dict[str, str]] = []
+
+
+@dataclass(slots=True)
+class ResourceManager:
+    """A registered resource manager."""
+
+    rm: str
+    partitions: list[str] = field(default_factory=list)
+    away_since: int = 0
+    """Unix nanoseconds; 0 while it is connected."""
+    build: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """`connected` or `away`. Nothing is placed for an RM that is away."""
+        return "away" if self.away_since else "connected"
+
+
+def read_resource_managers(clusters: list[ClusterEntry]) -> list[ResourceManager]:
+    """The resource managers of all partitions, by id; also those that have no partition."""
+    found: dict[str, ResourceManager] = {}
+    for entry in clusters:
+        for build in entry.rm_build_information:
+            rm = build.get("rmId", "")
+            found.setdefault(rm, ResourceManager(rm)).build = {key: build[key] for key in build if key != "rmId"}
+        one = found.setdefault(entry.rm_id, ResourceManager(entry.rm_id))
+        one.partitions.append(entry.partition)
+        one.away_since = one.away_since or entry.away_since
+    return [found[rm] for rm in sorted(found)]
+
+
+def add_rm_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard rm`."""
+    actions = {"list": "list the resource managers, with their partitions"}
+    for own in add_actions(parser, actions).values():
+        add_rest(own)
+
+
+def run_rm(args: argparse.Namespace) -> int:
+    """List the registered resource managers: whether each is connected, its
+    partitions, and what it reports about its build. Nothing is placed for a
+    resource manager that is away; its allocations stay.
+
+    examples:
+      yunishard rm list
+      yunishard rm list --json
+
+    exit codes:
+      0  done
+      1  refused, with the reason
+      2  wrong usage, or the system does not answer
+    """
+    found = read_resource_managers(Rest.from_arguments(args).get("clusters").decode(list[ClusterEntry]))
+    if args.json:
+        print_json(
+            [
+                {
+                    "rm": one.rm,
+                    "state": one.state,
+                    "awaySince": one.away_since,
+                    "partitions": one.partitions,
+                    "build": one.build,
+                }
+                for one in found
+            ]
+        )
+        return 0
+    if not found:
+        write("no resource manager has registered a partition")
+        return 0
+    rows = []
+    for one in found:
+        state = f"away since {format_clock(one.away_since)}" if one.away_since else one.state
+        build = " ".join(f"{key}={value}" for key, value in sorted(one.build.items())) or "-"
+        rows.append((one.rm, state, ", ".join(one.partitions) or "-", build))
+    print_table(("RM", "STATE", "PARTITIONS", "BUILD"), rows)
+    return 0
