@@ -421,7 +421,7 @@ def plan(before: str, after: str, queues: Tree | None = None) -> QueueChangePlan
 def test_the_same_configuration_is_no_change() -> None:
     text = "root.p template.maxapps=2 priority.offset=1; root.p.q parent; root.a max=memory:3"
     queues = Tree(config(text))
-    queues.create("root.p.q.new.leaf", BOB)
+    queues.create(queues.plan_creation("root.p.q.new.leaf", BOB))
     found = plan(text, text, queues)
     assert (found.wanted, found.unwanted) == ({}, set())
 
@@ -439,7 +439,7 @@ def test_what_is_inherited_differs_too() -> None:
 
 def test_a_dynamic_queue_in_the_configuration_is_set_even_if_its_settings_are_the_same() -> None:
     queues = Tree(config("root.p parent"))
-    queues.create("root.p.new", BOB)
+    queues.create(queues.plan_creation("root.p.new", BOB))
     settings = read_all_settings(config("root.p.new"))["root.p.new"]
     assert plan("root.p parent", "root.p.new", queues).wanted["root.p.new"] == settings
 
