@@ -31,7 +31,7 @@ from common.rest_views import View, encode_view
 from common.table_definitions import TABLE_NAMES, TableName
 from common.text_formats import UnsignedError
 from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
-from partition_worker import event_ring_buffer, redaction, tables, views
+from partition_worker import event_ring_buffer, placement_views, redaction, tables, views
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
@@ -340,12 +340,17 @@ _QUERIES: Final[dict[str, Callable[[_Request], Answer]]] = {
     "preemptions": _answer_preemptions,
     "visible": _answer_visible,
     **{f"table-{name}": partial(_answer_table, name=name) for name in TABLE_NAMES},
+    "placement": lambda request: _encode(
+        placement_views.answer_placement(request.partition, request.args, request.visible)
+    ),
 }
 
-CACHEABLE: Final = frozenset(_QUERIES)
-"""Queries whose answers stay the same until something changes."""
+CACHEABLE: Final = frozenset(_QUERIES) - {"placement"}
+"""Queries whose answers stay the same until something changes. That of a placement also depends on the age of cached
+groups.
+"""
 
-REDACTED: Final = CACHEABLE | {"health"}
+REDACTED: Final = frozenset(_QUERIES) | {"health"}
 """Queries whose answers are redacted for their viewer."""
 
 

@@ -22,6 +22,7 @@ from webservice import (
     history_routes,
     host_routes,
     partition_routes,
+    placement_routes,
     table_routes,
 )
 from webservice.calls import Call, Reply
@@ -33,6 +34,7 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
     cluster_routes.CLUSTER,
     partition_routes.PARTITION,
     table_routes.TABLES_GROUP,
+    placement_routes.PLACEMENT,
     partition_routes.EVENTS,
     history_routes.HISTORY,
     config_routes.CONFIGURATION,

@@ -30,6 +30,7 @@ from partition_worker.engine.allocation import Amounts, amounts_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.sorted_items import Ranks
+from partition_worker.engine.user_resolution import User
 
 ANYONE: Final = "*"
 """Each user without a limit of its own at a queue; all groups without one, together."""
@@ -395,6 +396,18 @@ class Usage:
             self.idle[name] = None
             if len(self.idle) > IDLE_MAX:
                 del self.users.by_name[self.idle.popitem(last=False)[0]]
+
+    def find_limits(self, user: User, leaf: Queue) -> list[tuple[Literal["user", "group"], str, QueueUsage]]:
+        """Return the usages with a limit that a new application in this leaf would be charged to, with the name of the
+        user or group: from the leaf up, those of the user first.
+        """
+        group = group_of(self._limits, user.groups, leaf)
+        charged: list[tuple[Literal["user", "group"], str, Trackers]] = [("user", user.name, self.users)]
+        if group is not None:
+            charged.append(("group", group, self.groups))
+        paths = [queue.path for queue in leaf.ancestry()]
+        found = [(who, name, trackers.usage_at(name, path)) for who, name, trackers in charged for path in paths]
+        return [one for one in found if one[2].allowance is not None]
 
     def objection(self, application: Application, leaf: Queue) -> str:
         """Return which limit the application would exceed in another leaf; empty if none.
