@@ -51,7 +51,7 @@ from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, e
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | rm_messages.Refused))
-_QUERIES: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
+_QUERIES: Final = frozenset({"Query", "KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode", "Schedule"})
 """Messages of front ends that the worker of a partition answers."""
 _HEARTBEAT: Final = Header(kind="Heartbeat")
 

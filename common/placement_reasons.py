@@ -25,6 +25,7 @@ class PlacementReason(StrEnum):
     QUEUE_OUTSIDE_ROOT = "queue-outside-root"
     QUEUE_PARENT = "queue-parent"
     QUEUE_ENDING = "queue-ending"
+    QUEUE_STOPPED = "queue-stopped"
     QUEUE_ACL = "queue-acl"
     QUEUE_HIDDEN = "queue-hidden"
 
@@ -83,6 +84,10 @@ MEANINGS: Final[dict[PlacementReason, PlacementMeaning]] = {
     PlacementReason.QUEUE_ENDING: PlacementMeaning(
         "The queue left the configuration and is draining.",
         "Add it to the configuration again, or change the rule.",
+    ),
+    PlacementReason.QUEUE_STOPPED: PlacementMeaning(
+        "An operator stopped the queue, or a queue above it.",
+        "Start it again, or submit to another queue.",
     ),
     PlacementReason.QUEUE_ACL: PlacementMeaning(
         "No access control list of the queue, or of a queue above it, lets the user submit.",

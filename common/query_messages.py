@@ -109,6 +109,43 @@ class MoveApplication(Control, frozen=True):
     """As in `KillApplication`."""
 
 
+QueueAction = Literal["stop", "start"]
+
+
+class ChangeQueue(Control, frozen=True):
+    """Front end to worker: stop a queue, so that it and those below it take no new applications and get nothing new, or
+    start it again. Answered by an `Answer` with the same `ref`.
+    """
+
+    queue: str
+    """Full path."""
+    action: QueueAction
+    actor: Actor
+    reason: str = ""
+    """Why it is stopped, for other operators."""
+    seen_only: bool = False
+    """As in `KillApplication`."""
+    name: str = ""
+    """As in `KillApplication`."""
+
+
+NodeAction = Literal["cordon", "uncordon", "drain"]
+
+
+class ChangeNode(Control, frozen=True):
+    """Front end to worker: keep new allocations from a node (`cordon`), also ask the RM to release what runs there
+    (`drain`), or let it take allocations again (`uncordon`). Answered by an `Answer` with the same `ref`.
+    """
+
+    node_id: str
+    action: NodeAction
+    actor: Actor
+    reason: str = ""
+    """Why it is cordoned, for other operators."""
+    name: str = ""
+    """As in `KillApplication`."""
+
+
 STEPS_MAX: Final = 1000
 """Decisions of one request: the worker does nothing else meanwhile, and all are in its answer."""
 
@@ -179,7 +216,7 @@ class ChangeHosts(Control, frozen=True):
     """Empty to rebalance."""
 
 
-Change = ChangeConfig | ChangeHosts | KillApplication | MoveApplication | Schedule
+Change = ChangeConfig | ChangeHosts | ChangeNode | ChangeQueue | KillApplication | MoveApplication | Schedule
 """Requests that change something. Without an answer, the change may have been made all the same."""
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from common.config.problems import Problem
 from common.messages import Part, Resources
-from common.rest_views import HistoryView, View
+from common.rest_views import HistoryView, MarkView, View
 
 
 class AmountView(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -178,6 +178,42 @@ class MovedView(Struct, frozen=True, kw_only=True):
     partition: str
     queue: str
     """Its full path."""
+
+
+class QueueStateView(View, frozen=True, kw_only=True):
+    """A queue that was stopped or started."""
+
+    queue: str
+    """Its full path."""
+    partition: str
+    state: str = ""
+    """`Active`, `Draining` or `Stopped`; left out for a dynamic queue that does not exist at present."""
+    stopped: MarkView | None = None
+    """Left out unless an operator stopped it."""
+    stopped_above: str = ""
+    """The path of a stopped queue above it, which keeps it stopped, too."""
+
+
+NodeState = Literal["schedulable", "unschedulable", "cordoned", "gone"]
+"""It takes new allocations; the RM drains it; an operator cordoned it; it is not registered."""
+
+
+class NodeStateView(View, frozen=True, kw_only=True):
+    """A node that was cordoned, uncordoned or drained, and what is on it."""
+
+    node_id: str = field(name="nodeID")
+    partition: str
+    state: NodeState
+    cordoned: MarkView | None = None
+    """Left out unless an operator cordoned it."""
+    running: int = 0
+    """Allocations whose release a drain asks for; 0 after a drain, until more appear."""
+    leaving: int = 0
+    """Allocations whose release was asked for, and is not confirmed."""
+    required: int = 0
+    """Allocations that require this node, which a drain leaves there."""
+    foreign: int = 0
+    """Allocations of other schedulers, which a drain leaves there."""
 
 
 class DecisionView(Part, frozen=True):

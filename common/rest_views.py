@@ -98,6 +98,15 @@ class TemplateView(View, frozen=True, kw_only=True):
     properties: Texts = field(default_factory=dict)
 
 
+class MarkView(View, frozen=True, kw_only=True):
+    """Who stopped a queue or cordoned a node, when, and why."""
+
+    user: str = ""
+    """Left out for callers who do not administer the queue, or do not see everything."""
+    time: int
+    reason: str = ""
+
+
 class QueueView(View, frozen=True, kw_only=True):
     """A queue, with all below it if `children` was filled."""
 
@@ -137,6 +146,8 @@ class QueueView(View, frozen=True, kw_only=True):
     """Left out while the queue does not drain."""
     draining_applications: int | None = None
     """Applications in it and below it; left out while it does not drain."""
+    stopped: MarkView | None = None
+    """Left out unless an operator stopped it."""
 
 
 # Applications -------------------------------------------------------------------------------------------------------
@@ -282,8 +293,11 @@ class NodeView(View, frozen=True, kw_only=True):
     allocations: list[AllocationView] = field(default_factory=list)
     foreign_allocations: list[ForeignAllocationView] = field(default_factory=list)
     schedulable: bool
+    """False if the RM drains it, or an operator cordoned it."""
     is_reserved: bool
     reservations: list[str] = field(default_factory=list)
+    cordoned: MarkView | None = None
+    """Left out unless an operator cordoned it."""
 
 
 # Users and groups ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Actions of administrators: kill or move an application, and make single scheduling decisions in manual mode.
+"""Actions of administrators: kill or move an application, stop a queue, cordon a node, and make single scheduling
+decisions in manual mode.
 
 For a viewer who may see only part of the partition, an action on something hidden gets the same answer as an action on
 something that does not exist.
@@ -10,8 +11,8 @@ effects of earlier steps, as when the worker schedules by itself.
 from msgspec.json import encode
 
 from common.names import external_name
-from common.query_messages import Answer, KillApplication, MoveApplication, Schedule
-from common.rest_records import DecisionView, KilledView, MovedView, StepsView
+from common.query_messages import Answer, ChangeNode, ChangeQueue, KillApplication, MoveApplication, Schedule
+from common.rest_records import DecisionView, KilledView, MovedView, NodeStateView, QueueStateView, StepsView
 from common.rm_messages import AllocationRelease
 from common.wire import Incoming, decode_body
 from partition_worker.engine.administration import NotDone, no_application, no_queue
@@ -20,6 +21,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.queue_traversal import Decision
 from partition_worker.engine.state import Effect, Release
 from partition_worker.redaction import Visibility
+from partition_worker.views import build_mark_view, build_node_state
 
 
 def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual: bool) -> tuple[Answer, list[Effect]]:
@@ -28,7 +30,7 @@ def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual
     Raises:
         WireError: the request is malformed.
     """
-    view: KilledView | MovedView | StepsView
+    view: KilledView | MovedView | QueueStateView | NodeStateView | StepsView
     plain_name = external_name(rm, partition.name)
     try:
         match incoming.header.kind:
@@ -46,6 +48,10 @@ def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual
                 effects = partition.move(move.application_id, move.queue, move.actor, now)
                 path = application.queue.path
                 view = MovedView(application_id=move.application_id, partition=move.name or plain_name, queue=path)
+            case "ChangeQueue":
+                view, effects = _change_queue(partition, decode_body(ChangeQueue, incoming.body), plain_name, now)
+            case "ChangeNode":
+                view, effects = _change_node(partition, decode_body(ChangeNode, incoming.body), plain_name, now)
             case _:
                 wanted = decode_body(Schedule, incoming.body)
                 name = wanted.name or plain_name
@@ -59,6 +65,41 @@ def act(partition: Partition, rm: str, incoming: Incoming, now: float, *, manual
     except NotDone as refusal:
         return Answer(status=refusal.status, body=refusal.reason.encode()), []
     return Answer(status=200, body=encode(view)), effects
+
+
+def _change_queue(
+    partition: Partition, wanted: ChangeQueue, plain_name: str, now: float
+) -> tuple[QueueStateView, list[Effect]]:
+    queue = partition.tree.find(wanted.queue)
+    visible = Visibility(partition, wanted.actor if wanted.seen_only else None)
+    if queue is not None and not visible.shows_queue(queue):
+        raise no_queue(wanted.queue)
+    if wanted.action == "stop":
+        effects = partition.stop_queue(wanted.queue, wanted.reason, wanted.actor, now)
+    else:
+        effects = partition.start_queue(wanted.queue, wanted.actor, now)
+    queue = partition.tree.find(wanted.queue)
+    above = None if queue is None or queue.parent is None else queue.parent.find_stopped()
+    return QueueStateView(
+        partition=wanted.name or plain_name,
+        queue=wanted.queue.lower() if queue is None else queue.path,
+        state="" if queue is None else queue.status,
+        stopped=build_mark_view(partition.tree.stops.get(wanted.queue.lower())),
+        stopped_above="" if above is None else above.path,
+    ), effects
+
+
+def _change_node(
+    partition: Partition, wanted: ChangeNode, plain_name: str, now: float
+) -> tuple[NodeStateView, list[Effect]]:
+    match wanted.action:
+        case "cordon":
+            effects = partition.cordon_node(wanted.node_id, wanted.reason, wanted.actor, now)
+        case "drain":
+            effects = partition.drain_node(wanted.node_id, wanted.reason, wanted.actor, now)
+        case "uncordon":
+            effects = partition.uncordon_node(wanted.node_id, wanted.actor, now)
+    return build_node_state(partition, wanted.node_id, wanted.name or plain_name), effects
 
 
 def _find_visible(partition: Partition, message: KillApplication | MoveApplication) -> Application:

@@ -167,7 +167,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         | {state.lower(): states[state] for state in live if counters.entries(state)}
         | _used({"completed": counters.entries(AppState.COMPLETED), "failed": counters.entries(AppState.FAILED)}),
     )
-    draining = sum(not node.schedulable for node in partition.nodes)
+    draining = sum(not node.is_open for node in partition.nodes)
     yield _labelled(
         "yunikorn_scheduler_node",
         "gauge",

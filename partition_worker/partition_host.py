@@ -122,7 +122,7 @@ class PartitionHost:
                 return self._apply_command(incoming, now)
             case "PredicatesAnswered":
                 return self._apply_verdicts(incoming, now)
-            case "KillApplication" | "MoveApplication" | "Schedule":
+            case "KillApplication" | "MoveApplication" | "ChangeQueue" | "ChangeNode" | "Schedule":
                 return self._act(incoming, now)
             case "GroupsFound":
                 found = decode_body(control_messages.GroupsFound, incoming.body)
@@ -343,7 +343,8 @@ class PartitionHost:
         return []
 
     def _start_partition(self, header: Header, message: control_messages.PrepareConfig, now: float) -> None:
-        """Start with an empty partition."""
+        """Start with an empty partition. The marks of operators outlast the sessions of the RM."""
+        before = self.partition
         self.begin_session(
             SessionRecord(rm=header.rm, session=header.session, life=header.life, rollout=message.rollout)
         )
@@ -351,6 +352,8 @@ class PartitionHost:
         self.events = EventRingBuffer(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
         name = usual_name(self.name)  # the name that the RM uses
         self.partition = Partition(message.config, name=name, now=now, plugins=self.plugins, tuning=self.tuning)
+        if before is not None:
+            self.partition.inherit_marks(before)
         self.apply_settings()
         self.record_effects([])
         if problem := self.partition.placement.problem:

@@ -150,14 +150,17 @@ def _redact_queue(one: Queue, above: Limit | None, visible: Visibility, *, subtr
     allocating = [
         name for name in sorted(one.allocating) if right is Right.ADMINISTER or visible.shows_application_id(name)
     ]
-    return views.build_queue_view(one, room, children, below, allocating=allocating, partition=partition)
+    view = views.build_queue_view(one, room, children, below, allocating=allocating, partition=partition)
+    if view.stopped is not None and right is not Right.ADMINISTER:
+        return replace(view, stopped=replace(view.stopped, user=""))
+    return view
 
 
 def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:
     """A queue above a visible one: its position, and defaults."""
     return QueueView(
         queuename=one.path,
-        status=one.state,
+        status=one.status,
         partition=partition,
         is_leaf=one.leaf,
         is_managed=one.managed,
@@ -191,6 +194,7 @@ def redact_node(one: Node, visible: Visibility) -> NodeView:
         allocations=[each for each in view.allocations if visible.shows_application_id(each.application_id)],
         foreign_allocations=[replace(each, allocation_tags={}) for each in view.foreign_allocations],
         reservations=sorted(kept_for),
+        cordoned=None if view.cordoned is None else replace(view.cordoned, user=""),
     )
 
 

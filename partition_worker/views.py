@@ -11,13 +11,22 @@ from typing import Final
 from common import rest_views
 from common.messages import Resources
 from common.resources import Limit, decode_sum, drop_zeros, saturate
+from common.rest_records import NodeState, NodeStateView
 from partition_worker.engine.allocation import FOREIGN, Allocation
 from partition_worker.engine.application import Application, AppState, History, Use
-from partition_worker.engine.durable_records import PreemptionRecord, RejectionRecord, Template, VictimRecord
+from partition_worker.engine.durable_records import (
+    OperatorMark,
+    PreemptionRecord,
+    RejectionRecord,
+    Template,
+    VictimRecord,
+)
 from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.operator_marks import count_on_node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import ENTRIES_MAX
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
 
 
 def drop_zeros_saturated(amounts: Resources) -> Resources:
@@ -70,7 +79,7 @@ def build_queue_view(
     policies, maximum, allocated = one.policies, one.maximum or {}, one.allocated
     return rest_views.QueueView(
         queuename=one.path,
-        status=one.state,
+        status=one.status,
         partition=partition,
         pending_resource=drop_zeros_saturated(one.pending),
         max_resource=maximum if one.parent else saturate(maximum),  # what is configured is within 64 bits
@@ -100,7 +109,13 @@ def build_queue_view(
         priority_offset=policies.priority_offset,
         draining_since=one.draining_since_ns or None,
         draining_applications=one.population if one.draining else None,
+        stopped=build_mark_view(one.stop),
     )
+
+
+def build_mark_view(mark: OperatorMark | None) -> rest_views.MarkView | None:
+    """Who stopped a queue or cordoned a node; None if nobody did."""
+    return None if mark is None else rest_views.MarkView(user=mark.user, time=mark.at_ns, reason=mark.reason)
 
 
 @lru_cache(64)  # most queues have the same
@@ -257,9 +272,35 @@ def build_node_view(node: Node) -> rest_views.NodeView:
         utilized=rest_views.percentages(drop_zeros(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
-        schedulable=node.schedulable,
+        schedulable=node.is_open,
         is_reserved=bool(node.reservations),
         reservations=sorted(node.reservations),
+        cordoned=build_mark_view(node.cordon),
+    )
+
+
+def describe_node_state(node: Node) -> NodeState:
+    """Whether the node takes new allocations, or who keeps them from it."""
+    if node.cordon is not None:
+        return "cordoned"
+    return "schedulable" if node.schedulable else "unschedulable"
+
+
+def build_node_state(partition: PartitionState, node_id: str, name: str) -> NodeStateView:
+    """The state of a node, which may be gone, and what a drain has left on it."""
+    node, mark = partition.nodes.get(node_id), build_mark_view(partition.nodes.cordons.get(node_id))
+    if node is None:
+        return NodeStateView(node_id=node_id, partition=name, state="gone", cordoned=mark)
+    counts = count_on_node(node)
+    return NodeStateView(
+        node_id=node_id,
+        partition=name,
+        state=describe_node_state(node),
+        cordoned=mark,
+        running=counts.running,
+        leaving=counts.leaving,
+        required=counts.required,
+        foreign=counts.foreign,
     )
 
 

@@ -36,7 +36,7 @@ RESUMED_IN_VAIN_MAX: Final = 8
 lost (an RM that does not set `Resume.acknowledged` dropped it once it was acknowledged), and the partition restarts.
 """
 
-_ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "Schedule"})
+_ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "ChangeQueue", "ChangeNode", "Schedule"})
 _QUESTIONS: Final = _ACTIONS | {"Query"}
 """Kinds that are answered with an `Answer`."""
 

@@ -113,6 +113,10 @@ def _check_reservations(state: PartitionState, application: Application) -> Iter
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
         if state.nodes.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or not reserved for {key}"
+        if application.queue.find_stopped() is not None:
+            yield f"node {one.node.node_id} is kept for {key}, whose queue is stopped"
+        if one.node.cordon is not None and not one.for_required_node:
+            yield f"node {one.node.node_id} is cordoned, and kept for {key}"
 
 
 def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
@@ -125,8 +129,10 @@ def _check_node(state: PartitionState, node: Node) -> Iterator[str]:
         yield f"{name} is kept for several asks of which one could run elsewhere"
     if any(_reservations_of(state, one).get(key) is not one for key, one in node.reservations.items()):
         yield f"{name} is reserved for asks without this reservation"
-    if (state.nodes.index.key(node) is not None) != (node.schedulable and not node.reservations):
+    if (state.nodes.index.key(node) is not None) != (node.is_open and not node.reservations):
         yield f"{name} is in the node index although no ask may get it, or the reverse"
+    if node.cordon is not state.nodes.cordons.get(node.node_id):
+        yield f"{name} has the cordon {node.cordon}, not that of its id"
     if any(state.foreign.get(key) is not node for key in node.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
@@ -151,6 +157,8 @@ def _check_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
         not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_check_at == NEVER)
     ):
         yield f"queue {queue.path} has a time for quota preemption, and no check is due"
+    if queue.stop is not state.tree.stops.get(queue.path):
+        yield f"queue {queue.path} has the stop {queue.stop}, not that of its path"
     if queue.draining != bool(queue.draining_since_ns):
         yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
     allocating = [name for child in queue.children.values() for name in child.allocating]

@@ -192,6 +192,22 @@ class Trial:
         """Let somebody move an application. Raises NotDone, after a look at the books."""
         return self._acts(lambda: self.partition.move(application_id, queue, by, self.now))
 
+    def stops(self, queue: str, reason: str = "", by: Actor = ADMIN) -> "Trial":
+        """Let somebody stop a queue. Raises NotDone, after a look at the books; so do the next ones."""
+        return self._acts(lambda: self.partition.stop_queue(queue, reason, by, self.now))
+
+    def starts(self, queue: str, by: Actor = ADMIN) -> "Trial":
+        return self._acts(lambda: self.partition.start_queue(queue, by, self.now))
+
+    def cordons(self, node: str, reason: str = "") -> "Trial":
+        return self._acts(lambda: self.partition.cordon_node(node, reason, ADMIN, self.now))
+
+    def uncordons(self, node: str) -> "Trial":
+        return self._acts(lambda: self.partition.uncordon_node(node, ADMIN, self.now))
+
+    def drains(self, node: str, reason: str = "") -> "Trial":
+        return self._acts(lambda: self.partition.drain_node(node, reason, ADMIN, self.now))
+
     def _acts(self, action: Callable[[], list[Effect]]) -> "Trial":
         try:
             self._step(action())

@@ -21,6 +21,7 @@ from webservice import (
     debug_routes,
     history_routes,
     host_routes,
+    operator_routes,
     partition_routes,
     placement_routes,
     table_routes,
@@ -40,6 +41,7 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
     config_routes.CONFIGURATION,
     host_routes.HOSTS,
     partition_routes.CHANGES,
+    operator_routes.OPERATIONS,
     debug_routes.DEBUG,
 )
 

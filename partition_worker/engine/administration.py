@@ -1,4 +1,5 @@
-"""Administrative actions: kill an application, move it to another queue, retire the partition.
+"""Administrative actions on applications: kill one, move it to another queue; and the retirement of the partition.
+Those on queues and nodes are in `operator_marks.py`.
 
 Every action is checked completely before it changes anything. A queue is administered by those in its admin ACL, in
 that of a queue above it, and by scheduler administrators.
@@ -48,7 +49,7 @@ def kill(state: PartitionState, application_id: str, actor: Actor) -> None:
     Raises: NotDone: 404 for an unknown application, 403 without the right.
     """
     application = _find_application(state, application_id)
-    _check_administers(actor, application.queue)
+    check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
     state.log_info(told)
     running = _fail(state, application, told)
@@ -83,7 +84,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     if leaf is None:
         raise no_queue(path)
     for queue in (application.queue, leaf):
-        _check_administers(actor, queue)
+        check_administers(actor, queue)
     unusable = _find_queue_objection(application, leaf)
     if unusable:
         raise NotDone(400, unusable)
@@ -106,6 +107,8 @@ def _find_queue_objection(application: Application, leaf: Queue) -> str:
         return f"no application can be moved to the recovery queue {leaf.path}"
     if leaf.state != "Active":
         return f"queue {leaf.path} is {leaf.state}, only an active queue takes applications"
+    if (stopped := leaf.find_stopped()) is not None:
+        return f"queue {stopped.path} is stopped, only an active queue takes applications"
     return gang_objection(leaf, application.application_id, application.placeholder_ask)
 
 
@@ -153,7 +156,8 @@ def no_queue(path: str) -> NotDone:
     return NotDone(404, f"queue {path} does not exist")
 
 
-def _check_administers(actor: Actor, queue: Queue) -> None:
+def check_administers(actor: Actor, queue: Queue) -> None:
+    """Raises NotDone: 403 if the actor does not administer the queue."""
     if actor.scheduler_admin or queue.admits_administration(User(actor.user, tuple(actor.groups))):
         return
     raise NotDone(

@@ -39,6 +39,14 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, ta
         return identity
 
 
+class OperatorMark(Struct, frozen=True, omit_defaults=True):
+    """Who stopped a queue or cordoned a node, when, and why."""
+
+    user: str = ""
+    at_ns: int = 0
+    reason: str = ""
+
+
 class PartitionRecord(Record, frozen=True, tag="Partition"):
     """The partition itself."""
 
@@ -47,6 +55,10 @@ class PartitionRecord(Record, frozen=True, tag="Partition"):
     """The type of its group resolver: that of its first configuration."""
     created_ns: int
     retired: bool = False
+    stops: dict[str, OperatorMark] = {}
+    """By path: the queues that an operator stopped, existing or not."""
+    cordons: dict[str, OperatorMark] = {}
+    """By id: the nodes that an operator cordoned, existing or not."""
 
 
 class ReportRecord(Record, frozen=True, tag="FullReport"):

@@ -62,7 +62,7 @@ class OutstandingAsks:
 
 def _with_unreported_asks(state: PartitionState) -> Iterator[Application]:
     for leaf in state.tree:
-        if leaf.leaf and is_positive(leaf.pending):
+        if leaf.leaf and is_positive(leaf.pending) and leaf.find_stopped() is None:
             for application in [state.applications[name] for name in leaf.applications]:
                 if application.asks.told < len(application.requests):
                     yield application

@@ -25,6 +25,7 @@ from partition_worker.engine import (
     application_updates,
     lifecycle,
     node_updates,
+    operator_marks,
     queue_traversal,
     reconfiguration,
     reservations,
@@ -208,6 +209,31 @@ class Partition(PartitionState):
     def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
         """Move an application to another leaf. Raises administration.NotDone before any change."""
         return self._act(now, lambda: administration.move(self, application_id, queue, actor))
+
+    def stop_queue(self, path: str, reason: str, actor: Actor, now: float) -> list[Effect]:
+        """Stop a queue. Raises administration.NotDone before any change, as do the next four."""
+        return self._act(now, lambda: operator_marks.stop_queue(self, path, reason, actor))
+
+    def start_queue(self, path: str, actor: Actor, now: float) -> list[Effect]:
+        """Start a queue again."""
+        return self._act(now, lambda: operator_marks.start_queue(self, path, actor))
+
+    def cordon_node(self, node_id: str, reason: str, actor: Actor, now: float) -> list[Effect]:
+        """Keep new allocations from a node."""
+        return self._act(now, lambda: operator_marks.cordon_node(self, node_id, reason, actor))
+
+    def uncordon_node(self, node_id: str, actor: Actor, now: float) -> list[Effect]:
+        """Remove the cordon of a node."""
+        return self._act(now, lambda: operator_marks.uncordon_node(self, node_id, actor))
+
+    def drain_node(self, node_id: str, reason: str, actor: Actor, now: float) -> list[Effect]:
+        """Cordon a node, and ask the RM to release what runs there."""
+        return self._act(now, lambda: operator_marks.drain_node(self, node_id, reason, actor))
+
+    def inherit_marks(self, before: PartitionState) -> None:
+        """Take over the marks of operators from the partition of an earlier session."""
+        self.tree.set_stops(before.tree.stops)
+        self.nodes.set_cordons(before.nodes.cordons)
 
     def _act(self, now: float, action: Callable[[], None]) -> list[Effect]:
         """Carry out an action as a step."""

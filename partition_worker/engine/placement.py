@@ -500,6 +500,7 @@ class PlacementChain:
         Raises PlacementRejected with the whole text that the RM receives.
         """
         submission.work.left_for_one = APPLICATION_WORK_MAX
+        stopped = ""
         try:
             for rule in self._rules:
                 path = rule.apply(submission, tree)
@@ -509,8 +510,10 @@ class PlacementChain:
                     if submission.trace is not None:
                         submission.trace.rules[-1].decides = True
                     return path
+                stopped = stopped or ("" if path is None else tree.find_stop(path))
+            why = f": queue {stopped} is stopped by an operator" if stopped else ""
             code = PlacementReason.RULES_INVALID if self.problem else PlacementReason.RULES_UNMATCHED
-            raise PlacementRejected("application rejected: no placement rule matched", code)
+            raise PlacementRejected(f"application rejected: no placement rule matched{why}", code)
         except REJECTIONS as error:
             code = error.code if isinstance(error, PlacementRejected) else PlacementReason.RULES_REFUSED
             reason = f"failed to place application {submission.request.application_id}: {error}"
@@ -529,12 +532,16 @@ def _build(config: PlacementRuleConfig) -> Rule:
 
 
 def _accepts(path: str, submission: Submission, tree: Tree) -> bool:
-    """Whether the queue accepts the application, or could be created for it.
+    """Whether the queue accepts the application, or could be created for it. Stopped queues, and those below them, only
+    accept applications that probably run already.
 
     For a queue to be created, only the ACLs of the nearest existing queue count. If that queue is a leaf or drains,
     creating the queue fails later and rejects the application, as in YuniKorn.
     """
     queue, check = tree.find(path), submission.check
+    stop = "" if submission.forced else tree.find_stop(path)
+    if stop:
+        return check(PlacementReason.QUEUE_STOPPED, stop, passed=False)
     if queue is None:
         above = tree.find_nearest(path)
         if above is None:

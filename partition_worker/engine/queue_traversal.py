@@ -97,7 +97,7 @@ def make_decisions(state: PartitionState, budget: int, *, turns: int | None = No
 
 def decide(state: PartitionState) -> Decision | None:
     """Return the next decision, or None if none is possible before something changes."""
-    if state.tree.root.maximum is None:
+    if state.tree.root.maximum is None or state.tree.root.stopped:
         return None
     state.readiness.refresh()
     decision: Decision | None = decide_reserved(state)
@@ -406,7 +406,7 @@ def _ever_pending(application: Application) -> Iterator[Allocation]:
 
 def run_fast_path(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions, as long as they are simple; return how many were made."""
-    if state.tree.root.maximum is None:
+    if state.tree.root.maximum is None or state.tree.root.stopped:
         return 0
     readiness = state.readiness
     readiness.refresh()

@@ -172,7 +172,7 @@ class Readiness:
             return
         if self.parked_queues.children:
             self.parked_queues.unpark(queue)
-        if any(queue.pending.values()):
+        if any(queue.pending.values()) and not queue.stopped:
             parent.ready_children.put(queue, queue_key(queue))
         else:
             parent.ready_children.drop(queue)
@@ -320,7 +320,7 @@ class SwapCandidates:
     def __init__(self) -> None:
         self.offered: Order[Application] = Order()
         self.parked: dict[int, Application] = {}
-        """By rank: those for which no node had room."""
+        """By rank: those for which no node had room, or whose queue is stopped."""
         self.checked_round = -1
         """The last retry round in which they were checked."""
 
@@ -329,6 +329,9 @@ class SwapCandidates:
 
     def offer(self, application: Application) -> None:
         """Add an application of which an ask or a placeholder is new or changed."""
+        if application.queue.find_stopped() is not None:
+            self.park(application)
+            return
         self.parked.pop(application.rank, None)
         # Applications below a queue precede those in it, so two keys never differ first where one has left its path.
         self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
@@ -339,7 +342,7 @@ class SwapCandidates:
         self.parked.pop(application.rank, None)
 
     def park(self, application: Application) -> None:
-        """Park an application until the next retry round: no node has room for its swap."""
+        """Park an application until the next retry round: no node has room for its swap, or its queue is stopped."""
         self.offered.drop(application)
         self.parked[application.rank] = application
 

@@ -61,6 +61,8 @@ def _others(state: PartitionState, changes: Changes) -> Iterator[Record]:
             resolver=state.users.resolver,
             created_ns=state.created_ns,
             retired=state.retired,
+            stops=dict(state.tree.stops),
+            cordons=dict(state.nodes.cordons),
         )
     if changes.report:
         yield _remove(records.ReportRecord, "") if state.report is None else records.ReportRecord()

@@ -51,6 +51,8 @@ def restore_partition(
             partition.tracking = False
             partition.created_ns, partition.retired = head.created_ns, head.retired
             partition.users = Users(head.resolver)
+            partition.tree.set_stops(head.stops)
+            partition.nodes.set_cordons(head.cordons)
             if image.find(durable_records.ReportRecord) is not None:
                 partition.report = Report(deadline=0.0, is_interrupted=True)
             _Restoration(partition, image).run()

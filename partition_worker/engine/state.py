@@ -300,7 +300,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.partition = False
-        """Whether the configuration changed, or the partition retired."""
+        """Whether the configuration or a mark of an operator changed, or the partition retired."""
         self.report = False
         """Whether a full report began or ended."""
         self.allocations: dict[str, None] = {}

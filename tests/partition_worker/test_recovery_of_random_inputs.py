@@ -15,7 +15,7 @@ from common.control_messages import (
     Settings,
 )
 from common.messages import Message
-from common.query_messages import Actor, KillApplication, MoveApplication
+from common.query_messages import Actor, ChangeNode, ChangeQueue, KillApplication, MoveApplication
 from common.rm_messages import (
     EVENTS,
     PREDICATES,
@@ -35,7 +35,7 @@ from tests.invariants import check
 from tests.machines import SESSION, arrives, said
 from tests.partition_worker.desk import Desk
 from tests.partition_worker.test_recovered_state import state_of
-from tests.properties.workload import LEAVES, TREES, Livelier
+from tests.properties.workload import LEAVES, NODE_ACTS, QUEUE_ACTIONS, TREES, Livelier
 
 ADMIN = Actor(user="op", scheduler_admin=True)
 INPUTS = 100
@@ -85,7 +85,10 @@ class Inputs:
     def administrator(self) -> None:
         name, queue = f"app-{self.rng.randrange(7)}", self.rng.choice(LEAVES)
         move = MoveApplication(application_id=name, queue=queue, actor=ADMIN)
-        self._hear(self.rng.choice((move, KillApplication(application_id=name, actor=ADMIN))), ref="1")
+        stop = ChangeQueue(queue=queue, action=self.rng.choice(QUEUE_ACTIONS), actor=ADMIN, reason="because")
+        cordon = ChangeNode(node_id=f"n{self.rng.randrange(5)}", action=self.rng.choice(NODE_ACTS), actor=ADMIN)
+        kill = KillApplication(application_id=name, actor=ADMIN)
+        self._hear(self.rng.choice((move, kill, stop, cordon)), ref="1")
 
     def next_configuration(self, *, live: bool = True) -> None:
         self.rollout += 1

@@ -22,11 +22,13 @@ RESERVE_AFTER_S = 2.0
 def missed(state: PartitionState) -> list[str]:
     """What could be decided now, a sentence each."""
     if state.tree.root.maximum is None:
-        return []
+        return []  # without nodes
     return [text for application in state.applications.values() for text in _missed(state, application)]
 
 
 def _missed(state: PartitionState, application: Application) -> Iterator[str]:
+    if any(level.path in state.tree.stops for level in application.queue.ancestry()):
+        return
     for ask, placeholder in replaceable(application):
         yield f"{ask} and placeholder {placeholder} have to do with each other"
     if not application.queue.leaf or not _may_run(state, application):
@@ -70,7 +72,7 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
     if ask.shape.required_node:
         free = not any(one.keeps or one.for_required_node for one in others)
         return free and ask.shape.required_node == node.node_id
-    return node.schedulable and not others
+    return node.schedulable and node.node_id not in state.nodes.cordons and not others
 
 
 def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from common.messages import Command
+from common.query_messages import NodeAction, QueueAction
 from common.resources import is_zero
 from common.rm_messages import (
     NODE_CREATE,
@@ -27,7 +28,7 @@ from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
 from tests.invariants import check
 from tests.properties.searching import bounds, missed
-from tests.properties.workload import TREES
+from tests.properties.workload import NODE_ACTS, QUEUE_ACTIONS, TREES, change_node, change_queue
 from tests.trial import ADMIN
 
 LONG = os.environ.get("PROPERTIES") == "long"
@@ -211,6 +212,14 @@ class EngineMachine(RuleBasedStateMachine):
             self.partition.move(app, leaf, ADMIN, self.now)
         self.partition.drain_effects()
 
+    @rule(action=st.sampled_from(QUEUE_ACTIONS), queue=st.sampled_from((*LEAVES, "root.p", "root")))
+    def queue_is_stopped_or_started(self, action: QueueAction, queue: str) -> None:
+        change_queue(self.partition, action, queue, self.now)
+
+    @rule(action=st.sampled_from(NODE_ACTS), node=NODES)
+    def node_is_cordoned_or_drained(self, action: NodeAction, node: str) -> None:
+        change_node(self.partition, action, node, self.now)
+
     # What the worker does -------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.5, 2.5, 9.0, 31.0, 7300.0, 260_000.0]))
@@ -248,6 +257,8 @@ class EngineMachine(RuleBasedStateMachine):
         assert node is not None
         required = self.partition.allocations[one.allocation_key].shape.required_node
         assert node.schedulable or node.node_id in (required, kept), "a draining node takes nothing else"
+        assert node.node_id not in self.partition.nodes.cordons or node.node_id == required, "nor a cordoned one"
+        assert not {queue.path for queue in application.queue.ancestry()} & self.partition.tree.stops.keys()
         for kind in one.resource_per_alloc:
             assert node.available.get(kind, 0) >= 0, f"{node.node_id} has more {kind} on it than it has"
             for queue in application.queue.ancestry():

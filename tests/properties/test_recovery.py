@@ -24,7 +24,7 @@ from tests.likeness import differences
 from tests.properties.searching import missed
 from tests.properties.test_engine import PREEMPTING_TREES, EngineMachine
 from tests.properties.test_predicates import Life
-from tests.properties.workload import LEAVES, TREES, Livelier, Workload
+from tests.properties.workload import LEAVES, TREES, Livelier, Workload, operate
 from tests.recorded import Recorded
 from tests.trial import START_S, Trial
 
@@ -65,6 +65,8 @@ def test_a_recovered_partition_has_every_field(seed: int) -> None:
     workload = Workload(rng, leaves=tuple(path for path in LEAVES if one.tree.find(path) is not None))
     for command in [*workload.start(), *(workload.next() for _ in range(STEPS))]:
         one.apply(command, now)
+        if rng.random() < 0.1:
+            operate(one, rng, now)
         for _ in range(rng.choice((0, 1, 5))):
             one.step(now, rng.choice((1, 3)))
         now += rng.choice((0.0, 0.6, 2.7, 31.0))
@@ -105,6 +107,8 @@ def test_without_any_field_of_a_record_a_recovered_partition_differs() -> None:
                 now += step
             else:
                 one.apply(step, now)
+            if rng.random() < 0.05:
+                operate(one, rng, now)
             one.step(now, rng.choice((0, 3)))
             if rng.random() < 0.1:
                 for kind, name, differs in without_each_field(one, found):

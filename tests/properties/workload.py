@@ -2,8 +2,10 @@
 
 import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from common.messages import Command
+from common.query_messages import Actor, NodeAction, QueueAction
 from common.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -13,6 +15,9 @@ from common.rm_messages import (
     AllocationReleasesRequest,
     AllocationRequest,
 )
+from partition_worker.engine.administration import NotDone
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
 from tests.builders import apps, asks, foreign, gone, nodes, released
 
 TREES = (
@@ -143,6 +148,44 @@ class Workload:
 
     def _type(self) -> str:
         return self.rng.choice(("STOPPED_BY_RM", "STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT"))
+
+
+# What an operator does ------------------------------------------------------------------------------------------------
+
+OPERATOR = Actor("ann", ["ops"], scheduler_admin=True)
+
+QUEUE_ACTIONS: tuple[QueueAction, ...] = ("stop", "start", "start")
+NODE_ACTS: tuple[NodeAction, ...] = ("cordon", "drain", "uncordon", "uncordon", "uncordon")
+"""What is done is undone as often, or soon nothing could be placed."""
+
+
+def change_queue(partition: Partition, action: QueueAction, queue: str, now: float) -> list[Effect]:
+    """Stop or start a queue, if that is possible."""
+    with suppress(NotDone):
+        if action == "stop":
+            return partition.stop_queue(queue, "because", OPERATOR, now)
+        return partition.start_queue(queue, OPERATOR, now)
+    return partition.drain_effects()
+
+
+def change_node(partition: Partition, action: NodeAction, node: str, now: float) -> list[Effect]:
+    """Cordon, uncordon or drain a node, if that is possible."""
+    with suppress(NotDone):
+        match action:
+            case "cordon":
+                return partition.cordon_node(node, "", OPERATOR, now)
+            case "drain":
+                return partition.drain_node(node, "because", OPERATOR, now)
+            case "uncordon":
+                return partition.uncordon_node(node, OPERATOR, now)
+    return partition.drain_effects()
+
+
+def operate(partition: Partition, rng: random.Random, now: float) -> list[Effect]:
+    """Do something that an operator might do, to a queue or a node."""
+    if rng.random() < 0.5:
+        return change_queue(partition, rng.choice(QUEUE_ACTIONS), rng.choice(LEAVES), now)
+    return change_node(partition, rng.choice(NODE_ACTS), f"n{rng.randrange(5)}", now)
 
 
 class Livelier(Workload):

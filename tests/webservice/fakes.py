@@ -14,6 +14,8 @@ from common.query_messages import (
     Answer,
     ChangeConfig,
     ChangeHosts,
+    ChangeNode,
+    ChangeQueue,
     PartitionEntry,
     PartitionList,
     Query,
@@ -106,6 +108,10 @@ def change(wanted: Change) -> Answer:
         return answer(HOSTS)
     if isinstance(wanted, Schedule):
         return answer({"made": wanted.steps})
+    if isinstance(wanted, ChangeQueue):
+        return answer({"queue": wanted.queue, "partition": wanted.name})
+    if isinstance(wanted, ChangeNode):
+        return answer({"nodeID": wanted.node_id, "partition": wanted.name, "state": "cordoned"})
     return answer({"applicationID": wanted.application_id})
 
 

@@ -53,6 +53,7 @@ EXISTING: Final = {
     "user": ["alice", "bob"],
     "group": ["developers"],
     "state": ["active", "completed", "rejected"],
+    "host": ["a", "b"],
     "number": ["1"],
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.acl import parse_acl
-from common.query_messages import Actor, KillApplication, MoveApplication, Query
+from common.query_messages import Actor, ChangeQueue, KillApplication, MoveApplication, Query
 from common.settings import Settings
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, loopback_users, partition, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
@@ -197,7 +197,7 @@ def test_workers_receive_the_viewer(role: str, route: Route, control: AccessCont
         shown=who.shown,
     )
     viewers = [query.viewer for _, query in link.asked if isinstance(query, Query)]
-    changes = [one for _, one in link.changes if isinstance(one, KillApplication | MoveApplication)]
+    changes = [one for _, one in link.changes if isinstance(one, KillApplication | MoveApplication | ChangeQueue)]
     actors = [one.actor for one in changes]
     assert all(one.seen_only is not who.is_admin for one in changes)
     assert [viewer and viewer.user for viewer in viewers] == [None if who.is_admin else who.user] * len(viewers)

@@ -31,6 +31,7 @@ from typing import Final
 from common.messages import Resources
 from common.resources import TYPES_MAX, add_to, drop_zeros, minus, prune, take_from
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from partition_worker.engine.durable_records import OperatorMark
 from partition_worker.engine.queues.queue import Queue
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
@@ -49,6 +50,9 @@ class Node:
     """Pruned: a type of 0 is a type that the node lacks."""
     attributes: dict[str, str]
     schedulable: bool = True
+    """Whether the RM lets it take new allocations."""
+    cordon: OperatorMark | None = None
+    """Set if an operator keeps new allocations from it (`Nodes.cordons`)."""
     allocated: Resources = field(default_factory=dict)
     """By allocations of the partition."""
     occupied: Resources = field(default_factory=dict)
@@ -68,6 +72,13 @@ class Node:
     def __post_init__(self) -> None:
         self.capacity = drop_zeros(self.capacity)
         self._recount()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes new allocations: neither the RM nor an operator says no. If not, it still takes asks that
+        require it, and an ask that replaces a placeholder on it.
+        """
+        return self.schedulable and self.cordon is None
 
     @property
     def instance_type(self) -> str:

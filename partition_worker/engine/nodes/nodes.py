@@ -1,8 +1,8 @@
 """All nodes of a partition, and the choice of a node for an ask.
 
-The indexes hold only schedulable nodes without reservations. There is one node index for each sort policy in use. A
-node moves in all of them when our own allocations on it, its capacity or its schedulable flag change, so a node order
-of a queue or an application costs no scan.
+The indexes hold only open nodes without reservations: the RM lets them take allocations, and no operator cordoned them.
+There is one node index for each sort policy in use. A node moves in all of them when our own allocations on it, its
+capacity or whether it is open change, so a node order of a queue or an application costs no scan.
 
 Derived indexes have some of these nodes, with sort keys of their own, and are brought up to date when they are read:
 
@@ -23,6 +23,7 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation, Amounts, AskShape
+from partition_worker.engine.durable_records import OperatorMark
 from partition_worker.engine.nodes.node_index import DerivedIndex, Node, NodeIndex, PackIndex, SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.queues.queue import NODE_SORT
@@ -36,6 +37,9 @@ LARGE_NODES_MAX: Final = 1024
 
 DERIVED_INDEXES_MAX: Final = 24
 """Derived indexes, each a few hundred bytes for each node in it; beyond it the oldest is dropped."""
+
+CORDONS_MAX: Final = 5_000
+"""Cordoned nodes of a partition, also those that are gone; cordoning another one is refused."""
 
 COSTS_MAX: Final = 1024
 """Demands for which refusing nodes are counted; beyond it counting starts again."""
@@ -67,6 +71,10 @@ class Nodes:
         """Whether any node was ever guarded."""
         self.ranks = 0
         """Number of nodes ever added."""
+        self.cordons: dict[str, OperatorMark] = {}
+        """By id: the nodes that an operator cordoned. A cordon outlasts its node, so that the node is cordoned when the
+        RM registers it again.
+        """
         self.packs: dict[int, dict[int, PackIndex]] = {}
         """By the rank of a node, the pack indexes of the applications that run there, by their rank."""
 
@@ -89,7 +97,8 @@ class Nodes:
     def add(self, node_id: str, capacity: Resources, attributes: dict[str, str], *, schedulable: bool) -> Node:
         """Add a new node; the id must be free."""
         assert node_id not in self._by_id, node_id
-        node = self._by_id[node_id] = Node(node_id, self.ranks, capacity, attributes, schedulable)
+        cordon = self.cordons.get(node_id)
+        node = self._by_id[node_id] = Node(node_id, self.ranks, capacity, attributes, schedulable, cordon)
         self.ranks += 1
         self._update_capacity(node, {})
         return node
@@ -108,6 +117,15 @@ class Nodes:
 
     def set_schedulable(self, node: Node, *, schedulable: bool) -> None:
         node.schedulable = schedulable
+        self.reopen(node)
+
+    def set_cordons(self, cordons: Mapping[str, OperatorMark]) -> None:
+        """Set which nodes are cordoned, before there are nodes."""
+        assert not self._by_id, "there are nodes"
+        self.cordons = dict(cordons)
+
+    def set_cordon(self, node: Node, mark: OperatorMark | None) -> None:
+        node.cordon = mark
         self.reopen(node)
 
     def set_policy(self, policy: str, weights: Mapping[str, float]) -> None:
@@ -144,7 +162,7 @@ class Nodes:
 
     def reindex(self, node: Node) -> None:
         """Update the indexes after our own allocations or the reservations of the node changed."""
-        if node.schedulable and not node.reservations:
+        if node.is_open and not node.reservations:
             weights, node_id = self.weights, node.node_id
             available, capacity = node.available, node.capacity
             for policy, index in self.indexes.items():
@@ -157,7 +175,7 @@ class Nodes:
     def reopen(self, node: Node) -> None:
         """Update the indexes after a change by which the node may be reserved for other asks than before."""
         self.reindex(node)
-        if node.schedulable and not node.reservations:
+        if node.is_open and not node.reservations:
             self._large_nodes = {
                 amounts: large
                 for amounts, large in self._large_nodes.items()

@@ -246,7 +246,7 @@ def find_usable_nodes(
             if not stale:
                 continue
             cancels += stale
-        if node.schedulable and node.is_large_enough(amounts):
+        if node.is_open and node.is_large_enough(amounts):
             found[node.node_id] = node
     return found, cancels
 

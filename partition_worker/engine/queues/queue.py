@@ -19,7 +19,7 @@ from common.names import RECOVERY_QUEUE
 from common.node_sort_policies import parse_node_choice
 from common.resources import NOTHING, TYPES_MAX, Limit, add_to, less, prune, take_from, tightest
 from partition_worker.engine.allocation import Amounts, AskShape
-from partition_worker.engine.durable_records import Template
+from partition_worker.engine.durable_records import OperatorMark, Template
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.user_resolution import User
 
@@ -158,6 +158,10 @@ class Queue:
     """When it started draining, in Unix nanoseconds; 0 if it does not."""
     draining_told_ns: int = 0
     """When its draining was last logged; 0 if it does not drain."""
+    stop: OperatorMark | None = None
+    """Set if an operator stopped it (`Tree.stops`): it and the queues below it take no new applications, and get
+    nothing new.
+    """
     maximum: Limit | None = None
     """None is no maximum. The root's is the cluster size, where a missing type is 0."""
     guaranteed: Resources | None = None
@@ -229,6 +233,19 @@ class Queue:
     @property
     def draining(self) -> bool:
         return self.state == "Draining"
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None
+
+    @property
+    def status(self) -> str:
+        """Active, Draining or Stopped. A draining queue that was stopped before counts as draining."""
+        return "Stopped" if self.stopped and not self.draining else self.state
+
+    def find_stopped(self) -> "Queue | None":
+        """The lowest stopped queue on the path; None if no queue of the path is stopped."""
+        return next((level for level in self.ancestry() if level.stop is not None), None)
 
     @property
     def state_aware(self) -> bool:

@@ -21,7 +21,7 @@ from common.config.model import ChildTemplateConfig, PartitionConfig, QueueConfi
 from common.messages import Amount, Resources
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT
 from common.resources import Limit, is_positive
-from partition_worker.engine.durable_records import Template
+from partition_worker.engine.durable_records import OperatorMark, Template
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Policies, Queue, inherit_properties, parse_policies
 from partition_worker.engine.user_resolution import User, tag_value
@@ -237,6 +237,10 @@ QUEUES_MAX: Final = 50_000
 """Queues of a partition beyond which placement creates none; a configuration may have more."""
 
 
+STOPS_MAX: Final = 1_000
+"""Stopped queues of a partition; stopping another one is refused."""
+
+
 class QueueError(ValueError):
     """A queue that cannot be created or used; the text is the reason for the user."""
 
@@ -264,6 +268,8 @@ class Tree:
         self._by_path: dict[str, Queue] = {}
         self.next_rank = 0
         """The rank of the next queue."""
+        self.stops: dict[str, OperatorMark] = {}
+        """By path: the queues that an operator stopped. A dynamic queue may be missing now."""
         for path, settings in compare_configs(self, None, config.root).wanted.items():
             self.add(path, settings)
         self.root = self._by_path[ROOT]
@@ -282,6 +288,12 @@ class Tree:
                 break
             lowest = queue
         return lowest
+
+    def find_stop(self, path: str) -> str:
+        """The path of a stopped queue at or above this path, where queues may be missing; empty if there is none."""
+        if not self.stops:
+            return ""
+        return next((one for one in accumulate(path.lower().split("."), "{}.{}".format) if one in self.stops), "")
 
     def __iter__(self) -> Iterator[Queue]:
         """Every queue, parents before their children."""
@@ -336,16 +348,24 @@ class Tree:
         configure(queue, settings)
         return queue
 
+    def set_stops(self, stops: Mapping[str, OperatorMark]) -> None:
+        """Set which queues are stopped."""
+        self.stops = dict(stops)
+        for queue in self._by_path.values():
+            queue.stop = self.stops.get(queue.path)
+
     def restore(self, path: str) -> Queue:
         """Add a queue below an existing one; it has no settings yet."""
         parent = self._by_path[path.rpartition(".")[0]]
         return self._link(Queue(path=path, parent=parent, rank=self.next_rank, leaf=True, managed=False))
 
     def remove_empty(self) -> list[Queue]:
-        """Remove and return empty dynamic and draining queues, children first."""
+        """Remove and return empty dynamic and draining queues, children first. A stopped dynamic queue stays, so that
+        operators see it.
+        """
         removed = []
         for queue in reversed(tuple(self._by_path.values())):
-            unwanted = not queue.managed or queue.draining
+            unwanted = queue.draining or not (queue.managed or queue.stopped)
             if unwanted and not queue.children and not queue.applications and queue.parent is not None:
                 del queue.parent.children[queue.name]
                 del self._by_path[queue.path]
@@ -364,6 +384,7 @@ class Tree:
     def _link(self, queue: Queue) -> Queue:
         self.next_rank += 1
         self._by_path[queue.path] = queue
+        queue.stop = self.stops.get(queue.path)
         if queue.parent is not None:
             queue.parent.children[queue.name] = queue
         return queue

@@ -1,0 +1,96 @@
+"""REST routes of changes that operators make to queues and nodes: stop and start a queue; cordon, uncordon and drain a
+node.
+
+The worker of the partition decides about them (`engine/operator_marks.py`); the web service authorizes and audits.
+"""
+
+from typing import Final
+
+from common.query_messages import ChangeNode, ChangeQueue, NodeAction, QueueAction
+from common.rest_records import NodeStateView, QueueStateView
+from webservice import parameters
+from webservice.broker_client import read_document
+from webservice.calls import Call, Reply, find_partition
+from webservice.parameters import RM, Parameter
+from webservice.router import Access, Route, RouteGroup
+
+OPERATIONS: Final = RouteGroup("operations", "Changes to queues and nodes by operators.")
+
+_PARTITION: Final = "/ws/v1/partition/{partition}"
+_REASON: Final = Parameter("reason", "Why, for other operators; part of events and of the state.")
+_CONFLICT: Final = {409: "It is not possible now."}
+
+
+def _declare(path: str, access: Access, answer: type[object], *more: Parameter) -> Route:
+    path = f"{_PARTITION}/{path}"
+    return Route(OPERATIONS, "POST", path, access, (answer,), parameters=(*more, RM), statuses=_CONFLICT)
+
+
+# Queues -------------------------------------------------------------------------------------------------------------
+
+
+@_declare("queue/{queue}/stop", Access.OWN, QueueStateView, _REASON)
+async def stop_queue(call: Call) -> Reply:
+    """Stop a queue and those below it: no new applications, and nothing new for those in it.
+
+    What runs continues. It stays stopped, also over restarts and other configurations, until it is started.
+    """
+    return await _change_queue(call, "stop")
+
+
+@_declare("queue/{queue}/start", Access.OWN, QueueStateView)
+async def start_queue(call: Call) -> Reply:
+    """Start a queue that was stopped.
+
+    While a queue above it is stopped, it still gets nothing; `stoppedAbove` names that queue.
+    """
+    return await _change_queue(call, "start")
+
+
+async def _change_queue(call: Call, action: QueueAction) -> Reply:
+    partition = await find_partition(call)
+    wanted = ChangeQueue(
+        queue=parameters.queue_path(call.segments["queue"]),
+        action=action,
+        actor=call.requester,
+        reason=call.query.get("reason", ""),
+        seen_only=call.viewer is not None,
+        name=partition.shown,
+    )
+    answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
+    return Reply(read_document(answer).strip() + b"\n")
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------
+
+
+@_declare("node/{node}/cordon", Access.ADMINS, NodeStateView, _REASON)
+async def cordon_node(call: Call) -> Reply:
+    """Keep new allocations from a node.
+
+    What runs there continues. The node stays cordoned, also if it is registered again, until it is uncordoned.
+    """
+    return await _change_node(call, "cordon")
+
+
+@_declare("node/{node}/uncordon", Access.ADMINS, NodeStateView)
+async def uncordon_node(call: Call) -> Reply:
+    """Let a node take allocations again, unless its resource manager drains it."""
+    return await _change_node(call, "uncordon")
+
+
+@_declare("node/{node}/drain", Access.ADMINS, NodeStateView, _REASON)
+async def drain_node(call: Call) -> Reply:
+    """Cordon a node, and ask its resource manager to release what runs there.
+
+    Allocations that require the node stay. `leaving` counts those that have not ended yet; the request may be repeated.
+    """
+    return await _change_node(call, "drain")
+
+
+async def _change_node(call: Call, action: NodeAction) -> Reply:
+    partition = await find_partition(call)
+    node, reason = call.segments["node"], call.query.get("reason", "")
+    wanted = ChangeNode(node_id=node, action=action, actor=call.requester, reason=reason, name=partition.shown)
+    answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
+    return Reply(read_document(answer).strip() + b"\n")
