@@ -99,7 +99,7 @@ class TemplateView(View, frozen=True, kw_only=True):
 
 
 class MarkView(View, frozen=True, kw_only=True):
-    """Who stopped a queue or cordoned a node, when, and why."""
+    """The user who stopped a queue or cordoned a node, the time, and the reason."""
 
     user: str = ""
     """Left out for callers who do not administer the queue, or do not see everything."""

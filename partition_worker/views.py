@@ -114,7 +114,7 @@ def build_queue_view(
 
 
 def build_mark_view(mark: OperatorMark | None) -> rest_views.MarkView | None:
-    """Who stopped a queue or cordoned a node; None if nobody did."""
+    """The view of the mark of a stopped queue or cordoned node; None if it has none."""
     return None if mark is None else rest_views.MarkView(user=mark.user, time=mark.at_ns, reason=mark.reason)
 
 

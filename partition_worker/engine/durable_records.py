@@ -40,7 +40,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, ta
 
 
 class OperatorMark(Struct, frozen=True, omit_defaults=True):
-    """Who stopped a queue or cordoned a node, when, and why."""
+    """The user who stopped a queue or cordoned a node, the time, and the reason."""
 
     user: str = ""
     at_ns: int = 0

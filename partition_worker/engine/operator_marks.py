@@ -3,12 +3,12 @@
     queue   active --stop--> stopped --start--> active
     node    open --cordon, or drain--> cordoned --uncordon--> open, unless the RM drains it
 
-A stopped queue, and each queue below it, takes no new applications, and its asks get nothing new; what runs there
-continues. Only an application that probably runs already, as its RM forces it, is accepted.
+A stopped queue, and each queue below it, takes no new applications, and its asks get nothing new; its allocations
+continue. Only an application that probably runs already, as its RM forces it, is accepted.
 
 A cordoned node gets nothing new, like a node that the RM drains, and also nothing for which it was reserved. As there,
 asks that require the node (daemon sets) still get it, and an ask may still replace a placeholder on it. The RM's own
-flag is independent: a node is open if neither says no.
+flag is independent: a node is open if the RM does not drain it and no operator cordoned it.
 
 To drain a node is to cordon it and to ask the RM to release what runs there, all at once, as preemption does; the RM
 decides how long each release takes. Allocations that require the node stay, as they would come back at once.
@@ -57,7 +57,7 @@ def stop_queue(state: PartitionState, path: str, reason: str, actor: Actor) -> N
     was_stopped = queue.stopped
     queue.stop = stops[queue.path] = _make_mark(state, reason, actor)
     if not was_stopped:
-        for reservation in tuple(state.reservation_index.by_rank.values()):  # or its node would wait in vain
+        for reservation in tuple(state.reservation_index.by_rank.values()):  # or its node would stay reserved
             if queue in reservation.leaf.ancestry():
                 reservations.cancel(state, reservation)
     _update_queue(state, queue, f"queue {queue.path} was stopped by {actor.user}", reason)
@@ -103,7 +103,7 @@ def _update_queue(state: PartitionState, queue: Queue, told: str, reason: str = 
 
 
 class NodeCounts(NamedTuple):
-    """What is on a node, by whether a drain asks for it."""
+    """The allocations on a node, by whether a drain asks for their release."""
 
     running: int = 0
     """Allocations that a drain asks the RM to release, and has not yet."""
@@ -117,10 +117,15 @@ class NodeCounts(NamedTuple):
 
 def count_on_node(node: Node) -> NodeCounts:
     """Count what is on a node."""
-    counts = [0, 0, 0]
+    running = leaving = required = 0
     for one in node.allocations.values():
-        counts[1 if one.released or one.preempted else 2 if one.shape.required_node else 0] += 1
-    return NodeCounts(*counts, len(node.foreign))
+        if one.released or one.preempted:
+            leaving += 1
+        elif one.shape.required_node:
+            required += 1
+        else:
+            running += 1
+    return NodeCounts(running, leaving, required, len(node.foreign))
 
 
 def cordon_node(state: PartitionState, node_id: str, reason: str, actor: Actor) -> None:

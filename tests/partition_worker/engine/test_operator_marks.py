@@ -67,7 +67,7 @@ def test_a_queue_is_still_stopped_by_one_above_it() -> None:
 def test_a_queue_that_a_stop_would_create_or_receive_gets_nothing() -> None:
     one = trial().stops("root.p").does(apps("app-3 root.p.new"))
     assert one.partition.tree.find("root.p.new") is None
-    with pytest.raises(NotDone, match="queue root.p is stopped, only an active queue takes applications"):
+    with pytest.raises(NotDone, match=r"queue root\.p is stopped, only an active queue takes applications"):
         one.moves("app-1", "root.p.b")
 
 
