@@ -75,8 +75,8 @@ class Node:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes new allocations: the RM does not drain it, and no operator cordoned it. If not, it still takes
-        asks that require it, and an ask that replaces a placeholder on it.
+        """Whether it takes new allocations: the RM does not drain it, and no operator cordoned it. If not, it still
+        takes asks that require it, and an ask that replaces a placeholder on it.
         """
         return self.schedulable and self.cordon is None
 
