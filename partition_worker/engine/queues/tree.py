@@ -291,9 +291,8 @@ class Tree:
 
     def find_stop(self, path: str) -> str:
         """The path of a stopped queue at or above this path, where queues may be missing; empty if there is none."""
-        if not self.stops:
-            return ""
-        return next((one for one in accumulate(path.lower().split("."), "{}.{}".format) if one in self.stops), "")
+        path = path.lower()
+        return next((stop for stop in self.stops if path == stop or path.startswith(f"{stop}.")), "")
 
     def __iter__(self) -> Iterator[Queue]:
         """Every queue, parents before their children."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from common.config.model import FilterConfig, PlacementRuleConfig
 from common.rm_messages import AddApplicationRequest
+from partition_worker.engine.durable_records import OperatorMark
 from partition_worker.engine.placement import Submission
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import FORCED_TAG, User
@@ -29,11 +30,13 @@ class FakeTree:
     def __init__(self, *queues: FakeQueue, root_open: bool = True) -> None:
         root = FakeQueue("root", leaf=False, open=root_open)
         self._queues: dict[str, FakeQueue] = {queue.path: queue for queue in (root, *queues)}
+        self.stops: dict[str, OperatorMark] = {}
 
     def find(self, path: str) -> FakeQueue | None:
         return self._queues.get(path.lower())
 
     find_nearest = Tree.find_nearest
+    find_stop = Tree.find_stop
 
 
 def leaf(path: str, *, is_open: bool = True, draining: bool = False) -> FakeQueue:
