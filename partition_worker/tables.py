@@ -25,7 +25,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.user_limits import QueueUsage, Tracker
 from partition_worker.redaction import Right, Visibility
-from partition_worker.views import drop_zeros_saturated
+from partition_worker.views import describe_node_state, drop_zeros_saturated
 
 _T = TypeVar("_T")
 
@@ -386,7 +386,7 @@ def _utilization(used: Iterable[Resources], limit: Resources) -> float:
 
 _NODE: Final[Mapping[str, Getter[Node]]] = {
     "node": lambda one: one.node_id,
-    "state": lambda one: "schedulable" if one.schedulable else "unschedulable",
+    "state": describe_node_state,
     "host": lambda one: one.attribute("hostname"),
     "rack": lambda one: one.attribute("rackname"),
     "instanceType": lambda one: one.attributes.get("si/instance-type", ""),
@@ -421,7 +421,7 @@ def _build_nodes(request: TableRequest) -> TableView:
 
 _PUBLIC: Final[Mapping[str, Getter[Queue]]] = {
     "queue": lambda one: one.path,
-    "state": lambda one: one.state.lower(),
+    "state": lambda one: one.status.lower(),
     "leaf": lambda one: one.leaf,
     "managed": lambda one: one.managed,
 }
@@ -449,7 +449,7 @@ def _build_queues(request: TableRequest) -> TableView:
     if has_text is not None:
         found = [one for one in found if has_text(one.path)]
     if state:
-        found = [one for one in found if one.state.lower() == state]
+        found = [one for one in found if one.status.lower() == state]
     found.sort(key=lambda one: one.path.replace(".", "\0"))
     below = _count_applications(request.partition)
     hidden = {**_QUEUE, "applications": lambda one: below[one]}

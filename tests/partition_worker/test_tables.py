@@ -268,6 +268,12 @@ def test_nodes_are_filtered_and_sorted(trial: Trial) -> None:
     assert names(trial, "nodes", sort="-capacity.gpu") == ["n2", "n1"]
 
 
+def test_the_mark_of_an_operator_is_the_state(trial: Trial) -> None:
+    trial.cordons("n2").stops("root.p")
+    assert names(trial, "nodes", state="cordoned") == ["n2"]
+    assert names(trial, "queues", state="stopped") == ["root.p"]
+
+
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@ import contextlib
 
 from common.placement_reasons import PlacementReason
 from common.rest_views import RuleView
+from partition_worker.engine.durable_records import OperatorMark
 from partition_worker.engine.placement import PlacementChain, PlacementRejected, Submission
 from partition_worker.engine.placement_trace import CHECKS_MAX, PlacementCheck, PlacementTrace, find_failed_check
 from partition_worker.engine.user_resolution import User
@@ -37,6 +38,15 @@ def test_the_checks_of_each_rule_that_is_tried_are_kept_in_order() -> None:
         ],
     ]
     assert [(one.path, one.decides) for one in trace.rules] == [("", False), ("root.a", True)]
+
+
+def test_a_stopped_queue_is_the_check_that_fails() -> None:
+    tree = FakeTree(leaf("root.p.a"))
+    tree.stops["root.p"] = OperatorMark()
+    trace = traced(PlacementChain([rule("provided")]), "root.p.a", tree)
+    assert find_failed_check(trace.rules[0].checks) == PlacementCheck(
+        PlacementReason.QUEUE_STOPPED, "root.p", passed=False
+    )
 
 
 def test_a_parent_rule_is_traced_inside_its_rule() -> None:

@@ -29,7 +29,7 @@ export function Nodes({ partition, params }) {
   return html`
     <div class="filters">
       <${Search} label="Name" value=${text} onChange=${(value) => setParams({ text: value })} />
-      <${Choice} label="State" value=${state} options=${[["", "all"], ["schedulable", "schedulable"], ["unschedulable", "unschedulable"], ["reserved", "reserved"]]} onChange=${(value) => setParams({ state: value })} />
+      <${Choice} label="State" value=${state} options=${[["", "all"], ["schedulable", "schedulable"], ["unschedulable", "unschedulable"], ["cordoned", "cordoned"], ["reserved", "reserved"]]} onChange=${(value) => setParams({ state: value })} />
       <${Choice} label="Colour by" value=${kind} options=${[["", "most used resource"], ...kinds.map((one) => [one, one])]} onChange=${(value) => setParams({ kind: value })} />
     </div>
     <${Loaded} poll=${all}>${(data) => html`<${Map} rows=${data.rows} kind=${kind} />`}<//>
@@ -111,7 +111,7 @@ export function Node({ partition, args: [name] }) {
   const poll = usePoll(path);
   return html`<${Loaded} poll=${poll}>${(one) => html`
     <${Facts} rows=${[
-      ["state", html`<${State} name=${one.schedulable ? "schedulable" : "unschedulable"} />`],
+      ["state", html`<${State} name=${one.cordoned ? "cordoned" : one.schedulable ? "schedulable" : "unschedulable"} />`],
       ["host", one.hostName],
       ["rack", one.rackName],
       ["reserved by", one.reservations?.join(", ")],
