@@ -105,7 +105,7 @@ def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
         yield EffectiveSetting(name, text, f"{file}:{key.start_mark.line + 1}", f"{name} in {file}")
 
 
-_OTHER_VARIABLES: Final = ("YUNISHARD_SETTINGS", "YUNISHARD_KEYS", "YUNISHARD_TOKEN_FILE")
+_OTHER_VARIABLES: Final = ("YUNISHARD_SETTINGS", "YUNISHARD_KEYS", "YUNISHARD_TOKEN_FILE", "YUNISHARD_URL")
 _KNOWN: Final = (*(setting.variable for setting in SETTINGS.values()), *_OTHER_VARIABLES)
 """All variables that `up`, the commands and the SDK read."""
 

@@ -129,7 +129,12 @@ COMMANDS: Final = {
     "replay": Command("yunishard.replay.run", "replay a workload log through the system"),
     "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
     "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
-    "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue"),
+    "queue": Command("yunishard.commands.queue", "show the tree of queues with usage and limits, and one queue"),
+    "app": Command("yunishard.commands.app", "list, show, kill and move applications"),
+    "ask": Command("yunishard.commands.app", "list pending asks, and show one with the reasons why it waits"),
+    "node": Command("yunishard.commands.node", "list nodes with capacity and usage, and show one"),
+    "user": Command("yunishard.commands.usage", "list the usage and limits of users"),
+    "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
     "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
@@ -213,9 +218,10 @@ def _run(words: Sequence[str]) -> int:
         return UNUSABLE
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
         parser.exit(UNUSABLE, f"{PROGRAM} {words[0]}: {missing}\n")
-    args, unknown = _parse(parser, words)
+    args, unknown, own = _parse(parser, words)
     if unknown:
-        parser.error(f"unknown option {' '.join(unknown)}; see {PROGRAM} {args.command} --help")
+        near = suggest(unknown[0].partition("=")[0], own._option_string_actions) if unknown[0].startswith("-") else ""
+        parser.error(f"unknown option {' '.join(unknown)}{near or f'; see {own.prog} --help'}")
     _warn_of_variables(args.command)
     try:
         module = importlib.import_module(COMMANDS[args.command].module)
@@ -246,8 +252,11 @@ def _warn_of_variables(command: str) -> None:
         sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
 
 
-def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the words; return the arguments and the unknown words. Options may stand between files.
+def _parse(
+    parser: argparse.ArgumentParser, words: Sequence[str]
+) -> tuple[argparse.Namespace, list[str], argparse.ArgumentParser]:
+    """Parse the words; return the arguments, the unknown words, and the parser of the command or action. Options may
+    stand between files.
 
     argparse supports that only in a parser without subcommands, so this calls the parser of the subcommand.
     """
@@ -255,11 +264,26 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpa
     while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
         if not words or words[0] not in branch.choices:
             _refuse_misplaced_option(parser, branch, words)
-            return parser.parse_known_args(words, args)  # prints help or an error
+            if words and not words[0].startswith("-"):
+                kind = str(branch.metavar).lower()
+                near = suggest(words[0], branch.choices)
+                parser.error(f"unknown {kind} {words[0][:64]!r}{near or ': there are ' + ', '.join(branch.choices)}")
+            return *parser.parse_known_args(words, args), parser  # prints help or an error
         setattr(args, branch.dest, words[0])
         parser, words = branch.choices[words[0]], words[1:]
     parser._negative_number_matcher = _BEGINS_A_NUMBER
-    return parser.parse_known_intermixed_args(words, args)
+    return *parser.parse_known_intermixed_args(_join_orders(words), args), parser
+
+
+def _join_orders(words: Sequence[str]) -> list[str]:
+    """Return the words with `--sort -COLUMN` as one word, because argparse takes the second one for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--sort" and re.fullmatch(r"-[A-Za-z][A-Za-z.]+[^ ]*", word):
+            joined[-1] = f"--sort={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _refuse_misplaced_option(

@@ -84,6 +84,28 @@ def test_options_before_the_action_are_told_where_they_belong(
     assert capsys.readouterr().err == f"yunishard {message}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["apps"], "yunishard: error: unknown command 'apps': did you mean 'app'?"),
+        (["complotion"], "yunishard: error: unknown command 'complotion': did you mean 'completion'?"),
+        (["xyzzy"], "yunishard: error: unknown command 'xyzzy': there are up, replay, "),
+        (["app", "lits"], "yunishard app: error: unknown action 'lits': did you mean 'list'?"),
+        (["queue", "xyzzy"], "yunishard queue: error: unknown action 'xyzzy': there are list, "),
+        (["app", "list", "--quue", "root.a"], "unknown option --quue: did you mean '--queue'?"),
+        (["up", "--log-levle=debug"], "unknown option --log-levle=debug: did you mean '--log-level'?"),
+        (["app", "list", "--xyzzy"], "unknown option --xyzzy; see yunishard app list --help"),
+    ],
+)
+def test_misspelt_words_are_reported_with_the_nearest_one(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_without_a_command_it_shows_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "usage: yunishard" in capsys.readouterr().err

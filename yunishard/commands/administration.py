@@ -1,9 +1,9 @@
-"""`yunishard config`, `yunishard app` and `yunishard schedule`: show and change a running system over REST.
+"""`yunishard config` and `yunishard schedule`: show and change the queues of a running system over REST, step by step.
 
 A change of the configuration carries the checksum of the configuration that it replaces (If-Match), so that concurrent
 changes do not overwrite each other.
 
-The docstrings of `run_config`, `run_app` and `run_schedule` are the help texts. Not here: HTTP (`rest.py`), checking a
+The docstrings of `run_config` and `run_schedule` are the help texts. Not here: HTTP (`rest.py`), checking a
 file without a running system (`validate.py`), authorization (the web service decides).
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -25,11 +24,11 @@ from common.config.parse import Mapping, Scalar, compose, is_null
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.query_messages import STEPS_MAX
-from common.rest_records import ChangedView, KilledView, MovedView, StepsView, VersionView
+from common.rest_records import ChangedView, StepsView, VersionView
 from common.tables import print_table, write
 from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
 from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration
-from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, add_rest, hint_if_missing
+from yunishard.commands.rest import Answer, RequestFailed, Rest, add_rest, hint_if_missing
 
 # yunishard config -----------------------------------------------------------------------------------------------------
 
@@ -288,82 +287,6 @@ def find_checksum(text: str) -> str:
         if isinstance(key, Scalar) and key.text == "checksum" and isinstance(value, Scalar) and not is_null(value):
             return value.text.strip()
     return ""
-
-
-# yunishard app --------------------------------------------------------------------------------------------------------
-
-LIST_ROUTES: Final = {"queue": "queues", "application": "applications/active"}
-"""First word of a 404 message, which names the kind of thing that is missing, to the route that lists that kind."""
-
-
-def add_app_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `yunishard app`."""
-    actions = {
-        "kill": "fail the application and release everything it has",
-        "move": "move the application to another queue; it continues to run",
-    }
-    for name, own in add_actions(parser, actions).items():
-        own.add_argument("application", metavar="ID", help="the application")
-        if name == "move":
-            own.add_argument("queue", metavar="QUEUE", help="full path of an existing leaf queue: root.research")
-        own.add_argument("--partition", metavar="NAME", default="", help="(default: the one that has the application)")
-        add_rest(own)
-
-
-def run_app(args: argparse.Namespace) -> int:
-    """Kill an application, or move it to another queue with everything it uses.
-    Requires admin access to the queue (for a move, to both queues), or the role
-    of scheduler administrator.
-
-    examples:
-      yunishard app kill spark-17
-      yunishard app move spark-17 root.research --partition rm-1_gpu
-
-    exit codes:
-      0  done
-      1  refused, with the reason, or the application does not exist
-      2  wrong usage, or the system does not answer
-    """
-    rest = Rest.from_arguments(args)
-    partition = args.partition or _find_partition(rest, args.application)
-    query = {"queue": args.queue} if args.action == "move" else {}
-
-    def find_hint(message: str) -> str:
-        kind = LIST_ROUTES.get(message.partition(" ")[0])
-        return f": see {rest.url}/ws/v1/partition/{quote(partition)}/{kind}" if kind else ""
-
-    with hint_if_missing(find_hint):
-        answer = rest.in_partition(partition, "application", args.application, args.action, query=query)
-    if args.json:
-        return answer.print()
-    is_move = args.action == "move"
-    outcome = f"is in {answer.decode(MovedView).queue}" if is_move else f"is {answer.decode(KilledView).state}"
-    write(f"{args.application} in partition {partition} {outcome}")
-    return 0
-
-
-def _find_partition(rest: Rest, application: str) -> str:
-    """Return the only partition that has the application."""
-    found = partitions = rest.partitions()
-    if len(partitions) != 1:
-        found = [partition for partition in partitions if _has_application(rest, partition, application)]
-    if not found:
-        names = ", ".join(partitions) or "none"
-        raise CommandFailed(f"no partition has an active application {application} (partitions: {names})")
-    if len(found) > 1:
-        names = ", ".join(found)
-        raise CommandFailed(f"several partitions have an application {application}: name one with --partition: {names}")
-    return found[0]
-
-
-def _has_application(rest: Rest, partition: str, application: str) -> bool:
-    try:
-        rest.get("partition", partition, "application", application)
-    except RequestFailed as failed:
-        if failed.code == NOT_FOUND:
-            return False
-        raise
-    return True
 
 
 # yunishard schedule ---------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from common.tables import write
-from common.units import UNKNOWN, format_ago, format_resources, format_time, list_kinds
+from common.units import NONE, UNKNOWN, format_ago, format_resources, format_time, list_kinds
 from yunishard.cli import PROGRAM, CommandFailed, CommandUnusable, parse_whole, suggest
-from yunishard.commands.display import QUIET, Cell, Screen, Text, clean, color_state, draw_table
+from yunishard.commands.display import QUIET, Cell, Screen, Text, clean, color_state, draw_heading, draw_table
 
 Row = dict[str, object]
 """A row by the names of its columns."""
@@ -51,6 +51,14 @@ class Rows:
     """Rows that match, with those beyond the limit."""
     resources: list[str] = field(default_factory=list)
     """Resource types of all amounts."""
+    is_sorted: bool = False
+    """Whether they have the wanted order already."""
+
+    @classmethod
+    def of(cls, value: object) -> "Rows":
+        """Return the objects of a list in an answer as rows."""
+        rows = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+        return cls(rows, len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,11 @@ def _format_percent(value: object, _: Frame) -> str:
     return UNKNOWN if number is None else f"{number:g} %"
 
 
+def _format_amounts(value: object, _: Frame) -> str:
+    text = format_resources(as_amount(value))
+    return "0" if text == NONE else text
+
+
 def _format_age(value: object, frame: Frame) -> str:
     return format_ago(int(as_number(value) or 0), frame.now_ns)
 
@@ -139,7 +152,7 @@ PERCENT: Final = Kind(_format_percent, _order_numbers, is_right=True)
 AGE: Final = Kind(_format_age, _order_numbers)
 STATE: Final = Kind(lambda value, _: color_state(as_text(value)), _order_texts)
 LIST: Final = Kind(lambda value, _: ", ".join(as_list(value)) or UNKNOWN, lambda value, _: ",".join(as_list(value)))
-AMOUNTS: Final = Kind(lambda value, _: format_resources(as_amount(value)), _order_amounts, is_amount=True)
+AMOUNTS: Final = Kind(_format_amounts, _order_amounts, is_amount=True)
 LIMITS: Final = Kind(lambda value, _: format_resources(as_amount(value), limit=True), _order_amounts, is_amount=True)
 
 
@@ -254,7 +267,9 @@ def show_list(
         found = fetch(Wanted(sort, limit))
         frame = Frame(screen, time.time_ns(), found.resources)
         found.total = max(found.total, len(found.rows))
-        found.rows = sort_rows(found.rows, sort, columns, frame)[: limit or None]
+        if not found.is_sorted:
+            found.rows = sort_rows(found.rows, sort, columns, frame)
+        found.rows = found.rows[: limit or None]
         if form == JSON:
             return format_json(found.rows, is_line=args.watch is not None)
         if form == NAME:
@@ -274,6 +289,19 @@ def draw_rows(columns: Sequence[Column], rows: Sequence[Row], frame: Frame) -> l
     headings = [column.heading or column.name.upper() for column in columns]
     cells = [[column.show(row, frame) for column in columns] for row in rows]
     return draw_table(frame.screen, headings, cells, right=right)
+
+
+def draw_section(screen: Screen, heading: str, columns: Sequence[Column], found: Rows) -> list[str]:
+    """Return the lines of a part of a page: a heading with the number of rows, and a table; nothing without rows."""
+    if not found.rows:
+        return []
+    count = max(found.total, len(found.rows))
+    shown = "" if count == len(found.rows) else f", the first {len(found.rows):,}"
+    frame = Frame(screen, time.time_ns(), found.resources)
+    return [
+        *draw_heading(screen, f"{heading} ({count:,}{shown})"),
+        *draw_rows([one for one in columns if not one.is_wide], found.rows, frame),
+    ]
 
 
 def _summarize(screen: Screen, noun: str, found: Rows) -> list[str]:

@@ -28,7 +28,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from common.text_formats import describe_file_error
-from yunishard.cli import CommandFailed, CommandUnusable
+from yunishard.cli import CommandFailed, CommandUnusable, suggest
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
 _T = TypeVar("_T")
@@ -41,6 +41,10 @@ CHANGE_MAX_S: Final = 90.0
 BODY_BYTES_MAX: Final = 64 * 2**20
 LINE_BYTES_MAX: Final = 1 << 20
 """A longer line of a stream is read in pieces, which are no valid lines; an event has a few KiB."""
+
+REST_URL: Final = "YUNISHARD_URL"
+"""The variable that names the address of the system, unless an option does. (YUNISHARD_REST is a setting of `up`: where
+the web service listens.)"""
 
 TOKEN_FILE: Final = "YUNISHARD_TOKEN_FILE"  # noqa: S105 - its name
 """The variable that names the file with the token, unless an option does."""
@@ -163,8 +167,8 @@ class Answer:
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
     """Add the options for the address of the system, for authentication, and for JSON."""
-    about = f"the system, or several addresses of it with commas between (default: {REST_DEFAULT})"
-    parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=about)
+    about = f"the system, or several addresses of it with commas between (default: ${REST_URL}, or {REST_DEFAULT})"
+    parser.add_argument("--rest", metavar="URL", default=os.environ.get(REST_URL) or REST_DEFAULT, help=about)
     about = "CA certificates that sign the server's certificate (default: those of this machine)"
     parser.add_argument("--ca", metavar="FILE", help=about)
     add_token_file(parser)
@@ -244,18 +248,20 @@ class Rest:
         """Return the names of the partitions, as paths use them."""
         return [one.partition for one in self.get("clusters").decode(list[_Cluster])]
 
-    def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
-        """Change something in a partition; for an unknown partition the failure lists the known ones."""
+    def in_partition(self, name: str, *path: str, query: Mapping[str, str], method: str = "POST") -> Answer:
+        """Change something in a partition, or read it; for an unknown partition the failure lists the known ones."""
         with self.hint_of_partitions(name):
-            return self.send("POST", "partition", name, *path, query=query)
+            return self.send(method, "partition", name, *path, query=query)
 
     @contextmanager
     def hint_of_partitions(self, name: str) -> Iterator[None]:
         """Add the known partitions to the message of a failure because there is no partition of this name."""
 
         def find_hint(message: str) -> str:
-            is_unknown = message == NO_PARTITION
-            return f": {name} (partitions: {', '.join(self.partitions()) or 'none'})" if is_unknown else ""
+            if message != NO_PARTITION:
+                return ""
+            known = self.partitions()
+            return f": {name} (partitions: {', '.join(known) or 'none'}){suggest(name, known).replace(':', ';')}"
 
         with hint_if_missing(find_hint):
             yield

@@ -23,6 +23,15 @@ class FakeWeb:
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.answers[f"{method} /ws/v1/{path}"] = (status, data, {"ETag": f'"{tag}"'} if tag else {})
 
+    def says_table(
+        self, name: str, rows: list[dict[str, object]], *, partition: str = "default", query: str = "limit=10000"
+    ) -> None:
+        """Answers with these rows, of which the first has all columns."""
+        columns = list(rows[0]) if rows else []
+        kinds = {kind for row in rows for value in row.values() if isinstance(value, dict) for kind in value}
+        table = {"columns": columns, "rows": [[row.get(one) for one in columns] for row in rows], "total": len(rows)}
+        self.says(f"GET partition/{partition}/table/{name}?{query}", {**table, "resources": sorted(kinds)})
+
     def refuses(self, what: str, status: int, message: str, **more: object) -> None:
         self.says(what, {"status_code": status, "message": message, "description": message, **more}, status=status)
 
