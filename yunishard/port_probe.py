@@ -4,7 +4,6 @@ The ports of yunishard are easily confused, and the peer at the wrong one is sil
 Not here: what follows from a finding (`client.py`, `commands/rest.py`).
 """
 
-import asyncio
 import os
 import socket
 from contextlib import suppress
@@ -56,6 +55,8 @@ async def probe(address: str) -> Finding | None:
     host = parts.hostname or ""
     if parts.scheme != "tcp":
         return None
+    import asyncio  # imported here, as the commands describe a peer without a probe
+
     try:
         async with asyncio.timeout(PROBE_MAX_S):
             reader, writer = await asyncio.open_connection(host, parts.port)

@@ -1,11 +1,21 @@
 """Completion scripts, tried in the shells that are installed. shtab writes them; this tests what it is told."""
 
+import os
+import pty
+import select
+import shlex
 import shutil
+import signal
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from tests.yunishard.commands.fake_web import FakeWeb, web
 from yunishard.cli import COMMANDS, main
 
 
@@ -28,14 +38,7 @@ def said(shell: str, text: str, folder: Path) -> set[str]:
 
 
 CASES = [
-    (
-        "",
-        {
-            *("up", "replay", "validate", "config", "app", "hosts", "schedule", "store"),
-            *("event", "history", "rm"),
-            *("keys", "cluster", "journal", "settings", "token", "completion"),
-        },
-    ),
+    ("", {name for name, command in COMMANDS.items() if command.about}),
     ("hosts dr", {"drain"}),
     ("hosts drain a --w", {"--wait"}),
     ("keys allow q", {"q u.yaml"}),
@@ -83,7 +86,7 @@ def test_bash_completes(script: Path, typed: str, offered: set[str]) -> None:
 
 @pytest.mark.parametrize("script", ["zsh"], indirect=True)
 def test_zsh_takes_the_script(script: Path) -> None:
-    text = f"autoload -Uz compinit; compinit -D -u; source {script}; print $_comps[yunishard]"
+    text = f'autoload -Uz compinit; compinit -D -u; eval "$(cat {script})"; print $_comps[yunishard]'
     assert said("zsh", text, script.parent) == {"_shtab_yunishard"}
 
 
@@ -93,3 +96,89 @@ def test_the_script_has_every_command(shell: str, capsys: pytest.CaptureFixture[
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS)
     assert "--same-hierarchy" in script
+
+
+# Names of the running system ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+    """A system with some names, at the address in the environment; `yunishard` is in the path."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    with web() as fake:
+        monkeypatch.setenv("YUNISHARD_URL", "http://127.0.0.1:1")  # --rest overrides it
+        fake.says("GET clusters", [{"partition": "default"}])
+        fake.says_table("queues", [{"queue": "root"}, {"queue": "root.a"}, {"queue": "root.b"}], query="limit=2000")
+        fake.says_table("queues", [{"queue": "root.a"}, {"queue": "root.b"}], query="text=root.&limit=2000")
+        fake.says_table("applications", [{"application": "spark-17"}], query="text=sp&limit=2000")
+        fake.says_table("applications", [{"application": "spark-18"}], query="text=sp&limit=2000", partition="gpu")
+        yield fake
+
+
+NAMES = [
+    ("app show --rest {url} sp", {"spark-17"}),
+    ("app list --rest {url} --queue root.", {"root.a", "root.b"}),
+    ("app move --rest {url} spark-17 root.", {"root.a", "root.b"}),
+    ("app kill --rest {url} --partition gpu sp", {"spark-18"}),
+    ("queue show --rest {url} --partition ", {"default"}),
+    ("app show sp", set[str]()),  # nothing listens there
+]
+
+
+@pytest.mark.parametrize("script", ["bash"], indirect=True)
+@pytest.mark.parametrize(("typed", "offered"), NAMES)
+def test_bash_completes_names_of_the_running_system(script: Path, typed: str, offered: set[str], fake: FakeWeb) -> None:
+    words = " ".join(f"'{word}'" for word in ("yunishard " + typed.format(url=fake.url)).split(" "))
+    ask = 'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shtab_yunishard; printf "%s\\n" "${COMPREPLY[@]}"'
+    assert said("bash", f"source {script}; COMP_WORDS=({words}); {ask}", script.parent) - {""} == offered
+
+
+@pytest.mark.parametrize("script", ["fish"], indirect=True)
+@pytest.mark.parametrize(("typed", "offered"), NAMES)
+def test_fish_completes_names_of_the_running_system(script: Path, typed: str, offered: set[str], fake: FakeWeb) -> None:
+    line = f"yunishard {typed.format(url=fake.url)}"
+    answer = said("fish", f"source {script}; complete -C {shlex.quote(line)}", script.parent)
+    assert {one.split("\t")[0] for one in answer} == offered
+
+
+@pytest.mark.parametrize("script", ["zsh"], indirect=True)
+@pytest.mark.parametrize(("typed", "offered"), [NAMES[0], NAMES[4]])
+def test_zsh_completes_names_of_the_running_system(script: Path, typed: str, offered: set[str], fake: FakeWeb) -> None:
+    """zsh completes only in an interactive shell, so this presses Tab in one; a unique name is inserted."""
+    line = f"yunishard {typed.format(url=fake.url)}"
+    with Terminal("zsh", "-f", "-i", folder=script.parent) as shell:
+        shell.types(f"autoload -Uz compinit; compinit -D -u; eval \"$(cat {script})\"; PS1='>'; print rea''dy\n")
+        shell.waits_for("ready")
+        shell.types(f"{line}\t")
+        shell.waits_for(offered.copy().pop())
+
+
+class Terminal:
+    """A program on a terminal."""
+
+    def __init__(self, *command: str, folder: Path) -> None:
+        self._pid, self._fd = pty.fork()
+        if not self._pid:
+            os.chdir(folder)
+            os.execvp(command[0], command)
+        self._seen = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._fd)
+
+    def types(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def waits_for(self, text: str, timeout_s: float = 30) -> None:
+        """Read until the text appears after what was seen before."""
+        until = time.monotonic() + timeout_s
+        while text.encode() not in self._seen:
+            ready, _, _ = select.select([self._fd], [], [], until - time.monotonic())
+            assert ready, self._seen
+            self._seen += os.read(self._fd, 4096)
+        self._seen = self._seen.partition(text.encode())[2]

@@ -14,21 +14,20 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from common.config.difference import find_differences
-from common.config.model import Configuration
-from common.config.parse import Mapping, Scalar, compose, is_null
-from common.config.problems import ConfigError, Problem
-from common.config.validation import load
 from common.query_messages import STEPS_MAX
 from common.rest_records import ChangedView, StepsView, VersionView
 from common.tables import print_table, write
 from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
 from yunishard.commands.console import STDIN, add_actions, format_problem, print_json, read_configuration
 from yunishard.commands.rest import Answer, RequestFailed, Rest, add_rest, hint_if_missing
+
+if TYPE_CHECKING:  # most actions start faster without
+    from common.config.model import Configuration
+    from common.config.problems import Problem
 
 # yunishard config -----------------------------------------------------------------------------------------------------
 
@@ -105,6 +104,8 @@ def run_config(args: argparse.Namespace) -> int:
         if args.json:
             print_json({"problems": failed.problems})
         else:
+            from common.config.problems import Problem
+
             _print_problems(args, msgspec.convert(failed.problems, list[Problem], strict=False))
         return failed.status
 
@@ -166,7 +167,7 @@ def _find_hint(rest: Rest, rm: str, *path: str) -> str:
     return "" if rm in ids else f" (registered: {', '.join(ids) or 'none'}){more}"
 
 
-def _print_problems(args: argparse.Namespace, problems: list[Problem], label: str = "") -> None:
+def _print_problems(args: argparse.Namespace, problems: "list[Problem]", label: str = "") -> None:
     """Print problems from an answer to standard error, as `yunishard validate` does."""
     for problem in problems:
         sys.stderr.write(format_problem(getattr(args, "file", "configuration"), problem, label) + "\n")
@@ -193,6 +194,8 @@ def _show_diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     b_name, b_text = _get_side(rest, rm, args.b)
     a_name, a_text = _get_side(rest, rm, args.a or _find_version_before(rest, rm, args.b))
     if args.summary:
+        from common.config.difference import find_differences
+
         changes = find_differences(_parse_config(a_name, a_text), _parse_config(b_name, b_text))
         document, lines = msgspec.to_builtins(changes), [" ".join(str(one).splitlines()) for one in changes]
     else:
@@ -224,7 +227,10 @@ def _find_version_before(rest: Rest, rm: str, name: str) -> str:
     return CURRENT
 
 
-def _parse_config(name: str, text: str) -> Configuration:
+def _parse_config(name: str, text: str) -> "Configuration":
+    from common.config.problems import ConfigError
+    from common.config.validation import load
+
     try:
         return load(text)
     except ConfigError as error:
@@ -279,6 +285,9 @@ def find_checksum(text: str) -> str:
     """Return the checksum in a configuration's own key; empty if there is none, or if the text cannot be parsed."""
     if "checksum" not in text:
         return ""  # parsing a large text takes seconds
+    from common.config.parse import Mapping, Scalar, compose, is_null
+    from common.config.problems import ConfigError
+
     try:
         document = compose(text.removeprefix("\ufeff"))
     except ConfigError:

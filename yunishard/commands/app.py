@@ -157,7 +157,7 @@ _TASK_GROUPS: Final = (
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="ID", help="the application")
+    parser.add_argument("application", metavar="APP", help="the application")
     parser.add_argument("--all", action="store_true", help=f"all allocations (default: {ALLOCATIONS_SHOWN})")
     add_partition(parser, default="the one that has the application")
     add_watch(parser)
@@ -268,13 +268,13 @@ LIST_COMMANDS: Final = {"queue": "queue list", "application": "app list"}
 
 
 def _add_kill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="ID", help="the application")
+    parser.add_argument("application", metavar="APP", help="the application")
     add_partition(parser, default="the one that has the application")
     add_rest(parser)
 
 
 def _add_move(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="ID", help="the application")
+    parser.add_argument("application", metavar="APP", help="the application")
     parser.add_argument("queue", metavar="QUEUE", help="full path of an existing leaf queue: root.research")
     add_partition(parser, default="the one that has the application")
     add_rest(parser)
@@ -382,7 +382,7 @@ ASKS: Final = (
 
 def _add_ask_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", default="", help="only keys that contain this text")
-    parser.add_argument("--app", metavar="ID", default="", help="only of this application")
+    parser.add_argument("--app", metavar="APP", default="", help="only of this application")
     parser.add_argument("--queue", metavar="QUEUE", default="", help="only in this queue and in those below it")
     parser.add_argument("--user", metavar="USER", default="", help="only of this user")
     add_partition(parser)
@@ -402,8 +402,8 @@ def _list_asks(args: argparse.Namespace) -> int:
 
 
 def _add_ask_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ask", metavar="KEY", help="the key of the ask")
-    parser.add_argument("--app", metavar="ID", default="", help="its application (default: the one that has it)")
+    parser.add_argument("ask", metavar="ASK", help="the key of the ask")
+    parser.add_argument("--app", metavar="APP", default="", help="its application (default: the one that has it)")
     add_partition(parser, default="the one that has the ask")
     add_watch(parser)
     add_rest(parser)

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from common.config.parse import TEXT_BYTES_MAX
-from common.config.problems import UNKNOWN_LINE, Problem
 from common.tables import write
 from common.text_formats import describe_file_error
 from yunishard.cli import CommandFailed, CommandUnusable
+
+if TYPE_CHECKING:
+    from common.config.problems import Problem
 
 STDIN: Final = "-"
 """In place of a file name: standard input."""
@@ -69,6 +70,8 @@ def read_configuration(file: str) -> str:
         CommandUnusable: it cannot be read, or is no UTF-8 text.
         CommandFailed: it is larger than any system accepts.
     """
+    from common.config.parse import TEXT_BYTES_MAX  # imported here, as most commands start faster without
+
     problem = f"{format_file_name(file)}: cannot be read:"
     try:
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as opened:
@@ -80,8 +83,10 @@ def read_configuration(file: str) -> str:
         raise CommandUnusable(f"{problem} {describe_file_error(error)}") from None
 
 
-def format_problem(file: str, problem: Problem, label: str = "") -> str:
+def format_problem(file: str, problem: "Problem", label: str = "") -> str:
     """Format a problem of a configuration in one line, place first, as compilers do."""
+    from common.config.problems import UNKNOWN_LINE
+
     place = format_file_name(file) if problem.line == UNKNOWN_LINE else f"{format_file_name(file)}:{problem.line}"
     path = f"{problem.path}: " if problem.path else ""
     hint = f" ({problem.hint})" if problem.hint else ""

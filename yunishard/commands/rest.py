@@ -165,10 +165,15 @@ class Answer:
             raise CommandUnusable(text) from None
 
 
+def find_url() -> str:
+    """Return the address that the environment names; empty if it names none."""
+    return os.environ.get(REST_URL, "")
+
+
 def add_rest(parser: argparse.ArgumentParser) -> None:
     """Add the options for the address of the system, for authentication, and for JSON."""
     about = f"the system, or several addresses of it with commas between (default: ${REST_URL}, or {REST_DEFAULT})"
-    parser.add_argument("--rest", metavar="URL", default=os.environ.get(REST_URL) or REST_DEFAULT, help=about)
+    parser.add_argument("--rest", metavar="URL", default=find_url() or REST_DEFAULT, help=about)
     about = "CA certificates that sign the server's certificate (default: those of this machine)"
     parser.add_argument("--ca", metavar="FILE", help=about)
     add_token_file(parser)
@@ -186,7 +191,16 @@ class Rest:
     file, if it names one.
     """
 
-    def __init__(self, urls: str, ca: str | None = None, token_file: str | None = None) -> None:
+    def __init__(
+        self,
+        urls: str,
+        ca: str | None = None,
+        token_file: str | None = None,
+        *,
+        answer_max_s: float = ANSWER_MAX_S,
+    ) -> None:
+        self._answer_max_s = answer_max_s
+        """Timeout of a request that changes nothing."""
         self._urls = deque(url.strip().rstrip("/") for url in urls.split(","))
         """The one that answered last is the first."""
         self._has_probed = False
@@ -335,7 +349,7 @@ class Rest:
         """
         address, has_more = urlsplit(self.url), len(self._urls) > 1
         connect = self._connect_tls if address.scheme == "https" and self._connect_tls else http.client.HTTPConnection
-        timeout_s = ANSWER_MAX_S if method == "GET" else CHANGE_MAX_S
+        timeout_s = self._answer_max_s if method == "GET" else CHANGE_MAX_S
         is_sent = False
         try:
             with closing(connect(address.netloc)) as connection:
