@@ -134,6 +134,8 @@ COMMANDS: Final = {
     "user": Command("yunishard.commands.usage", "list the usage and limits of users"),
     "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
     "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
+    "status": Command("yunishard.commands.status", "show the system on one screen, and what needs attention"),
+    "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
     "rm": Command("yunishard.commands.rm", "list the registered resource managers"),

@@ -14,15 +14,34 @@ import msgspec
 
 from common.rest_records import PastAllocationView, PastApplicationView, PastPageView, PastQueueView
 from common.rest_views import ApplicationView
-from common.tables import print_table, write
+from common.tables import write
 from common.units import UNKNOWN, format_figure, format_resources, format_seconds, list_kinds
-from yunishard.cli import CommandFailed, parse_whole
+from yunishard.cli import CommandFailed
 from yunishard.commands.console import add_actions, print_json
+from yunishard.commands.display import Screen, Text, draw_table
 from yunishard.commands.event import format_clock, parse_since
+from yunishard.commands.listing import (
+    AGE,
+    AMOUNTS,
+    NUMBER,
+    STATE,
+    Column,
+    Frame,
+    Kind,
+    Row,
+    Rows,
+    Wanted,
+    add_list_options,
+    as_amount,
+    draw_rows,
+    show_list,
+)
 from yunishard.commands.rest import NOT_FOUND, RequestFailed, Rest, add_rest
 
 SINCE_DEFAULT: Final = "24h"
 LIMIT_DEFAULT: Final = 100
+"""Ended applications without `--limit`."""
+
 LIMIT_MAX: Final = 100_000
 PAGE_ROWS: Final = 10_000
 """Rows of one request, the most that the system returns."""
@@ -59,8 +78,7 @@ def add_history_arguments(parser: argparse.ArgumentParser) -> None:
             own.add_argument("--queue", metavar="QUEUE", default="", help="only of this queue and those below it")
             own.add_argument("--user", metavar="NAME", default="", help="only of this user")
             own.add_argument("--state", choices=STATES, default="", help=f"only in this state: {', '.join(STATES)}")
-            about = f"how many rows at most (default: {LIMIT_DEFAULT})"
-            own.add_argument("--limit", metavar="N", type=parse_whole(1, LIMIT_MAX), default=LIMIT_DEFAULT, help=about)
+            add_list_options(own, COLUMNS)
         else:
             own.add_argument("queue", metavar="QUEUE", help="full path of the queue: root.research")
             about = f"one line for so long, as in 15m (default: a {INTERVALS}th of the time shown)"
@@ -121,7 +139,8 @@ def _to_query_time(ns: int) -> str:
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def _list_applications(args: argparse.Namespace, rest: Rest) -> int:
+def _read_applications(args: argparse.Namespace, rest: Rest, limit: int) -> list[PastApplicationView]:
+    """Read the newest ended applications that the options select, the newest last."""
     query = {
         "queue": args.queue,
         "subtree": "true" if args.queue else "",
@@ -131,54 +150,73 @@ def _list_applications(args: argparse.Namespace, rest: Rest) -> int:
         "since": _to_query_time(args.since),
     }
     try:
-        rows = read_newest_rows(rest, "applications", PastPageView[PastApplicationView], limit=args.limit, **query)
+        rows = read_newest_rows(rest, "applications", PastPageView[PastApplicationView], limit=limit, **query)
     except RequestFailed as failed:
         if not str(failed).startswith(_NOT_RECORDED):
             raise
-        rows = [one for one in _read_remembered(rest, args.partition) if _matches(one, args)][-args.limit :]
-    if args.json:
-        print_json(msgspec.to_builtins(rows))
-        return 0
-    if not rows:
-        write("no application has ended in this time")
-        return 0
-    several = len({one.partition for one in rows}) > 1
-    headings = ("APPLICATION", *(("PARTITION",) if several else ()), *_HEADINGS)
-    print_table(headings, [(one.application_id, *((one.partition,) if several else ()), *_cells(one)) for one in rows])
-    return 0
+        rows = [one for one in _read_remembered(rest, args.partition) if _matches(one, args)][-limit:]
+    return rows
 
 
-_HEADINGS: Final = ("QUEUE", "USER", "STATE", "SUBMITTED", "WAITED", "RAN", "ALLOCATIONS", "USED", "MESSAGE")
+def _list_applications(args: argparse.Namespace, rest: Rest) -> int:
+    def fetch(_: Wanted) -> Rows:
+        rows = [_make_row(one) for one in _read_applications(args, rest, args.limit or LIMIT_DEFAULT)]
+        return Rows(rows, len(rows), list_kinds(*(as_amount(row["used"]) for row in rows)))
+
+    return show_list(args, "ended application", COLUMNS, fetch)
 
 
-def _cells(one: PastApplicationView) -> tuple[str, ...]:
-    return (
-        one.queue_name or UNKNOWN,
-        one.user or UNKNOWN,
-        one.application_state.lower(),
-        format_clock(one.submission_time) if one.submission_time else UNKNOWN,
-        _format_between(one.submission_time, one.start_time),
-        _format_between(one.start_time, one.finished_time),
-        str(one.allocation_count),
-        format_usage(one.resource_history.resource_usage),
-        one.message or UNKNOWN,
-    )
+def _make_row(one: PastApplicationView) -> Row:
+    row: Row = msgspec.to_builtins(one)
+    usage = one.resource_history.resource_usage.values()
+    used = {kind: sum(amounts.get(kind, 0) for amounts in usage) for kind in list_kinds(*usage)}
+    return {
+        **row,
+        "applicationState": one.application_state.lower(),
+        "waitedSeconds": _find_seconds(one.submission_time, one.start_time),
+        "ranSeconds": _find_seconds(one.start_time, one.finished_time),
+        "allocationCount": one.allocation_count,
+        "used": used,
+    }
 
 
-def _format_between(begin_ns: int, end_ns: int) -> str:
-    return format_seconds((end_ns - begin_ns) / _NS) if begin_ns and end_ns else UNKNOWN
+def _find_seconds(begin_ns: int, end_ns: int) -> float | None:
+    return (end_ns - begin_ns) / _NS if begin_ns and end_ns else None
 
 
-def format_usage(by_type: Mapping[str, Mapping[str, int]]) -> str:
-    """Format quantities multiplied by seconds, of all instance types together, as amounts multiplied by hours.
+def _format_lasting(value: object, _: Frame) -> Text:
+    return format_seconds(value) if isinstance(value, float) else UNKNOWN
 
-    >>> format_usage({"m5": {"vcore": 7_200_000, "memory": 3600 << 30}, "m6": {"vcore": 3_600_000}})
+
+def _show_used(row: Row, _: Frame) -> Text:
+    return format_usage(as_amount(row.get("used")) or {})
+
+
+LASTING: Final = Kind(_format_lasting, NUMBER.order)
+"""Seconds that something lasted."""
+
+COLUMNS: Final = (
+    Column("applicationID", heading="APPLICATION"),
+    Column("partition", is_wide=True),
+    Column("queueName", heading="QUEUE"),
+    Column("user"),
+    Column("applicationState", STATE, "STATE"),
+    Column("submissionTime", AGE, "SUBMITTED"),
+    Column("waitedSeconds", LASTING, "WAITED"),
+    Column("ranSeconds", LASTING, "RAN"),
+    Column("finishedTime", AGE, "ENDED"),
+    Column("allocationCount", NUMBER, "ALLOCS"),
+    Column("used", AMOUNTS, cell=_show_used),
+    Column("message"),
+)
+
+
+def format_usage(total: Mapping[str, int]) -> str:
+    """Format amounts multiplied by seconds as amounts multiplied by hours.
+
+    >>> format_usage({"vcore": 10_800_000, "memory": 3600 << 30})
     '3 vcore·h, 1 GiB·h'
     """
-    total: dict[str, int] = {}
-    for amounts in by_type.values():
-        for kind, amount in amounts.items():
-            total[kind] = total.get(kind, 0) + amount
     shown = [
         f"{format_resources({kind: total[kind] // _HOUR})}·h" for kind in list_kinds(total) if total[kind] >= _HOUR
     ]
@@ -197,15 +235,17 @@ def _show_application(args: argparse.Namespace, rest: Rest) -> int:
         document = {"ended": rows, "allocations": allocations, "active": active}
         print_json(msgspec.to_builtins(document))
         return 0
-    for one in active:
-        write(
-            f"{one.application_id} is {one.application_state.lower()} in {one.queue_name} (partition {one.partition})"
-        )
+    lines = [
+        f"{one.application_id} is {one.application_state.lower()} in {one.queue_name} (partition {one.partition})"
+        for one in active
+    ]
+    screen = Screen.detect()
     for row in rows:
-        print_table(("APPLICATION", *_HEADINGS), [(row.application_id, *_cells(row))])
+        lines += draw_rows(COLUMNS, [_make_row(row)], Frame(screen, time.time_ns()))
     if allocations:
-        write("")
-        print_table(_ALLOCATION_HEADINGS, [_allocation_cells(one) for one in allocations])
+        lines += ["", *draw_table(screen, _ALLOCATION_HEADINGS, [_allocation_cells(one) for one in allocations])]
+    for line in lines:
+        write(line)
     return 0
 
 
@@ -219,7 +259,7 @@ def _allocation_cells(one: PastAllocationView) -> tuple[str, ...]:
         one.node_id or UNKNOWN,
         format_resources(one.resource),
         format_clock(one.start_time) if one.start_time else UNKNOWN,
-        _format_between(one.start_time, end),
+        format_seconds((end - one.start_time) / _NS) if one.start_time else UNKNOWN,
         one.termination_type.lower().replace("_", " ") if one.finished_time else "still runs",
     )
 
@@ -330,7 +370,10 @@ def _show_queue(args: argparse.Namespace, rest: Rest) -> int:
         "RUNNING",
         *(f"{kind.upper()} {what}" for kind in kinds for what in ("AVERAGE", "PEAK", "PENDING")),
     ]
-    print_table(headings, [_interval_cells(one, kinds) for one in found])
+    screen = Screen.detect()
+    cells = [_interval_cells(one, kinds) for one in found]
+    for line in draw_table(screen, headings, cells, right=range(1, len(headings))):
+        write(line)
     return 0
 
 

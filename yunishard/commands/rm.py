@@ -5,12 +5,14 @@ Not here: their partitions in detail (`status.py`), their configurations (`admin
 
 import argparse
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
-from common.tables import print_table, write
-from yunishard.commands.console import add_actions, print_json
-from yunishard.commands.event import format_clock
+from common.units import UNKNOWN
+from yunishard.commands.console import add_actions
+from yunishard.commands.display import Text
+from yunishard.commands.listing import AGE, LIST, STATE, Column, Frame, Row, Rows, Wanted, add_list_options, show_list
 from yunishard.commands.rest import Rest, add_rest
 
 
@@ -53,10 +55,25 @@ def read_resource_managers(clusters: list[ClusterEntry]) -> list[ResourceManager
     return [found[rm] for rm in sorted(found)]
 
 
+def _format_build(row: Row, _: Frame) -> Text:
+    build = row.get("build")
+    return " ".join(f"{key}={build[key]}" for key in sorted(build)) if isinstance(build, dict) and build else UNKNOWN
+
+
+COLUMNS: Final = (
+    Column("rm"),
+    Column("state", STATE),
+    Column("awaySince", AGE, "AWAY SINCE"),
+    Column("partitions", LIST),
+    Column("build", cell=_format_build),
+)
+
+
 def add_rm_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard rm`."""
     actions = {"list": "list the resource managers, with their partitions"}
     for own in add_actions(parser, actions).values():
+        add_list_options(own, COLUMNS)
         add_rest(own)
 
 
@@ -67,35 +84,27 @@ def run_rm(args: argparse.Namespace) -> int:
 
     examples:
       yunishard rm list
-      yunishard rm list --json
+      yunishard rm list --watch
+      yunishard rm list -o json
 
     exit codes:
       0  done
       1  refused, with the reason
       2  wrong usage, or the system does not answer
     """
-    found = read_resource_managers(Rest.from_arguments(args).get("clusters").decode(list[ClusterEntry]))
-    if args.json:
-        print_json(
-            [
-                {
-                    "rm": one.rm,
-                    "state": one.state,
-                    "awaySince": one.away_since,
-                    "partitions": one.partitions,
-                    "build": one.build,
-                }
-                for one in found
-            ]
-        )
-        return 0
-    if not found:
-        write("no resource manager has registered a partition")
-        return 0
-    rows = []
-    for one in found:
-        state = f"away since {format_clock(one.away_since)}" if one.away_since else one.state
-        build = " ".join(f"{key}={value}" for key, value in sorted(one.build.items())) or "-"
-        rows.append((one.rm, state, ", ".join(one.partitions) or "-", build))
-    print_table(("RM", "STATE", "PARTITIONS", "BUILD"), rows)
-    return 0
+    rest = Rest.from_arguments(args)
+
+    def fetch(_: Wanted) -> Rows:
+        return Rows([_make_row(one) for one in read_resource_managers(rest.get("clusters").decode(list[ClusterEntry]))])
+
+    return show_list(args, "resource manager", COLUMNS, fetch)
+
+
+def _make_row(one: ResourceManager) -> Row:
+    return {
+        "rm": one.rm,
+        "state": one.state,
+        "awaySince": one.away_since,
+        "partitions": one.partitions,
+        "build": one.build,
+    }

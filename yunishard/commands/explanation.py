@@ -1,0 +1,152 @@
+"""Draws explanations: why something waits, and what would help; and where an application would be placed.
+
+The summary comes first, then the checks in the order of the scheduler, so that a reader may stop at any line. Words
+carry the meaning: `passed`, `STOPS`; colours only repeat it.
+
+Not here: requests (`explain.py`), making explanations (`partition_worker/engine/explain/`).
+"""
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from common.reasons import MEANINGS
+from common.rest_explain import CheckView, ExplanationView, RemedyView
+from common.units import format_ago, format_amount, format_seconds
+from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, clean, draw_heading, draw_table
+
+ASKS_WHOLE: Final = 1
+"""Groups of equal asks that an application may have to be explained as a whole; of more, each gets a few lines."""
+
+REMEDIES_OF_ASK: Final = 2
+"""Remedies shown for each of several asks; the explanation of the ask has all."""
+
+_WIDTH_MIN: Final = 30
+"""Characters of a wrapped text, however narrow the terminal is."""
+
+
+def draw_explanation(screen: Screen, one: ExplanationView, now_ns: int) -> list[str]:
+    """Return the lines of an explanation."""
+    lines = [_draw_title(screen, one, now_ns), "", *wrap(screen, one.summary, colour=STRONG)]
+    lines += _draw_body(screen, one)
+    if one.asks:
+        lines += draw_heading(
+            screen, f"Asks that wait: {len(one.asks)} groups of equal ones" if len(one.asks) > 1 else "Its ask"
+        )
+        for ask in one.asks:
+            lines += _draw_ask(screen, ask, now_ns, is_whole=len(one.asks) <= ASKS_WHOLE)
+    return lines
+
+
+def _draw_title(screen: Screen, one: ExplanationView, now_ns: int) -> str:
+    facts = [f"{one.kind} {one.name}", one.state]
+    if one.count > 1:
+        facts.append(f"{one.count:,} equal asks")
+    if one.since:
+        facts.append(f"since {format_ago(one.since, now_ns)}")
+    if one.stopped_by:
+        facts.append(one.stopped_by)
+    return screen.paint(clean(" · ".join(fact for fact in facts if fact)), QUIET)
+
+
+def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
+    """Return all parts but the title, the summary and the asks."""
+    lines: list[str] = []
+    if one.checks:
+        lines += draw_heading(screen, "Checks, in the order of the scheduler")
+        lines += _draw_checks(screen, one)
+    if one.remedies:
+        lines += draw_heading(screen, "What would let it run, the smallest change first")
+        for number, remedy in enumerate(one.remedies, 1):
+            lines += wrap(screen, _describe_remedy(remedy), first=f"{number:3}. ")
+    if one.nodes:
+        lines += draw_heading(screen, "Nodes by reason")
+        lines += _draw_codes(screen, one.nodes, "NODES")
+    if one.nearest:
+        lines += draw_heading(screen, "Nearest nodes")
+        for miss in one.nearest:
+            lines += wrap(screen, miss.text, first=f"  {clean(miss.node)}  ")
+    if one.ahead:
+        lines += draw_heading(screen, "Tried before it")
+        for number, ahead in enumerate(one.ahead, 1):
+            lines += wrap(screen, ahead.text, first=f"{number:3}. ")
+    if one.reasons:
+        lines += draw_heading(screen, "Waiting asks by reason")
+        lines += _draw_codes(screen, one.reasons, "ASKS")
+    return lines
+
+
+def _draw_checks(screen: Screen, one: ExplanationView) -> list[str]:
+    lines: list[str] = []
+    is_stopped = False
+    for check in one.checks:
+        if check.passed:
+            word, colour = "passed", GOOD
+        elif not is_stopped and one.stopped_by in ("", check.code):
+            word, colour, is_stopped = "STOPS", BAD, True
+        else:
+            word, colour = "fails", WARNING
+        text = wrap(screen, _describe_check(check), first=f"  {word:6}  ")
+        lines += [text[0].replace(word, screen.paint(word, colour), 1), *text[1:]]
+    return lines
+
+
+def _describe_check(check: CheckView) -> str:
+    """The text, with the shortfall unless it has it."""
+    if check.passed or not check.shortfall or not check.resource:
+        return check.text
+    amount = format_amount(check.resource, check.shortfall)
+    return check.text if amount in check.text else f"{check.text} (short by {amount})"
+
+
+def _describe_remedy(remedy: RemedyView) -> str:
+    if remedy.seconds and "at most" not in remedy.text and "latest" not in remedy.text:
+        return f"{remedy.text} ({format_seconds(remedy.seconds)} at the latest)"
+    return remedy.text
+
+
+def _draw_codes(screen: Screen, numbers: Mapping[str, int], heading: str) -> list[str]:
+    """Return a table of codes with their meaning, the most frequent first."""
+    meanings = {str(code): text for code, text in MEANINGS.items()}
+    ordered = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))
+    rows = [(f"{number:,}", code, meanings.get(code, "")) for code, number in ordered]
+    return [f"  {line}" for line in draw_table(_narrower(screen), (heading, "REASON", "MEANING"), rows, right={0})]
+
+
+def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int, *, is_whole: bool) -> list[str]:
+    lines = [_draw_title(screen, ask, now_ns), *wrap(screen, ask.summary, first="  ")]
+    if is_whole:
+        return [*lines, *_draw_body(screen, ask)]
+    for remedy in ask.remedies[:REMEDIES_OF_ASK]:
+        lines += wrap(screen, _describe_remedy(remedy), first="    would help: ")
+    return lines
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def _narrower(screen: Screen) -> Screen:
+    """The screen for lines that are indented by two characters."""
+    width = max(1, screen.width - 2) if screen.width else 0
+    return Screen(screen.is_terminal, screen.has_colours, screen.has_blocks, width, screen.height)
+
+
+def wrap(screen: Screen, text: str, *, first: str = "", colour: str = "") -> list[str]:
+    """Return the lines of a text; on a terminal none is longer than it is wide, and further ones are indented."""
+    text = clean(text)
+    if not screen.width:
+        return [screen.paint(first + text, colour)]
+    indent = " " * min(len(first), 10)
+    width = max(_WIDTH_MIN, screen.width)
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return [screen.paint(line, colour) for line in lines or [first.rstrip()]]
+
+
+def join_facts(facts: Iterable[str]) -> str:
+    """Join the facts that are not empty."""
+    return ", ".join(fact for fact in facts if fact)
+
+
+def draw_list(screen: Screen, texts: Sequence[str]) -> list[str]:
+    """Return the lines of an indented list."""
+    return [line for text in texts for line in wrap(screen, text, first="  - ")]
