@@ -213,6 +213,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NOT_DONE
 
 
+DEFAULT_ACTION: Final = "default_action"
+"""Default of a parser that names the action of words that begin with none, such as `yunishard explain NAME`."""
+
 _BEGINS_A_NUMBER: Final = re.compile(r"-\.?[0-9]")
 """Values that look like an option, such as `-1s`: the command reports what is wrong with them."""
 
@@ -280,6 +283,9 @@ def _parse(
     while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
         if not words or words[0] not in branch.choices:
             _refuse_misplaced_option(parser, branch, words)
+            if words and not words[0].startswith("-") and (action := parser.get_default(DEFAULT_ACTION)):
+                words = [action, *words]
+                continue
             if words and not words[0].startswith("-"):
                 kind = str(branch.metavar).lower()
                 known = [one.dest for one in branch._choices_actions]  # those that the help lists

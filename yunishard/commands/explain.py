@@ -32,7 +32,7 @@ ACTIONS: Final = {
 ASKS_MAX: Final = 100
 """Asks that are searched for a key that no ask group begins with."""
 
-_METAVARS: Final = {"app": "APPLICATION", "ask": "ASK", "queue": "QUEUE", "node": "NODE", "any": "NAME"}
+_METAVARS: Final = {"app": "APP", "ask": "ASK", "queue": "QUEUE", "node": "NODE", "any": "NAME"}
 
 Place = tuple[str, tuple[str, ...]]
 """A partition, and the path of an object in it."""
@@ -40,11 +40,12 @@ Place = tuple[str, tuple[str, ...]]
 
 def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard explain`."""
+    parser.set_defaults(default_action="any")
     for name, own in add_actions(parser, ACTIONS).items():
         own.add_argument("name", metavar=_METAVARS[name], help="its name; of a queue the full path")
         if name in ("ask", "any"):
             about = "the application of the ask (default: the only one with such an ask)"
-            own.add_argument("--app", metavar="APPLICATION", default="", help=about)
+            own.add_argument("--app", metavar="APP", default="", help=about)
         add_partition(own, default="the one that has it")
         add_watch(own)
         add_rest(own)
