@@ -27,11 +27,12 @@ from msgspec.structs import replace
 
 from common import history_records, rm_messages
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from common.reasons import Reason
 from common.rest_views import View, encode_view
 from common.table_definitions import TABLE_NAMES, TableName
 from common.text_formats import UnsignedError
 from common.wire import BODY_BYTES_MAX, NEVER, Incoming, Outgoing, WireError, decode_body
-from partition_worker import event_ring_buffer, placement_views, redaction, tables, views
+from partition_worker import event_ring_buffer, explanations, placement_views, redaction, tables, views
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
@@ -54,9 +55,12 @@ def answer_query(
     now: float,
     *,
     journal_problem: str = "",
+    stalls: Sequence[Reason] = (),
     encode_metrics: Callable[[Partition], bytes],
 ) -> Answer:
-    """Answer a query. `journal_problem` is the reason while nothing becomes durable."""
+    """Answer a query. `journal_problem` is the reason while nothing becomes durable; `stalls` are the reasons why
+    nothing is decided now.
+    """
     partition = host.partition
     if partition is None:
         return Answer(status=503, body=b"the partition is starting")
@@ -76,6 +80,8 @@ def answer_query(
                 found = event_ring_buffer.answer_account(partition, ring, query.args)
             case "metrics":
                 found = Answer(status=OK, body=encode_metrics(partition))
+            case _ if query.what in explanations.QUERIES:
+                found = explanations.answer_explanation(partition, query, now, stalls)
             case _:
                 found = answer_partition_query(partition, rm, query, journal_problem=journal_problem, poison=poison)
     except UnsignedError as error:
@@ -350,7 +356,7 @@ CACHEABLE: Final = frozenset(_QUERIES) - {"placement"}
 groups.
 """
 
-REDACTED: Final = frozenset(_QUERIES) | {"health"}
+REDACTED: Final = frozenset(_QUERIES) | explanations.QUERIES.keys() | {"health"}
 """Queries whose answers are redacted for their viewer."""
 
 

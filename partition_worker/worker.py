@@ -19,6 +19,7 @@ from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
 from common.names import BROKER, JOURNAL, LOCAL_HOST
 from common.query_messages import Answer, Query
+from common.reasons import Reason
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker import metrics, partition_host, queries, rm_channel
@@ -152,6 +153,19 @@ class Worker:
             and not (host.manual or self._paused or host.channel.outbox.is_full or host.partition.idle)
             and self.barrier.pending_bytes < rm_channel.UNKEPT_BYTES_MAX
         )
+
+    def _find_stalls(self) -> list[Reason]:
+        """Return why nothing is decided now, apart from the reasons of the partition itself."""
+        found = []
+        if self._paused or self.host.channel.suspended:
+            found.append(Reason.RM_AWAY)
+        if self.host.channel.outbox.is_full:
+            found.append(Reason.RESULTS_UNACKNOWLEDGED)
+        if self.barrier.pending_bytes >= rm_channel.UNKEPT_BYTES_MAX:
+            found.append(Reason.JOURNAL_BEHIND)
+        if self.host.manual:
+            found.append(Reason.MANUAL_SCHEDULING)
+        return found
 
     def make_hello(self) -> Outgoing:
         """Build the first message to a broker, which describes the worker's state."""
@@ -398,7 +412,9 @@ class Worker:
 
         began_s = self.cpu_timer()
         with gc_tuning.pause_collector():
-            answer = queries.answer_query(host, query, now, journal_problem=problem, encode_metrics=encode_metrics)
+            answer = queries.answer_query(
+                host, query, now, journal_problem=problem, stalls=self._find_stalls(), encode_metrics=encode_metrics
+            )
         answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
         return [host.make_reply(answer, ref=ref)]
 

@@ -116,6 +116,7 @@ SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
         {"type": "string", "pattern": f"^{QUEUE.pattern}([.]{QUEUE.pattern})*$"},
     ),
     "application": ("The application ID, as submitted.", _NAME),
+    "ask": ("The allocation key of the ask, as submitted.", _NAME),
     "node": ("The node ID, as registered.", _NAME),
     "user": (f"The name of a user. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{USER.pattern}$"}),
     "group": (f"The name of a group. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{GROUP.pattern}$"}),

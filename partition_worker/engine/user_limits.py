@@ -233,6 +233,19 @@ class Trackers:
         tracker = self.by_name.get(name)
         return {} if tracker is None else tracker.levels
 
+    def preview(self, name: str, leaf: Queue) -> QueueUsage:
+        """Return the usage at a leaf, or what it would be if it is not tracked, with all levels above."""
+        level: QueueUsage | None = None
+        for queue in reversed(leaf.ancestry()):
+            known = self.levels(name).get(queue.path)
+            level = known or QueueUsage(queue.path, -1, level, self._allowance(name, queue.path))
+        assert level is not None, leaf.path
+        return level
+
+    def limited_name(self, name: str, path: str) -> str:
+        """Return the name in the limit that binds this one at a queue: its own, or `*`."""
+        return name if name in self._allowances.get(path, {}) else ANYONE
+
     def usage_at(self, name: str, path: str) -> QueueUsage:
         """Return the usage at a queue, or a new one that is not tracked."""
         return self.levels(name).get(path) or QueueUsage(path, -1, None, self._allowance(name, path))
@@ -334,6 +347,16 @@ class Usage:
             self.idle.pop(name, None)
             self._join_group(account)
             account.update_limits()
+        return account
+
+    def preview(self, application: Application) -> UsageAccount:
+        """Return what `account` would create for an application without one; creates and chooses nothing."""
+        account, leaf = UsageAccount(application), application.queue
+        account.user = self.users.preview(application.user.name, leaf)
+        account.group_name = group_of(self._limits, application.user.groups, leaf)
+        if account.group_name is not None:
+            account.group = self.groups.preview(account.group_name, leaf)
+        account.update_limits()
         return account
 
     def restore(self, application: Application, *, group: str | None, counted: bool) -> None:

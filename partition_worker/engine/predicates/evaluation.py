@@ -260,6 +260,9 @@ REASON_LENGTH_MAX: Final = 256
 
 WAITING: Final = "waits for the verdict of the resource manager"
 
+RM_PREDICATES: Final = "rm"
+"""The name of the predicates of the RM, where predicates are named."""
+
 
 @dataclass(frozen=True)
 class UnreadableTags:
@@ -327,6 +330,45 @@ class Predicates:
         if verdict is None:
             return WAITING if self.asks_manager else ""
         return verdict
+
+    def explain_refusal(self, shape: AskShape, node: "Node", *, allocate: bool = True) -> tuple[str, str]:
+        """Return the name of the predicate that refuses such an ask on the node, and its reason; empty if none does.
+
+        As `refusal`, for explanations: it caches no result and reports no exception. `RM_PREDICATES` is the name if the
+        RM refuses or has not answered.
+        """
+        constraint = shape.constraint
+        if constraint is None and not node.guarded:
+            return "", ""
+        demands = self.no_demands if constraint is None else constraint.demands
+        known = self._cache.get((demands, node.rank))
+        if known is None or known[0] is not node.capacity or known[1]:
+            found = self._find_refusal(demands, node)
+            if found[0]:
+                return found
+        if constraint is None or not constraint.asked:
+            return "", ""
+        verdict = self.verdicts.refusal(constraint.asked, node, allocate=allocate)
+        refusal = (WAITING if self.asks_manager else "") if verdict is None else verdict
+        return (RM_PREDICATES, refusal) if refusal else ("", "")
+
+    def find_refusal_of(self, demands: Demands, view: NodeView) -> tuple[str, str]:
+        """Return the name of the first predicate that refuses asks with these demands on such a node, and its reason;
+        empty if none does. Caches nothing and reports no exception.
+        """
+        for predicate, demand in zip(self._predicates, demands, strict=True):
+            if isinstance(demand, UnreadableTags):
+                return predicate.name, demand.reason
+            try:
+                reason = predicate.refuses(demand, view)
+            except Exception as error:  # of a plug-in: as in `_ask`, the node is refused
+                reason = _describe_failure(predicate, error)
+            if reason:
+                return predicate.name, _cut(str(reason))
+        return "", ""
+
+    def _find_refusal(self, demands: Demands, node: "Node") -> tuple[str, str]:
+        return self.find_refusal_of(demands, view_of(node))
 
     def is_accepted(self, shape: AskShape, node: "Node", *, allocate: bool = True) -> bool:
         """Whether the node accepts such an ask, apart from room. Without a verdict of the RM it does not accept it now,
@@ -417,7 +459,7 @@ class Predicates:
         known = self._cache.get(key)
         if known is not None and known[0] is node.capacity:  # a resized node gets another object
             return known[1]
-        view = NodeView(node.node_id, MappingProxyType(node.attributes), MappingProxyType(node.capacity))
+        view = view_of(node)
         results = (self._ask(one, demand, view) for one, demand in zip(self._predicates, demands, strict=True))
         reason = next(filter(None, results), "")
         if len(self._cache) >= CACHED_MAX:
@@ -437,7 +479,7 @@ class Predicates:
         return _cut(reason)
 
     def _complain(self, predicate: Predicate, error: Exception) -> str:
-        text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
+        text = _describe_failure(predicate, error)
         if predicate.name not in self.complained:
             self.complained[predicate.name] = None
             self.complaints.append(f"{text}; this counts as a refusal, and is reported once")
@@ -446,6 +488,15 @@ class Predicates:
 
 def _fits(shape: AskShape, node: "Node", *, allocate: bool) -> bool:
     return node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)
+
+
+def view_of(node: "Node") -> NodeView:
+    """Return what predicates see of a node."""
+    return NodeView(node.node_id, MappingProxyType(node.attributes), MappingProxyType(node.capacity))
+
+
+def _describe_failure(predicate: Predicate, error: Exception) -> str:
+    return _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
 
 
 def _cut(text: str) -> str:

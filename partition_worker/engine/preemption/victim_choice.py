@@ -87,7 +87,7 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
         return None
     if state.now < state.preemptions.pause_until:
         turned_away = state.preemptions.turned_away
-        if _is_eligible(group) and len(turned_away) < TURNED_AWAY_MAX:
+        if is_eligible(group) and len(turned_away) < TURNED_AWAY_MAX:
             turned_away[application.application_id] = None
         return None
     plan = _plan(state, application, group, nodes_tried=nodes_tried)
@@ -100,9 +100,9 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
 
 def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     """Return when the first ask of a group may look for victims, in Unix seconds; NEVER if that cannot help."""
-    if not (state.config.preemption.is_enabled and _is_eligible(group) and may_ever_help(leaf)):
+    if not (state.config.preemption.is_enabled and is_eligible(group) and may_ever_help(leaf)):
         return NEVER
-    at = max(_due(state, leaf, group), state.preemptions.pause_until)
+    at = max(due_at(state, leaf, group), state.preemptions.pause_until)
     windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # asks beyond the limit come back in a later window
     return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
 
@@ -141,7 +141,7 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = state.now, 0
-    if not _is_eligible(group) or _due(state, leaf, group) > state.now:
+    if not is_eligible(group) or due_at(state, leaf, group) > state.now:
         return PRECONDITIONS
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
         leaf.preemption_attempts += 1
@@ -160,11 +160,13 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     return plan
 
 
-def _is_eligible(group: AskGroup) -> bool:
+def is_eligible(group: AskGroup) -> bool:
+    """Whether the asks of a group may preempt others."""
     return group.kind.may_preempt and not group.shape.required_node
 
 
-def _due(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
+def due_at(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
+    """Return when the first ask of a group has waited for the preemption delay, and for the pause after a search."""
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried_at = leaf.preemption_tried.get((group.shape, group.kind.priority))
     return waited if tried_at is None else max(waited, tried_at + retry_pause_s(state))

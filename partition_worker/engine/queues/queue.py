@@ -374,12 +374,12 @@ class Queue:
                 for kind, value in amounts:
                     if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
                         return False
-                if queue.kept and not queue._leaves_kept(amounts, kept):
+                if queue.kept and not queue.leaves_kept(amounts, kept):
                     return False
             queue = queue.parent
         return True
 
-    def _leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
+    def leaves_kept(self, amounts: Amounts, own: Resources) -> bool:
         """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room
         of victims that are still leaving counts as free, or each such ask would wait for the victims of all.
         """

@@ -1,0 +1,445 @@
+"""Explanations of an ask, an application, a queue and a node: checks, who is ahead, nodes and remedies in one view.
+
+    explain_ask(state, application, key, now)        why one ask waits, and what would help
+    explain_application(state, application, now)     its own checks, and one explanation for each group of equal asks
+    explain_queue(state, queue, now)                 why asks wait below it, and for what most
+    explain_node(state, node, now)                   what it takes, and why waiting asks do not get it
+
+`stalls` are reasons of the worker why the partition decides nothing now. Nothing is changed: no cache, no event, no
+mark; the tests compare the whole state before and after. Costs are bounded by the constants here and in the other
+modules of the package.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from common.reasons import MEANINGS, Reason
+from common.resources import NOTHING, fits
+from common.rest_explain import AheadView, CheckView, ExplanationView, RemedyView
+from common.units import format_amount, format_resources, format_seconds, list_kinds
+from partition_worker.engine.allocation import Allocation, AskGroup, Standing
+from partition_worker.engine.application import ENDED, Application
+from partition_worker.engine.explain.checks import (
+    check_application,
+    check_limits,
+    check_partition,
+    check_queues,
+    find_reason,
+)
+from partition_worker.engine.explain.node_checks import (
+    NodeSurvey,
+    check_nodes,
+    check_required_node,
+    check_reserved_node,
+    describe_miss,
+    judge_node,
+    survey_nodes,
+)
+from partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
+from partition_worker.engine.explain.remedies import StuckAsk, find_remedies
+from partition_worker.engine.explain.turn import find_ahead
+from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
+
+GROUPS_MAX: Final = 5
+"""Ask groups of one application that are explained, the first ones in its order."""
+
+COUNTED_MAX: Final = 5_000
+"""Ask groups that an explanation of a queue, a node or an application counts, about 50 ms; others are left out."""
+
+EXAMPLES_MAX: Final = 2
+"""Asks that the explanation of a queue explains: those that have waited longest, of different reasons."""
+
+_TURN_BY_RESERVATION: Final = frozenset((Reason.QUEUE_NOT_LEAF, Reason.STATE_AWARE_TURN, Reason.BACK_OFF))
+"""Checks that asks with a reservation pass by."""
+
+_NS: Final = 1_000_000_000
+
+
+# Asks -----------------------------------------------------------------------------------------------------------------
+
+
+def explain_ask(
+    state: PartitionState, application: Application, ask: Allocation, now: float, stalls: Sequence[Reason] = ()
+) -> ExplanationView:
+    """Explain why an ask of an application waits, or that it does not."""
+    if ask.key in application.swapping:
+        return _explain_swap(ask)
+    if ask.group is None:
+        ago = format_seconds(max(0.0, now - ask.bound_ns / _NS))
+        text = f"Runs on node {ask.node_id} since {ago} ago" if ask.bound_ns else f"Runs on node {ask.node_id}"
+        return ExplanationView(kind="ask", name=ask.key, state="allocated", summary=f"{text}.", stopped_by="")
+    return _explain_group(state, application, ask.group, now, stalls, ask=ask)
+
+
+def _explain_swap(ask: Allocation) -> ExplanationView:
+    assert ask.partner is not None, ask.key
+    text = f"it replaces the placeholder {ask.partner.key} on {ask.node_id}, whose release the RM has not confirmed"
+    check = CheckView(code=Reason.PLACEHOLDER_LEAVING, passed=False, text=text, node=ask.node_id)
+    return ExplanationView(
+        kind="ask",
+        name=ask.key,
+        state="replacing",
+        summary=f"Waits because {text}.",
+        since=ask.created_ns,
+        stopped_by=check.code,
+        count=1,
+        checks=[check],
+    )
+
+
+def _explain_group(
+    state: PartitionState,
+    application: Application,
+    group: AskGroup,
+    now: float,
+    stalls: Sequence[Reason],
+    *,
+    ask: Allocation | None = None,
+    with_ahead: bool = True,
+) -> ExplanationView:
+    """Explain the first ask of a group, or another one of it, which waits for the same and for those before it."""
+    head, named = group.head, ask or group.head
+    is_reserved = group.kind.standing is Standing.RESERVED
+    checks = [*check_partition(state, stalls)]
+    own = [*check_application(state, application, now)]
+    checks += [one for one in own if not (is_reserved and one.code in _TURN_BY_RESERVATION)]
+    survey: NodeSurvey | None = None
+    outlook: PreemptionOutlook | None = None
+    if group.kind.standing is Standing.HELD:
+        checks.append(_check_gang(application, group))
+    else:
+        amounts = group.shape.amounts
+        checks += check_limits(state, application, amounts)
+        keeps = application.reservations[head.key].keeps if is_reserved else NOTHING
+        checks += check_queues(application.queue, amounts, keeps)
+        node_checks, survey = _check_nodes(state, application, head)
+        checks += node_checks
+        outlook = _find_outlook(state, application, group, checks, now)
+    failed = [one for one in checks if not one.passed]
+    if outlook is not None:
+        checks.append(outlook.check)
+    remedies: list[RemedyView] = []
+    if group.kind.standing is Standing.HELD:
+        remedies = _find_gang_remedies(state, application, group, now, stalls) if len(failed) == 1 else []
+    elif failed:
+        remedies = find_remedies(StuckAsk(state, application, group, now, failed, survey, outlook))
+    ahead = find_ahead(state, application, group, now) if with_ahead else []
+    return ExplanationView(
+        kind="ask",
+        name=named.key,
+        state="reserved" if is_reserved else "pending",
+        summary=_summarize_ask(failed, ahead, head, named),
+        since=named.created_ns,
+        stopped_by=failed[0].code if failed else (Reason.BEHIND_OTHERS if ahead else Reason.NOT_TRIED),
+        count=len(group.asks),
+        checks=checks,
+        ahead=ahead,
+        nodes={} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)},
+        nearest=[] if survey is None else [describe_miss(node, verdict) for node, verdict in survey.nearest],
+        remedies=remedies,
+    )
+
+
+def _summarize_ask(failed: list[CheckView], ahead: list[AheadView], head: Allocation, named: Allocation) -> str:
+    if failed:
+        others = len({one.code for one in failed}) - 1
+        more = f" {others} other check{'s' if others > 1 else ''} would stop it, too." if others else ""
+        return f"Waits because {failed[0].text}.{more}"
+    if named is not head:
+        return f"Waits for its turn: {head.key} and other equal asks of the application come first."
+    if ahead:
+        return f"Passes all checks, and waits for its turn: {ahead[0].text}."
+    return "Passes all checks: it is tried in the next scheduling cycle."
+
+
+def _check_nodes(
+    state: PartitionState, application: Application, ask: Allocation
+) -> tuple[list[CheckView], NodeSurvey | None]:
+    if ask.shape.required_node:
+        return [*check_required_node(state, ask)], None
+    survey = survey_nodes(state, ask)
+    if not ask.reserved:
+        return [check_nodes(survey)], survey
+    reserved = check_reserved_node(application.reservations[ask.key].node, ask)
+    if reserved.passed or survey.fits:
+        return [check_nodes(survey)], survey
+    return [reserved], survey
+
+
+def _find_outlook(
+    state: PartitionState, application: Application, group: AskGroup, checks: list[CheckView], now: float
+) -> PreemptionOutlook | None:
+    """Return the outlook of preemption; None if the scheduler does not come so far, or the ask needs no victims."""
+    failed = {one.code for one in checks if not one.passed}
+    to_queue = {Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT}
+    if not failed or not failed <= to_queue | {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
+        return None
+    return check_preemption(state, application, group, now, nodes_tried=not failed & to_queue)
+
+
+# Gangs ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_gang(application: Application, group: AskGroup) -> CheckView:
+    name = group.kind.task_group
+    task_group = application.task_groups[name]
+    pending = sum(len(one.asks) for one in _list_placeholder_groups(application, name))
+    text = (
+        f"it is to replace a placeholder of task group {name}: {task_group.outstanding} are left, of which "
+        f"{len(task_group.free)} can be replaced and {pending} wait for a node themselves; "
+        f"{_count(task_group.waiting, 'ask')} of the group wait for one"
+    )
+    return CheckView(code=Reason.GANG_PLACEHOLDER, passed=False, text=text, queue=application.queue.path)
+
+
+def _list_placeholder_groups(application: Application, name: str) -> Iterator[AskGroup]:
+    """Yield the groups of pending placeholders of a task group."""
+    for group in application.asks.groups:
+        if group.head.placeholder and group.head.task_group == name:
+            yield group
+
+
+def _find_gang_remedies(
+    state: PartitionState, application: Application, group: AskGroup, now: float, stalls: Sequence[Reason]
+) -> list[RemedyView]:
+    """Return the remedies of the next placeholder, which an ask then replaces."""
+    placeholders = next(_list_placeholder_groups(application, group.kind.task_group), None)
+    if placeholders is None or not fits(placeholders.head.resources, group.head.resources):
+        return []  # a placeholder that is too small is released, and the ask then waits like any other
+    return _explain_group(state, application, placeholders, now, stalls, with_ahead=False).remedies
+
+
+# Applications ---------------------------------------------------------------------------------------------------------
+
+
+def explain_application(
+    state: PartitionState, application: Application, now: float, stalls: Sequence[Reason] = ()
+) -> ExplanationView:
+    """Explain what the asks of an application wait for, which may have ended."""
+    name = application.application_id
+    if application.state in ENDED:
+        text = f"The application has ended: it is {application.state}."
+        return ExplanationView(
+            kind="application", name=name, state=application.state.lower(), summary=text, stopped_by="application-ended"
+        )
+    checks = [*check_partition(state, stalls), *check_application(state, application, now)]
+    reasons = _count_reasons(state, [application], now)
+    first = [
+        _explain_group(state, application, group, now, stalls, with_ahead=False)
+        for group in islice(application.asks.groups, GROUPS_MAX)
+    ]
+    failed = [one for one in checks if not one.passed]
+    waiting = len(application.requests)
+    stop = failed[0].code if failed else (first[0].stopped_by if first else "")
+    return ExplanationView(
+        kind="application",
+        name=name,
+        state=application.state.lower(),
+        summary=_summarize_application(application, failed, first),
+        since=min((one.since for one in first), default=0),
+        stopped_by=stop,
+        count=waiting,
+        checks=checks,
+        ahead=find_ahead(state, application, None, now) if waiting else [],
+        remedies=first[0].remedies if first else [],
+        asks=first,
+        reasons=reasons,
+    )
+
+
+def _summarize_application(application: Application, failed: list[CheckView], asks: list[ExplanationView]) -> str:
+    waiting, swapping = len(application.requests), len(application.swapping)
+    if not waiting:
+        if swapping:
+            return f"{swapping} asks have their node and wait until the RM confirms the release of their placeholders."
+        return f"Nothing waits: {len(application.allocations)} allocations, and no ask is pending."
+    what = f"{_count(waiting, 'ask')} wait{'s' if waiting == 1 else ''}"
+    if failed:
+        return f"{what} because {failed[0].text}."
+    first = asks[0].summary.removeprefix("Waits ")
+    return f"{what}, first {asks[0].name}: {first[0].lower()}{first[1:]}"
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+
+def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
+    """Explain why asks wait in a queue and below it, and which level is fullest."""
+    applications = [state.applications[name] for level in _list_below(queue) for name in level.applications]
+    waiting = [one for one in applications if one.requests]
+    reasons = _count_reasons(state, waiting, now)
+    checks = [*check_partition(state, stalls), *(_check_level(level) for level in queue.ancestry() if level.maximum)]
+    examples = _pick_examples(state, waiting, now)
+    explained = [_explain_group(state, one, group, now, stalls, with_ahead=False) for one, group in examples]
+    stop = max(reasons, key=lambda code: reasons[code], default="")
+    return ExplanationView(
+        kind="queue",
+        name=queue.path,
+        state=queue.status.lower(),
+        summary=_summarize_queue(queue, waiting, reasons, explained, now),
+        since=min((one.since for one in explained), default=0),
+        stopped_by=stop,
+        count=sum(len(one.requests) for one in waiting),
+        checks=checks,
+        asks=explained,
+        reasons=reasons,
+    )
+
+
+def _list_below(queue: Queue) -> Iterator[Queue]:
+    yield queue
+    for child in queue.children.values():
+        yield from _list_below(child)
+
+
+def _check_level(level: Queue) -> CheckView:
+    """How full a queue is, by its fullest type."""
+    maximum = level.maximum or {}
+    shares = {kind: level.allocated.get(kind, 0) / most if most else 1.0 for kind, most in maximum.items()}
+    kind = max(shares, key=lambda one: (shares[one], one))
+    used, most = level.allocated.get(kind, 0), maximum[kind]
+    what = "the nodes together have" if level.parent is None else f"{level.path} may use"
+    text = f"{what} {format_amount(kind, most)}, and {format_amount(kind, used)} are used ({shares[kind]:.0%})"
+    return CheckView(
+        code=Reason.CLUSTER_FULL if level.parent is None else Reason.QUEUE_MAXIMUM,
+        passed=used < most,
+        text=text,
+        queue=level.path,
+        resource=kind,
+        used=used,
+        maximum=most,
+    )
+
+
+def _pick_examples(state: PartitionState, waiting: list[Application], now: float) -> list[tuple[Application, AskGroup]]:
+    """The asks that have waited longest, one for each of the first reasons."""
+    found: dict[Reason, tuple[int, Application, AskGroup]] = {}
+    for application, group in islice(_list_groups(waiting), COUNTED_MAX):
+        created = group.head.created_ns
+        reason = find_reason(state, application, group, now)
+        known = found.get(reason)
+        if known is None or created < known[0]:
+            found[reason] = created, application, group
+    oldest = sorted(found.values(), key=lambda one: (one[0], one[1].rank))
+    return [(application, group) for _, application, group in oldest[:EXAMPLES_MAX]]
+
+
+def _summarize_queue(
+    queue: Queue, waiting: list[Application], reasons: dict[str, int], explained: list[ExplanationView], now: float
+) -> str:
+    if not waiting:
+        return f"Nothing waits below {queue.path}: it uses {format_resources(queue.allocated)}."
+    total = sum(len(one.requests) for one in waiting)
+    most = max(reasons, key=lambda code: reasons[code])
+    meaning = MEANINGS[Reason(most)]
+    asks, apps = _count(total, "ask"), _count(len(waiting), "application")
+    counted = "" if len(reasons) == 1 else f" {reasons[most]} of them:"
+    oldest = min(explained, key=lambda one: one.since)
+    ago = format_seconds(max(0.0, now - oldest.since / _NS))
+    return (
+        f"{asks} of {apps} wait below {queue.path}.{counted} {meaning} "
+        f"The longest wait has {oldest.name}, for {ago}: {oldest.summary.removeprefix('Waits because ')}"
+    )
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def explain_node(state: PartitionState, node: Node, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
+    """Explain what a node takes, and why it does not get the asks that wait."""
+    waiting = [one for one in state.applications.values() if one.requests]
+    reasons: Counter[str] = Counter()
+    for application, group in islice(_list_groups(waiting), COUNTED_MAX):
+        if group.kind.standing is Standing.HELD:
+            continue
+        required = group.shape.required_node
+        own = group.head.key in node.reservations
+        if required and required != node.node_id:
+            continue
+        verdict = judge_node(state, group.shape, node, own=own or bool(required))
+        code = verdict.code
+        if code is Reason.NODE_FITS:
+            code = find_reason(state, application, group, now)
+            code = Reason.NODE_FITS if code in (Reason.NO_NODE_FITS, Reason.NOT_TRIED) else code
+        reasons[code] += len(group.asks)
+    checks = [*check_partition(state, stalls), *_check_node(node)]
+    failed = [one for one in checks if not one.passed]
+    counts = {code: reasons[code] for code in sorted(reasons)}
+    return ExplanationView(
+        kind="node",
+        name=node.node_id,
+        state="cordoned" if node.cordon is not None else "schedulable" if node.schedulable else "unschedulable",
+        summary=_summarize_node(node, failed, counts),
+        stopped_by=failed[0].code if failed else "",
+        count=sum(counts.values()),
+        checks=checks,
+        reasons=counts,
+    )
+
+
+def _check_node(node: Node) -> Iterator[CheckView]:
+    text = "it takes new allocations" if node.schedulable else "the RM drains it, so it takes nothing new"
+    yield CheckView(code=Reason.NODE_UNSCHEDULABLE, passed=node.schedulable, text=text, node=node.node_id)
+    if node.cordon is not None:
+        text = "an operator cordoned it, so it takes nothing new"
+        yield CheckView(code=Reason.NODE_CORDONED, passed=False, text=text, node=node.node_id)
+    reserved = len(node.reservations)
+    text = f"it is reserved for {reserved} ask{'s' if reserved != 1 else ''}" if reserved else "it is not reserved"
+    yield CheckView(code=Reason.NODE_RESERVED, passed=not reserved, text=text, node=node.node_id)
+    for kind in list_kinds(node.capacity):
+        total, left = node.capacity[kind], node.available.get(kind, 0)
+        occupied = node.occupied.get(kind, 0)
+        others = f", {format_amount(kind, occupied)} of it by other schedulers" if occupied else ""
+        text = f"{format_amount(kind, max(0, left))} of {format_amount(kind, total)} are left{others}"
+        yield CheckView(
+            code=Reason.NODE_FULL,
+            passed=left > 0,
+            text=text,
+            node=node.node_id,
+            resource=kind,
+            used=total - left,
+            maximum=total,
+        )
+    if node.guarded:
+        text = "it has a taint, or a predicate refuses asks without a constraint"
+        yield CheckView(code=Reason.NODE_TAINT, passed=False, text=text, node=node.node_id)
+
+
+def _summarize_node(node: Node, failed: list[CheckView], reasons: dict[str, int]) -> str:
+    left = {kind: max(0, node.available.get(kind, 0)) for kind in node.capacity}
+    room = format_resources(left)
+    first = f"{node.node_id} has {room} left" if room != "none" else f"{node.node_id} has nothing left"
+    if failed:
+        first = f"{first}, and {failed[0].text}" if failed[0].code != Reason.NODE_FULL else first
+    waiting = sum(reasons.values())
+    if not waiting:
+        return f"{first}. No ask waits that might run on it."
+    most = max(reasons, key=lambda code: reasons[code])
+    meaning = MEANINGS[Reason(most)]
+    counted = f"{reasons[most]} of " if len(reasons) > 1 else ""
+    return f"{first}. Of the asks that wait, {counted}{waiting}: {meaning[0].lower()}{meaning[1:]}"
+
+
+# Counts ---------------------------------------------------------------------------------------------------------------
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _list_groups(applications: Iterable[Application]) -> Iterator[tuple[Application, AskGroup]]:
+    for application in applications:
+        for group in application.asks.groups:
+            yield application, group
+
+
+def _count_reasons(state: PartitionState, applications: Iterable[Application], now: float) -> dict[str, int]:
+    """Count waiting asks by reason, without a look at nodes."""
+    found: Counter[str] = Counter()
+    for application, group in islice(_list_groups(applications), COUNTED_MAX):
+        found[find_reason(state, application, group, now)] += len(group.asks)
+    return {code: found[code] for code in sorted(found)}

@@ -1,0 +1,268 @@
+"""The nodes for an ask: how many take it or do not, by reason, and the nearest misses.
+
+A node is judged as the search for a node does (`nodes.py`): it must be open and not reserved for others, have room, and
+be accepted by the predicates. A required node is judged by `Nodes.required_node`. One pass over the nodes finds all;
+the predicates are evaluated for nodes with room, and for a few of the nearest misses. Nothing is cached or requested.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from typing import Final, NamedTuple
+
+from common.reasons import Reason
+from common.rest_explain import CheckView, NearMissView
+from common.units import format_amount
+from partition_worker.engine.allocation import Allocation, AskShape
+from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
+from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Tolerations
+from partition_worker.engine.state import PartitionState
+
+NODES_MAX: Final = 20_000
+"""Nodes that one explanation examines, about 60 ms; of more nodes the first ones count, and the check states it."""
+
+NEAREST_MAX: Final = 5
+"""Near misses in an explanation."""
+
+_CANDIDATES_MAX: Final = 50
+"""Near misses for which predicates are evaluated, until NEAREST_MAX are found that would accept the ask."""
+
+_CODES: Final = {
+    NodeSelector.name: Reason.NODE_SELECTOR,
+    ForbiddenNodes.name: Reason.NODE_FORBIDDEN,
+    Tolerations.name: Reason.NODE_TAINT,
+    RM_PREDICATES: Reason.NODE_REFUSED_BY_RM,
+}
+
+Lacks = tuple[tuple[str, int, int], ...]
+"""The amounts that a node lacks for an ask: type, missing amount, asked amount."""
+
+
+class Verdict(NamedTuple):
+    """Whether a node takes an ask, and if not why."""
+
+    code: Reason
+    text: str = ""
+    lacks: Lacks = ()
+
+
+@dataclass(slots=True)
+class NodeSurvey:
+    """All nodes, as they are to one ask shape."""
+
+    counts: Counter[Reason] = field(default_factory=Counter)
+    """Nodes by code; `node-fits` for those that would take the ask."""
+    nearest: list[tuple[Node, Verdict]] = field(default_factory=list)
+    """The nodes that would take the ask if they had a little more room, or if they were open; the nearest first."""
+    first: Node | None = None
+    """The first node, in order of arrival, that takes the ask."""
+    examined: int = 0
+    total: int = 0
+
+    @property
+    def fits(self) -> int:
+        """The number of nodes that take the ask."""
+        return self.counts[Reason.NODE_FITS]
+
+    @property
+    def best(self) -> Reason | None:
+        """The code of most nodes; None without nodes."""
+        return max(self.counts, key=lambda code: self.counts[code], default=None)
+
+
+def judge_node(state: PartitionState, shape: AskShape, node: Node, *, own: bool = False) -> Verdict:
+    """Return whether a node takes such an ask; `own` is whether it is reserved for this very ask."""
+    if not own:
+        if not node.schedulable:
+            return Verdict(Reason.NODE_UNSCHEDULABLE, "it is drained by the RM")
+        if node.cordon is not None:
+            return Verdict(Reason.NODE_CORDONED, "an operator cordoned it")
+        if node.reservations:
+            return Verdict(Reason.NODE_RESERVED, "it is reserved for another ask")
+    if not node.has_room(shape.amounts):
+        code = Reason.NODE_FULL if node.is_large_enough(shape.amounts) else Reason.NODE_TOO_SMALL
+        return Verdict(code, lacks=find_lacks(shape, node))
+    return judge_predicates(state, shape, node)
+
+
+def judge_predicates(state: PartitionState, shape: AskShape, node: Node, *, allocate: bool = True) -> Verdict:
+    """Return whether the predicates accept such an ask on a node, whatever room it has."""
+    name, reason = state.nodes.predicates.explain_refusal(shape, node, allocate=allocate)
+    if not name:
+        return Verdict(Reason.NODE_FITS)
+    if reason is WAITING:
+        return Verdict(Reason.VERDICT_PENDING, reason)
+    return Verdict(_CODES.get(name, Reason.NODE_PREDICATE), reason)
+
+
+def find_lacks(shape: AskShape, node: Node) -> Lacks:
+    """Return what a node lacks for such an ask."""
+    available = node.available
+    return tuple(
+        (kind, value - available.get(kind, 0), value)
+        for kind, value in shape.amounts
+        if value > 0 and available.get(kind, 0) < value
+    )
+
+
+def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
+    """Judge the nodes for an ask that may run on any."""
+    shape, found = ask.shape, NodeSurvey(total=len(state.nodes))
+    misses: list[tuple[float, int, Node, Verdict]] = []
+    for node in islice(state.nodes, NODES_MAX):
+        verdict = judge_node(state, shape, node, own=ask.reserved and ask.key in node.reservations)
+        found.counts[verdict.code] += 1
+        if found.first is None and verdict.code is Reason.NODE_FITS:
+            found.first = node
+        if verdict.code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL):
+            misses.append((_distance(verdict.lacks), node.rank, node, verdict))
+        elif verdict.code in (Reason.NODE_UNSCHEDULABLE, Reason.NODE_CORDONED, Reason.NODE_RESERVED):
+            lacks = find_lacks(shape, node)
+            misses.append((_distance(lacks) + 1.0, node.rank, node, verdict._replace(lacks=lacks)))
+    found.examined = min(found.total, NODES_MAX)
+    for _, _, node, verdict in nsmallest(_CANDIDATES_MAX, misses, key=lambda one: one[:2]):
+        if len(found.nearest) == NEAREST_MAX:
+            break
+        if judge_predicates(state, shape, node).code is Reason.NODE_FITS:
+            found.nearest.append((node, verdict))
+    return found
+
+
+def _distance(lacks: Lacks) -> float:
+    """How far a node is from taking an ask: the missing part of the type that is shortest, and a little for others."""
+    parts = [missing / asked for _, missing, asked in lacks]
+    return max(parts, default=0.0) + 0.01 * sum(parts)
+
+
+def describe_miss(node: Node, verdict: Verdict) -> NearMissView:
+    """Return the view of a near miss."""
+    parts = [f"short by {format_amount(kind, missing)}" for kind, missing, _ in verdict.lacks]
+    text = ", ".join([verdict.text, *parts] if verdict.text else parts)
+    kind, missing, _ = max(verdict.lacks, key=lambda one: one[1] / one[2], default=("", 0, 1))
+    return NearMissView(node=node.node_id, code=verdict.code, text=text, resource=kind, shortfall=missing)
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def check_nodes(survey: NodeSurvey) -> CheckView:
+    """The check whether any node takes an ask."""
+    beyond = f" of the first {survey.examined}" if survey.examined < survey.total else ""
+    if survey.fits:
+        text = f"{survey.fits}{beyond} of {survey.total} nodes have room and take it"
+        return CheckView(code=Reason.NO_NODE_FITS, passed=True, text=text)
+    if survey.counts[Reason.VERDICT_PENDING]:
+        waiting = survey.counts[Reason.VERDICT_PENDING]
+        text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
+        return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
+    found = ", ".join(f"{number} {_PHRASES[code]}" for code, number in survey.counts.most_common())
+    text = f"no node{beyond} takes it: of {_count_nodes(survey.examined)} {found}"
+    nearest = next(((node, verdict) for node, verdict in survey.nearest if verdict.lacks), None)
+    if nearest is None:
+        return CheckView(code=Reason.NO_NODE_FITS, passed=False, text=text)
+    node, verdict = nearest
+    miss = describe_miss(node, verdict)
+    return CheckView(
+        code=Reason.NO_NODE_FITS,
+        passed=False,
+        text=f"{text}; {node.node_id} is nearest, {miss.text}",
+        resource=miss.resource,
+        used=node.capacity.get(miss.resource, 0) - node.available.get(miss.resource, 0),
+        maximum=node.capacity.get(miss.resource, 0),
+        asked=next(asked for kind, _, asked in verdict.lacks if kind == miss.resource),
+        shortfall=miss.shortfall,
+    )
+
+
+_PHRASES: Final = {
+    Reason.NODE_FITS: "take it",
+    Reason.NODE_FULL: "are full",
+    Reason.NODE_TOO_SMALL: "are too small",
+    Reason.NODE_UNSCHEDULABLE: "are drained",
+    Reason.NODE_CORDONED: "are cordoned",
+    Reason.NODE_RESERVED: "are reserved for others",
+    Reason.NODE_SELECTOR: "do not match its node selector",
+    Reason.NODE_FORBIDDEN: "are forbidden by it",
+    Reason.NODE_TAINT: "have a taint that it does not tolerate",
+    Reason.NODE_PREDICATE: "are refused by a predicate",
+    Reason.NODE_REFUSED_BY_RM: "are refused by the RM",
+    Reason.VERDICT_PENDING: "wait for a verdict of the RM",
+}
+"""The words after the number of nodes, by code."""
+
+
+def _count_nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
+def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[CheckView]:
+    """Yield the checks of an ask that requires a node."""
+    shape, nodes = ask.shape, state.nodes
+    node = nodes.get(shape.required_node)
+    name = shape.required_node
+    if node is None:
+        text = f"it requires the node {name}, which does not exist"
+        yield CheckView(code=Reason.REQUIRED_NODE_MISSING, passed=False, text=text, node=name)
+        return
+    if not node.is_large_enough(shape.amounts):
+        for kind, value in shape.amounts:
+            has = node.capacity.get(kind, 0)
+            if value > has:
+                text = (
+                    f"it requires the node {name}, which has {format_amount(kind, has)} in total: this ask needs "
+                    f"{format_amount(kind, value)}, so {format_amount(kind, value - has)} are missing"
+                )
+                yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
+        return
+    if not ask.reserved and nodes.required_node(shape) is None:
+        text = f"it requires the node {name}, which is kept for an ask for which others were preempted there"
+        yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
+        return
+    lacks = find_lacks(shape, node)
+    for kind, missing, asked in lacks:
+        left = max(0, node.available.get(kind, 0))
+        text = (
+            f"it requires the node {name}, which has {format_amount(kind, left)} left: this ask needs "
+            f"{format_amount(kind, asked)}, so {format_amount(kind, missing)} are missing"
+        )
+        yield _node_check(Reason.REQUIRED_NODE_FULL, text, node, kind, asked, missing)
+    verdict = judge_predicates(state, shape, node)
+    if verdict.code is not Reason.NODE_FITS:
+        text = f"it requires the node {name}, which refuses it: {verdict.text}"
+        yield CheckView(code=Reason.REQUIRED_NODE_REFUSES, passed=False, text=text, node=name)
+    elif not lacks:
+        text = f"it requires the node {name}, which has room"
+        yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
+
+
+def check_reserved_node(node: Node, ask: Allocation) -> CheckView:
+    """The check whether the node that is reserved for an ask has room."""
+    lacks = find_lacks(ask.shape, node)
+    leaving = [one for one in node.allocations.values() if one.preempted]
+    if ask.preemption_triggered and leaving:
+        text = f"{len(leaving)} allocations were preempted on {node.node_id} for it, and the RM has not released them"
+        return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=node.node_id)
+    if not lacks:
+        text = f"{node.node_id} is reserved for it and has room"
+        return CheckView(code=Reason.RESERVED_NODE_FULL, passed=True, text=text, node=node.node_id)
+    kind, missing, asked = max(lacks, key=lambda one: one[1] / one[2])
+    text = f"{node.node_id} is reserved for it, and still short by {format_amount(kind, missing)}"
+    return _node_check(Reason.RESERVED_NODE_FULL, text, node, kind, asked, missing)
+
+
+def _node_check(code: Reason, text: str, node: Node, kind: str, asked: int, missing: int) -> CheckView:
+    total = node.capacity.get(kind, 0)
+    return CheckView(
+        code=code,
+        passed=False,
+        text=text,
+        node=node.node_id,
+        resource=kind,
+        used=total - node.available.get(kind, 0),
+        maximum=total,
+        asked=asked,
+        shortfall=missing,
+    )

@@ -1,0 +1,191 @@
+"""Whether an ask may preempt others now, and if not why: the conditions of `victim_choice.attempt`, in its order.
+
+The victims are those that `victim_choice.plan_victims` would choose. If there are none, the allocations within reach
+are counted by the reason that protects them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, KeysView
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from common.reasons import Reason
+from common.resources import drop_zeros
+from common.rest_explain import CheckView
+from common.units import format_resources, format_seconds
+from partition_worker.engine.allocation import Allocation, AskGroup
+from partition_worker.engine.application import Application
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_candidates import Guarantees, areas, reach_of
+from partition_worker.engine.preemption_log import remaining_guarantee
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState, Preempt
+
+REACH_MAX: Final = 5_000
+"""Allocations within reach that one explanation examines, about 10 ms; with more of them no victims are planned, and
+the reasons count the first ones.
+"""
+
+
+@dataclass(slots=True)
+class Reach:
+    """The allocations that an ask might preempt, by what protects them."""
+
+    protected: Counter[Reason] = field(default_factory=Counter)
+    candidates: int = 0
+    fence: Queue | None = None
+    """The queue beyond which nothing is within reach; None if that is the root."""
+    is_cut: bool = False
+    """Whether there are more than REACH_MAX."""
+
+    @property
+    def total(self) -> int:
+        return self.candidates + self.protected.total()
+
+
+@dataclass(slots=True)
+class PreemptionOutlook:
+    """Whether preemption helps an ask, and when."""
+
+    check: CheckView
+    wait_s: float = 0.0
+    """Seconds until victims may be sought; 0 if that is not what stops it."""
+    victims: tuple[Allocation, ...] = ()
+    """The victims that would be chosen now, or after the wait."""
+    node_id: str = ""
+
+
+def check_preemption(
+    state: PartitionState, application: Application, group: AskGroup, now: float, *, nodes_tried: bool
+) -> PreemptionOutlook:
+    """Return whether the first ask of a group may preempt others, and whom."""
+    leaf, ask = application.queue, group.head
+    if not state.config.preemption.is_enabled:
+        return _stop(Reason.PREEMPTION_OFF, "preemption is off in this partition")
+    if ask.preemption_triggered:
+        return _stop(Reason.PREEMPTION_TRIGGERED, "others were preempted for it already, which happens once")
+    if not victim_choice.is_eligible(group):
+        return _stop(Reason.PREEMPTION_NOT_ALLOWED, "its preemption policy does not let it preempt others")
+    if not victim_choice.may_ever_help(leaf):
+        text = "no queue on its path has a guarantee, so it preempts nothing"
+        return _stop(Reason.PREEMPTION_NO_GUARANTEE, text, queue=leaf.path)
+    wanted = drop_zeros(ask.resources)
+    if not Guarantees(leaf).may_cover(wanted):
+        left = format_resources(remaining_guarantee(leaf), limit=True)
+        text = f"it does not fit the remaining guarantee of {leaf.path} ({left}), so it preempts nothing"
+        return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
+    reach = _examine_reach(state, leaf, ask, now)
+    plan = None
+    if not reach.is_cut and ask.shape.constraint is None and not state.nodes.ever_guarded:
+        plan = victim_choice.plan_victims(state, application, ask, nodes_tried=nodes_tried)
+    waits = _find_pause(state, leaf, group, now)
+    if isinstance(plan, Preempt):
+        return _describe_plan(plan, waits)
+    if waits is not None and plan is None and reach.total:
+        return PreemptionOutlook(waits[0], waits[1])
+    return _describe_failure(leaf, reach, plan)
+
+
+def _stop(code: Reason, text: str, *, queue: str = "") -> PreemptionOutlook:
+    return PreemptionOutlook(CheckView(code=code, passed=False, text=text, queue=queue))
+
+
+def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float) -> tuple[CheckView, float] | None:
+    """Return why victims may not be sought yet, and for how many seconds."""
+    created_s, delay_s = group.head.created_ns / 1e9, leaf.policies.preemption_delay_s
+    left = created_s + delay_s - now
+    if left > 0:
+        text = (
+            f"an ask of {leaf.path} may preempt others after {format_seconds(delay_s)}: "
+            f"in {format_seconds(left)} for this one"
+        )
+        return CheckView(code=Reason.PREEMPTION_DELAY, passed=False, text=text, queue=leaf.path), left
+    left = max(victim_choice.due_at(state, leaf, group), state.preemptions.pause_until) - now
+    if left > 0:
+        text = f"victims were sought a moment ago, and are sought again in {max(left, 0.1):.1f} s"
+        return CheckView(code=Reason.PREEMPTION_PAUSE, passed=False, text=text, queue=leaf.path), left
+    root, threshold = state.tree.root, state.tuning.preemption_threshold
+    if not any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
+        text = f"less than {threshold:.0%} of the cluster is used, from where on asks preempt"
+        return CheckView(code=Reason.PREEMPTION_CLUSTER_UNUSED, passed=False, text=text), 0.0
+    return None
+
+
+def _describe_plan(plan: Preempt, waits: tuple[CheckView, float] | None) -> PreemptionOutlook:
+    node, victims = plan.node.node_id, plan.victims
+    what = f"{len(victims)} allocation{'s' if len(victims) != 1 else ''} on {node}"
+    if waits is not None:
+        return PreemptionOutlook(waits[0], waits[1], victims, node)
+    text = f"it may preempt {what}"
+    return PreemptionOutlook(CheckView(code=Reason.PREEMPTION_NO_VICTIM, passed=True, text=text), 0.0, victims, node)
+
+
+def _describe_failure(leaf: Queue, reach: Reach, plan: object) -> PreemptionOutlook:
+    reasons = ", ".join(f"{number} {_PHRASES[code]}" for code, number in reach.protected.most_common())
+    beyond = f" below {reach.fence.path}, beyond which nothing is within its reach" if reach.fence is not None else ""
+    more = " examined" if reach.is_cut else ""
+    if not reach.total:
+        code = Reason.PREEMPTION_NO_VICTIM if reach.fence is None else Reason.PREEMPTION_FENCE
+        return _stop(code, f"there is no other allocation that it might preempt{beyond}", queue=leaf.path)
+    if not reach.candidates:
+        code = reach.protected.most_common(1)[0][0]
+        text = f"none of {reach.total} allocations{more}{beyond} may be preempted for it: {reasons}"
+        return _stop(code, text, queue=leaf.path)
+    protected = f"; {reasons}" if reasons else ""
+    if plan == victim_choice.NO_GUARANTEE:
+        text = f"it does not fit the remaining guarantees on its path, so it preempts nothing{protected}"
+        return _stop(Reason.PREEMPTION_GUARANTEE_USED, text, queue=leaf.path)
+    text = (
+        f"{reach.candidates} of {reach.total} allocations{more}{beyond} might be preempted, but those of one node free "
+        f"too little, or are larger than the remaining guarantee of {leaf.path}{protected}"
+    )
+    return _stop(Reason.PREEMPTION_TOO_LITTLE, text, queue=leaf.path)
+
+
+_PHRASES: Final = {
+    Reason.PREEMPTION_DISABLED: "are in queues in which preemption is disabled",
+    Reason.PREEMPTION_COOLDOWN: "are in queues that preempted from this one a short while ago",
+    Reason.PREEMPTION_WITHIN_GUARANTEE: "are in queues within their guarantee",
+    Reason.PREEMPTION_PRIORITY: "have a higher priority",
+    Reason.PREEMPTION_NO_VICTIM: "leave already, require their node, or have nothing of what it needs",
+}
+"""The words after the number of allocations, by code."""
+
+
+def _examine_reach(state: PartitionState, leaf: Queue, ask: Allocation, now: float) -> Reach:
+    """Count the allocations within reach, by the checks of `find_victim_candidates`."""
+    wanted = drop_zeros(ask.resources)
+    priorities, guarantees = reach_of(leaf, wanted, ask.priority), Guarantees(leaf)
+    protected = state.preemptions.protected(now, leaf, wanted)
+    fence = next(reversed(priorities))
+    found = Reach(fence=None if fence.parent is None else fence)
+    for queue, limit in areas(priorities):
+        shield: Reason | None = None
+        if queue.policies.preemption == "disabled":
+            shield = Reason.PREEMPTION_DISABLED
+        elif queue.path in protected:
+            shield = Reason.PREEMPTION_COOLDOWN
+        elif guarantees.share(queue).is_within():
+            shield = Reason.PREEMPTION_WITHIN_GUARANTEE
+        highest = inf if limit is None else limit
+        for application_id in queue.applications:
+            running = state.applications[application_id].allocations
+            if shield is not None:
+                found.protected[shield] += len(running)
+            else:
+                _count_each(found, running.values(), highest, wanted.keys())
+            if found.total > REACH_MAX:
+                found.is_cut = True
+                return found
+    return found
+
+
+def _count_each(found: Reach, running: Iterable[Allocation], highest: float, wanted: KeysView[str]) -> None:
+    for one in running:
+        if one.released or one.preempted or one.shape.required_node or wanted.isdisjoint(one.resources):
+            found.protected[Reason.PREEMPTION_NO_VICTIM] += 1
+        elif one.priority > highest:
+            found.protected[Reason.PREEMPTION_PRIORITY] += 1
+        else:
+            found.candidates += 1

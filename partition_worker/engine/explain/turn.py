@@ -1,0 +1,111 @@
+"""The queues, applications and asks that the scheduler tries before an ask.
+
+The order is that of `queue_traversal.py`: at each level the queues by `queue_key`, in the leaf the applications by
+`application_key`, then the asks of the application. Those ahead may be unable to run themselves; the text states it.
+"""
+
+from heapq import nsmallest
+from itertools import islice
+from typing import Final
+
+from common.reasons import MEANINGS
+from common.resources import is_zero
+from common.rest_explain import AheadView
+from common.units import format_resources
+from partition_worker.engine.allocation import AskGroup, Standing
+from partition_worker.engine.application import Application
+from partition_worker.engine.explain.checks import find_account, find_reason
+from partition_worker.engine.queues.fair_share import queue_key, share
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.ready_queues import application_key
+from partition_worker.engine.state import PartitionState
+
+AHEAD_MAX: Final = 10
+"""Queues or applications that an explanation lists as ahead; there may be more, which the last entry counts."""
+
+COMPARED_MAX: Final = 20_000
+"""Siblings of a queue or an application that are compared with it, about 40 ms; further ones are not counted."""
+
+
+def find_ahead(state: PartitionState, application: Application, group: AskGroup | None, now: float) -> list[AheadView]:
+    """Return what is tried before an ask: first queues, from the root down, then applications, then own asks."""
+    found: list[AheadView] = []
+    for level in reversed(application.queue.ancestry()):
+        if level.parent is not None:
+            found += _find_queues(level, level.parent)
+    found += _find_applications(state, application, now)
+    if group is not None:
+        found += _find_own_asks(application, group)
+    return found
+
+
+def _find_queues(queue: Queue, parent: Queue) -> list[AheadView]:
+    own = (queue_key(queue), queue.rank)
+    ahead = [
+        (queue_key(other), other.rank, other)
+        for other in islice(parent.children.values(), COMPARED_MAX)
+        if other is not queue and not is_zero(other.pending) and (queue_key(other), other.rank) < own
+    ]
+    first = [other for _, _, other in nsmallest(AHEAD_MAX, ahead, key=lambda one: one[:2])]
+    found = [AheadView(queue=one.path, text=_compare_queues(one, queue)) for one in first]
+    return found + _count_more(len(ahead), queue=parent.path, what="queues")
+
+
+def _compare_queues(other: Queue, queue: Queue) -> str:
+    pending = f"{other.path} has {format_resources(other.pending)} pending"
+    if other.priority != queue.priority and queue.parent is not None and queue.parent.policies.priority_sort:
+        return f"{pending}, and asks of priority {other.priority}: those below {queue.path} have {queue.priority}"
+    shares = [share(one.allocated, one.guaranteed, one.fair_maximum) for one in (other, queue)]
+    if shares[0] < shares[1]:
+        return f"{pending}, and uses {shares[0]:.0%} of its share: {queue.path} uses {shares[1]:.0%}"
+    return f"{pending}, and comes first of two equals: {queue.path} has {format_resources(queue.pending)} pending"
+
+
+def _find_applications(state: PartitionState, application: Application, now: float) -> list[AheadView]:
+    own, leaf = (application_key(application), application.rank), application.queue
+    ahead = []
+    for name in islice(leaf.applications, COMPARED_MAX):
+        other = state.applications[name]
+        if other is not application and other.requests and (application_key(other), other.rank) < own:
+            ahead.append((application_key(other), other.rank, other))
+    first = [other for _, _, other in nsmallest(AHEAD_MAX, ahead, key=lambda one: one[:2])]
+    found = [
+        AheadView(
+            application=one.application_id,
+            queue=leaf.path,
+            user=one.user.name,
+            text=_compare_applications(state, one, application, now),
+        )
+        for one in first
+    ]
+    return found + _count_more(len(ahead), queue=leaf.path, what="applications")
+
+
+def _compare_applications(state: PartitionState, other: Application, application: Application, now: float) -> str:
+    text = f"{other.application_id} has {len(other.requests)} asks for {format_resources(other.pending)}"
+    if other.priority > application.priority and other.queue.policies.priority_sort:
+        text += f" of priority {other.priority}"
+    elif other.queue.policies.application_sort == "fair":
+        text += ", and uses less"
+    else:
+        text += ", and was submitted before"
+    reason = find_reason(state, other, other.asks.first_group, now, find_account(state, other))
+    meaning = MEANINGS[reason]
+    return f"{text}; it waits, too: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
+
+
+def _find_own_asks(application: Application, group: AskGroup) -> list[AheadView]:
+    number = 0
+    for other in application.asks.groups:
+        if other is group:
+            break
+        number += 0 if other.kind.standing is Standing.HELD else len(other.asks)
+    if not number:
+        return []
+    text = f"{number} earlier or more important ask{'s' if number > 1 else ''} of the application itself"
+    return [AheadView(application=application.application_id, queue=application.queue.path, text=text)]
+
+
+def _count_more(number: int, *, queue: str, what: str) -> list[AheadView]:
+    more = number - AHEAD_MAX
+    return [AheadView(queue=queue, text=f"{more} more {what} in {queue}")] if more > 0 else []

@@ -1,0 +1,353 @@
+import doctest
+
+from common.reasons import Reason
+from common.rest_explain import ExplanationView
+from partition_worker.engine.explain import checks, remedies
+from partition_worker.engine.explain.explanations import (
+    explain_application,
+    explain_ask,
+    explain_node,
+    explain_queue,
+)
+from tests.builders import apps, asks, nodes
+from tests.builders import released as releases
+from tests.trial import Trial
+
+TEN = nodes("n1 memory=10")
+
+
+def why(trial: Trial, key: str, stalls: tuple[Reason, ...] = ()) -> ExplanationView:
+    ask = trial.partition.allocations[key]
+    return explain_ask(trial.partition, trial.app(ask.application_id), ask, trial.now, stalls)
+
+
+def remedies_of(trial: Trial, key: str) -> list[str]:
+    return [one.text for one in why(trial, key).remedies]
+
+
+def failed(found: ExplanationView) -> list[str]:
+    return [one.code for one in found.checks if not one.passed and not one.code.startswith("preemption")]
+
+
+def test_the_examples_hold() -> None:
+    assert doctest.testmod(checks).failed == 0
+    assert doctest.testmod(remedies).failed == 0
+
+
+# The causes -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_maximum_of_a_queue() -> None:
+    trial = Trial("root.a max=vcore:40000").does(nodes("n1 vcore=100000"), apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 vcore=38000", "app-1 a2 vcore=4000"))
+    found = why(trial, "a2")
+    assert found.stopped_by == "queue-maximum"
+    assert found.summary == (
+        "Waits because root.a may use 40 vcore at most: 38 vcore are used, this ask needs 4 vcore, "
+        "so 2 vcore are missing."
+    )
+    assert remedies_of(trial, "a2") == ["raise the maximum of root.a by 2 vcore"]
+    assert (found.remedies[0].queue, found.remedies[0].resource, found.remedies[0].amount) == ("root.a", "vcore", 2000)
+
+
+def test_maximums_of_two_levels_are_raised_together() -> None:
+    trial = Trial("root.p max=memory:8; root.p.a max=memory:7").does(TEN, apps("app-1 root.p.a"))
+    trial.does(asks("app-1 a1 memory=6", "app-1 a2 memory=4"))
+    assert failed(why(trial, "a2")) == ["queue-maximum", "queue-maximum"]
+    first = why(trial, "a2").remedies[0]
+    assert first.text == "raise the maximum of root.p.a by 3 B, and raise the maximum of root.p by 2 B"
+    assert [(one.queue, one.amounts) for one in first.changes] == [
+        ("root.p.a", {"memory": 3}),
+        ("root.p", {"memory": 2}),
+    ]
+
+
+def test_the_limit_of_a_user() -> None:
+    trial = Trial("root limit.user.bob=memory:5; root.a").does(TEN, apps("app-1 root.a user=bob"))
+    trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
+    found = why(trial, "a2")
+    assert found.stopped_by == "user-limit"
+    assert "user bob may use 5 B at most in root: 4 B are used, this ask needs 3 B, so 2 B are missing" in found.summary
+    assert remedies_of(trial, "a2") == ["raise the limit of user bob in root by 2 B"]
+
+
+def test_the_limit_of_each_user_is_named_as_such() -> None:
+    trial = Trial("root limit.user.*=memory:5; root.a").does(TEN, apps("app-1 root.a user=bob"))
+    trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
+    assert remedies_of(trial, "a2") == ["raise the limit of each user in root by 2 B"]
+
+
+def test_the_limit_of_a_group() -> None:
+    trial = Trial("root.a limit.group.dev=memory:5").does(TEN, apps("app-1 root.a user=bob groups=dev"))
+    trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
+    assert why(trial, "a2").stopped_by == "group-limit"
+    assert remedies_of(trial, "a2") == ["raise the limit of group dev in root.a by 2 B"]
+
+
+def test_the_application_limit_of_a_queue() -> None:
+    trial = Trial("root.a maxapps=1").does(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
+    found = why(trial, "b1")
+    assert found.stopped_by == "queue-application-limit"
+    assert found.summary == "Waits because root.a may run 1 application at once: 1 run, so this one has to wait."
+    assert remedies_of(trial, "b1") == ["let root.a run 1 application more"]
+
+
+def test_the_application_limit_of_a_user() -> None:
+    trial = Trial("root limit.user.*=apps:1; root.a").does(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
+    assert why(trial, "b1").stopped_by == "user-application-limit"
+    assert remedies_of(trial, "b1") == ["let each user run 1 application more in root"]
+
+
+def test_an_application_that_has_no_account_yet_gets_none() -> None:
+    trial = Trial("root limit.user.*=memory:2; root.a").does(TEN, apps("app-1 root.a"))
+    trial.takes(asks("app-1 a1 memory=3"))
+    assert why(trial, "a1").stopped_by == "user-limit"
+    assert trial.partition.usage.accounts == {}
+
+
+def test_a_cluster_that_is_full() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=8"), asks("app-2 b1 memory=4"))
+    found = why(trial, "b1")
+    assert found.stopped_by == "cluster-full"
+    assert found.summary.startswith(
+        "Waits because the nodes together have 10 B: 8 B are used, this ask needs 4 B, so 2 B are missing."
+    )
+    assert remedies_of(trial, "b1") == [
+        "wait for a1 of app-1 on n1 to end, or release it: that frees 8 B",
+        "give the node n1 2 B more, of which it is short",
+        "add a node with 4 B",
+    ]
+
+
+def test_nodes_of_which_none_has_room() -> None:
+    trial = Trial().does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=7", "app-1 a2 memory=6"), asks("app-2 b1 memory=5"))
+    found = why(trial, "b1")
+    assert found.stopped_by == "no-node-fits"
+    assert found.nodes == {"node-full": 2}
+    assert [one.shortfall for one in found.nearest] == [1, 2]
+    assert "short by 1 B" in found.summary
+
+
+def test_a_drained_node_is_counted_and_named() -> None:
+    trial = Trial().does(TEN, nodes("n2 memory=10", action=2), apps("app-1 root.a"))
+    trial.does(nodes("n1", action=3), asks("app-1 a1 memory=5"))
+    assert why(trial, "a1").nodes.get("node-unschedulable", 0) >= 1
+
+
+def test_predicates_are_told_apart() -> None:
+    trial = Trial().does(
+        nodes("n1 memory=10 tag.x=1") if False else nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a")
+    )
+    trial.does(
+        asks(
+            "app-1 a1 memory=1 tag.yunishard/nodeSelector=zone=a",
+            "app-1 a2 memory=1 tag.yunishard/forbiddenNodes=n1,n2",
+        )
+    )
+    assert why(trial, "a1").nodes == {"node-selector": 2}
+    assert why(trial, "a2").nodes == {"node-forbidden": 2}
+    assert [one.code for one in why(trial, "a2").remedies] == ["add-node"]
+
+
+def test_a_required_node_that_is_missing_too_small_or_full() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a", "app-2 root.a"), asks("app-1 a1 memory=8"))
+    trial.does(asks("app-2 b1 memory=5 required=n9", "app-2 b2 memory=15 required=n1"))
+    assert "required-node-missing" in failed(why(trial, "b1"))
+    assert "required-node-too-small" in failed(why(trial, "b2"))
+    trial.does(asks("app-2 b3 memory=2 required=n1"))
+    trial = Trial().does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=8 required=n1", "app-1 a2 memory=5 required=n1"))
+    found = why(trial, "a2")
+    assert found.stopped_by == "required-node-full"
+    assert "it requires the node n1, which has 2 B left" in found.summary
+
+
+def test_a_node_that_is_reserved_for_another_ask() -> None:
+    trial = Trial().does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=8", "app-1 a2 memory=8", "app-1 a3 memory=4")).waits(3)
+    assert why(trial, "a3").stopped_by == "reserved-node-full"
+    assert why(trial, "a3").state == "reserved"
+    trial.does(asks("app-2 b1 memory=2"), asks("app-2 b2 memory=2"))
+    found = why(trial, "b2")
+    assert found.stopped_by == "no-node-fits"
+    assert found.nodes == {"node-full": 1, "node-reserved": 1}
+
+
+def test_a_back_off_with_the_time_left() -> None:
+    trial = Trial("root.a application.unschedasks.backoff=1").does(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(nodes("n2 memory=10"), asks("app-1 a1 memory=7", "app-1 a2 memory=7"))
+    trial.does(asks("app-1 a3 memory=6", "app-1 a4 memory=1")).waits(1)
+    found = why(trial, "a4")
+    assert found.stopped_by == "back-off"
+    assert "1 ask of the application fitted no node, so it is skipped for 29 s" in found.summary
+    assert found.remedies == []  # the ask before it would make the application back off again
+    assert why(trial, "a3").remedies[0].text.startswith("wait 29 s, and give the node")
+
+
+def test_the_turn_in_a_state_aware_queue() -> None:
+    trial = Trial("root.a application.sort.policy=stateaware").does(TEN, apps("app-1 root.a", "app-2 root.a"))
+    trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
+    found = why(trial, "b1")
+    assert found.stopped_by == "state-aware-turn"
+    assert found.remedies[0].text == "wait for app-1, 5 min at the latest"
+    trial.waits(found.remedies[0].seconds)
+    assert "b1 on n1" in trial.running
+
+
+def test_a_gang_that_waits_for_its_placeholders() -> None:
+    trial = Trial("root.a max=memory:4").does(TEN, apps("app-1 root.a gang=memory:4"))
+    trial.reconfigures("root.a max=memory:3")
+    trial.does(asks("app-1 p1 memory=4 group=g placeholder"), asks("app-1 a1 memory=4 group=g"))
+    found = why(trial, "a1")
+    assert found.stopped_by == "gang-placeholder"
+    assert [one.text for one in found.remedies] == ["raise the maximum of root.a by 1 B"]
+
+
+def test_an_ask_whose_placeholder_leaves() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a gang=memory:4"))
+    trial.does(asks("app-1 p1 memory=4 group=g placeholder"), asks("app-1 a1 memory=4 group=g"))
+    assert why(trial, "a1").stopped_by == "placeholder-leaving"
+
+
+def test_a_partition_that_decides_nothing() -> None:
+    trial = Trial().takes(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=4"))
+    found = why(trial, "a1", (Reason.RM_AWAY,))
+    assert found.stopped_by == "rm-away"
+    assert found.remedies == []
+    assert Trial().takes(apps("app-1 root.a"), asks("app-1 a1 memory=4")).partition.tree.root.maximum is None
+
+
+def test_an_ask_that_was_not_tried_yet() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a")).takes(asks("app-1 a1 memory=4"))
+    found = why(trial, "a1")
+    assert (found.stopped_by, found.remedies) == ("not-tried", [])
+    assert found.summary == "Passes all checks: it is tried in the next scheduling cycle."
+
+
+def test_an_ask_that_runs() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=4"))
+    assert why(trial, "a1").summary.startswith("Runs on node n1 since")
+
+
+# Preemption -----------------------------------------------------------------------------------------------------------
+
+
+def preemption_of(trial: Trial, key: str) -> tuple[str, str]:
+    check = next(one for one in why(trial, key).checks if one.code.startswith("preemption"))
+    return check.code, check.text
+
+
+def test_preemption_without_a_guarantee() -> None:
+    trial = Trial("root.a; root.b").does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
+    trial.does(asks("app-2 b1 memory=5 preemptor"))
+    assert preemption_of(trial, "b1")[0] == "preemption-no-guarantee"
+
+
+def test_preemption_that_has_to_wait_for_its_delay() -> None:
+    trial = Trial("root.a; root.b guaranteed=memory:6 preemption.delay=20s")
+    trial.does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=4 victim"))
+    trial.does(asks("app-1 a2 memory=4 victim"), asks("app-2 b1 memory=5 preemptor"))
+    code, text = preemption_of(trial, "b1")
+    assert code == "preemption-delay"
+    assert "may preempt others after 20 s" in text
+    waits = next(one for one in why(trial, "b1").remedies if one.code == "wait")
+    assert waits.text == "wait 20 s: then it may preempt 2 allocations on n1"
+    trial.waits(waits.seconds)
+    assert any("a1 released (PREEMPTED_BY_SCHEDULER" in text for text in trial.told())
+    assert why(trial, "b1").stopped_by in ("victims-leaving", "cluster-full")
+
+
+def test_preemption_where_all_victims_are_within_their_guarantee() -> None:
+    trial = Trial("root.a guaranteed=memory:9; root.b guaranteed=memory:6 preemption.delay=1s")
+    trial.does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
+    trial.does(asks("app-2 b1 memory=5 preemptor")).waits(2)
+    code, text = preemption_of(trial, "b1")
+    assert code == "preemption-within-guarantee"
+    assert text == "none of 1 allocations may be preempted for it: 1 are in queues within their guarantee"
+
+
+def test_preemption_beyond_a_fence() -> None:
+    trial = Trial("root.a; root.p preemption.policy=fence; root.p.b guaranteed=memory:6 preemption.delay=1s")
+    trial.does(TEN, apps("app-1 root.a", "app-2 root.p.b"), asks("app-1 a1 memory=8 victim"))
+    trial.does(asks("app-2 b1 memory=5 preemptor")).waits(2)
+    assert preemption_of(trial, "b1")[0] == "preemption-fence"
+
+
+def test_preemption_of_higher_priorities_and_disabled_queues() -> None:
+    for queue, ask, code in (
+        ("root.a", "app-1 a1 memory=8 victim priority=5", "preemption-priority"),
+        ("root.a preemption.policy=disabled", "app-1 a1 memory=8 victim", "preemption-disabled"),
+    ):
+        trial = Trial(f"{queue}; root.b guaranteed=memory:6 preemption.delay=1s priority.offset=0")
+        trial.does(TEN, apps("app-1 root.a", "app-2 root.b"), asks(ask))
+        trial.does(asks("app-2 b1 memory=5 preemptor")).waits(2)
+        assert preemption_of(trial, "b1")[0] == code
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+def test_queues_applications_and_asks_that_come_first_are_listed() -> None:
+    trial = Trial("root.a max=memory:1; root.b max=memory:1").takes(
+        TEN, apps("app-1 root.a", "app-2 root.a", "app-3 root.b")
+    )
+    trial.does(asks("app-1 a1 memory=2"), asks("app-2 b1 memory=2", "app-2 b2 memory=3"), asks("app-3 c1 memory=9"))
+    texts = [one.text for one in why(trial, "b2").ahead]
+    assert any("app-1 has 1 asks" in text and "it waits, too" in text for text in texts)
+    assert any("1 earlier or more important ask of the application itself" in text for text in texts)
+
+
+# Applications, queues and nodes ---------------------------------------------------------------------------------------
+
+
+def waiting() -> Trial:
+    trial = Trial("root.a max=memory:6; root.b").does(TEN, apps("app-1 root.a", "app-2 root.a", "app-3 root.b"))
+    trial.does(asks("app-1 a1 memory=5", "app-1 a2 memory=2", "app-1 a3 memory=2"), asks("app-2 b1 memory=3"))
+    return trial.does(asks("app-3 c1 memory=6")).waits(10)
+
+
+def test_an_application_explains_each_group_of_equal_asks() -> None:
+    trial = waiting()
+    found = explain_application(trial.partition, trial.app("app-1"), trial.now)
+    assert found.reasons == {"queue-maximum": 2}
+    assert [(one.name, one.count) for one in found.asks] == [("a2", 2)]
+    assert found.summary.startswith("2 asks wait, first a2: because root.a may use 6 B at most")
+
+
+def test_an_application_without_asks_waits_for_nothing() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=5"))
+    found = explain_application(trial.partition, trial.app("app-1"), trial.now)
+    assert (found.stopped_by, found.summary) == ("", "Nothing waits: 1 allocations, and no ask is pending.")
+
+
+def test_a_queue_counts_reasons_and_names_the_longest_wait() -> None:
+    trial = waiting()
+    found = explain_queue(trial.partition, trial.queue("root"), trial.now)
+    assert found.reasons == {"cluster-full": 1, "queue-maximum": 3}
+    assert found.stopped_by == "queue-maximum"
+    assert found.summary.startswith("4 asks of 3 applications wait below root. 3 of them: ")
+    assert "a2, for 10 s" in found.summary
+
+
+def test_a_node_names_what_it_has_left_and_why_asks_do_not_fit() -> None:
+    trial = waiting()
+    found = explain_node(trial.partition, trial.node("n1"), trial.now)
+    assert found.summary.startswith("n1 has 5 B left. Of the asks that wait, ")
+    assert found.reasons == {"node-full": 1, "queue-maximum": 3}
+
+
+def test_a_node_on_which_nothing_waits() -> None:
+    trial = Trial().does(TEN)
+    found = explain_node(trial.partition, trial.node("n1"), trial.now)
+    assert found.summary == "n1 has 10 B left. No ask waits that might run on it."
+
+
+def test_an_explanation_follows_the_state() -> None:
+    trial = Trial("root.a max=memory:6").does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=5", "app-1 a2 memory=2"))
+    assert why(trial, "a2").stopped_by == "queue-maximum"
+    trial.does(releases("app-1 a1"))
+    assert why(trial, "a2").state == "allocated"

@@ -1,0 +1,116 @@
+import json
+from typing import Any
+
+from common.query_messages import Actor, Query
+from common.reasons import Reason
+from partition_worker.explanations import answer_explanation
+from tests.builders import apps, asks, nodes
+from tests.trial import Trial
+
+BOB = Actor(user="bob")
+EVE = Actor(user="eve")
+
+
+def busy() -> Trial:
+    """Bob's application waits behind one of Eve, for a queue whose parent is full."""
+    trial = Trial(
+        "root submitacl=nobody; root.p max=memory:8; root.p.a submitacl=*; root.b adminacl=eve limit.user.*=apps:9"
+    )
+    trial.does(nodes("n1 memory=20"))
+    trial.does(apps("app-1 root.p.a user=eve", "app-2 root.p.a user=eve", "app-3 root.p.a user=bob"))
+    trial.does(asks("app-1 a1 memory=7"), asks("app-2 b1 memory=3"), asks("app-3 c1 memory=4"))
+    return trial
+
+
+def asked(trial: Trial, what: str, viewer: Actor | None = None, **args: str) -> tuple[int, Any]:
+    query = Query(what=f"explain-{what}", name="default", args=args, viewer=viewer)
+    answer = answer_explanation(trial.partition, query, trial.now)
+    return answer.status, json.loads(answer.body) if answer.status == 200 else answer.body.decode()
+
+
+def test_an_explanation_is_a_document_with_the_keys_of_the_api() -> None:
+    status, found = asked(busy(), "ask", application="app-3", ask="c1")
+    assert status == 200
+    assert found["stoppedBy"] == "queue-maximum"
+    assert found["summary"].startswith("Waits because root.p may use 8 B at most: 7 B are used, this ask needs 4 B")
+    failed = next(one for one in found["checks"] if not one["passed"])
+    assert (failed["resource"], failed["used"], failed["maximum"], failed["asked"], failed["shortfall"]) == (
+        "memory",
+        7,
+        8,
+        4,
+        3,
+    )
+    assert found["remedies"][0]["text"] == "raise the maximum of root.p by 3 B"
+    assert found["ahead"][0]["application"] == "app-2"
+
+
+def test_a_user_sees_neither_the_amounts_of_other_queues_nor_the_applications_of_others() -> None:
+    status, found = asked(busy(), "ask", BOB, application="app-3", ask="c1")
+    assert status == 200
+    text = json.dumps(found)
+    assert "app-1" not in text
+    assert "app-2" not in text
+    assert "eve" not in text
+    failed = next(one for one in found["checks"] if not one["passed"])
+    assert (failed["queue"], failed["shortfall"]) == ("root.p", 3)
+    assert "used" not in failed
+    assert found["summary"].startswith("Waits because root.p: a queue on the path uses as much as its maximum allows.")
+    assert [one["text"] for one in found["ahead"]] == ["1 others"]
+
+
+def test_the_application_of_another_user_does_not_exist() -> None:
+    assert asked(busy(), "ask", BOB, application="app-2", ask="b1") == (404, "Application not found")
+    assert asked(busy(), "application", BOB, application="app-2") == (404, "Application not found")
+    assert asked(busy(), "application", EVE, application="app-2")[0] == 200
+
+
+def test_a_queue_without_a_right_is_refused_and_one_that_is_hidden_does_not_exist() -> None:
+    assert asked(busy(), "queue", BOB, queue="root.p.a")[0] == 200
+    assert asked(busy(), "queue", BOB, queue="root.p")[0] == 403
+    assert asked(busy(), "queue", BOB, queue="root.b") == (404, "Queue not found")
+
+
+def test_the_longest_wait_of_another_user_is_not_shown() -> None:
+    _, found = asked(busy(), "queue", BOB, queue="root.p.a")
+    text = json.dumps(found)
+    assert "b1" not in text
+    assert found["reasons"] == {"queue-maximum": 2}
+
+
+def test_objects_that_do_not_exist_are_named() -> None:
+    trial = busy()
+    assert asked(trial, "application", application="x") == (404, "Application not found")
+    assert asked(trial, "ask", application="app-3", ask="x") == (404, "Ask not found")
+    assert asked(trial, "queue", queue="root.x") == (404, "Queue not found")
+    assert asked(trial, "node", node="x") == (404, "Node not found")
+
+
+def test_a_node_is_explained_to_everyone() -> None:
+    status, found = asked(busy(), "node", BOB, node="n1")
+    assert (status, found["name"]) == (200, "n1")
+
+
+def test_rejected_and_ended_applications_are_explained() -> None:
+    trial = Trial().does(nodes("n1 memory=20"), apps("app-1 root.x"))
+    _, found = asked(trial, "application", application="app-1")
+    assert (found["state"], found["stoppedBy"]) == ("rejected", "placement-rejected")
+    trial.does(apps("app-2 root.a"), asks("app-2 a1 memory=1"))
+    trial.kills("app-2")
+    _, found = asked(trial, "application", application="app-2")
+    assert found["stoppedBy"] == "application-ended"
+
+
+def test_an_application_that_waits_for_the_groups_of_its_user_is_explained() -> None:
+    trial = Trial(resolver="os").takes(apps("app-1 root.a"))
+    _, found = asked(trial, "application", application="app-1")
+    assert found["summary"] == (
+        "Waits because the groups of user bob are being looked up, on which its placement depends."
+    )
+
+
+def test_reasons_of_the_worker_come_first() -> None:
+    trial = busy()
+    query = Query(what="explain-ask", name="default", args={"application": "app-3", "ask": "c1"})
+    found = json.loads(answer_explanation(trial.partition, query, trial.now, [Reason.RM_AWAY]).body)
+    assert (found["stoppedBy"], found.get("remedies")) == ("rm-away", None)
