@@ -8,6 +8,7 @@ Not here: quantities of configurations and the SDK (`common/resources.py`), dura
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 VCORE: Final = "vcore"
@@ -21,6 +22,9 @@ NONE: Final = "none"
 
 UNKNOWN: Final = "-"
 """A value that is not set, or that the viewer may not see."""
+
+CACHED_MAX: Final = 4096
+"""Cached figures: a list of thousands of rows has mostly the same ones."""
 
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _IN_BYTES: Final = frozenset({MEMORY, "ephemeral-storage", "storage"})
@@ -67,6 +71,7 @@ def format_bytes(value: float) -> str:
     return f"{format_decimal(value)} {_BYTES[unit]}"
 
 
+@lru_cache(maxsize=CACHED_MAX)
 def format_figure(kind: str, value: int) -> str:
     """Return an amount without the name of its type, except for the unit of bytes.
 

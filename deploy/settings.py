@@ -93,7 +93,9 @@ def _read_file(file: Path, origin: str) -> Iterator[EffectiveSetting]:
     for key, value in document.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else "?"
         if name not in SETTINGS:
-            raise SettingsError(f"{origin} {file}: unknown setting {name!r}; there are {', '.join(SETTINGS)}")
+            near = get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
+            advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SETTINGS)}"
+            raise SettingsError(f"{origin} {file}: unknown setting {name!r}; {advice}")
         if name in seen:
             raise SettingsError(f"{name} in {file}: it is there twice, again in line {key.start_mark.line + 1}")
         if not isinstance(value, yaml.ScalarNode):

@@ -13,6 +13,7 @@ constructors do not share (`1e3`, `0o17`, a quoted "on").
 import base64
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import cache
 from typing import Final, NoReturn
 
@@ -41,6 +42,8 @@ READER: Final[Reader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.Safe
 
 _TEXT_SHOWN_MAX: Final = 60  # characters of a wrong value that a message repeats
 _NUMBER_LENGTH_MAX: Final = 400  # characters; Python refuses to convert numbers of thousands of digits
+_NEARNESS_MIN: Final = 0.75  # ratio of difflib from which on an unknown key is a probable misspelling
+_COMPARED_MAX: Final = 64  # characters of an unknown key that are compared
 _MERGE: Final = "<<"
 _TAG: Final = "tag:yaml.org,2002:"
 
@@ -307,8 +310,9 @@ class _Parser:
                     found[name] = read
         for name, (key, _) in entries.items():
             if name not in keys:
-                near = name.lower().replace("_", "").replace("-", "")
-                hint = f"did you mean {near}" if near in keys else f"known are {', '.join(keys)}"
+                plain = name[:_COMPARED_MAX].lower().replace("_", "").replace("-", "")
+                near = get_close_matches(plain, keys, n=1, cutoff=_NEARNESS_MIN)
+                hint = f"did you mean {near[0]}" if near else f"known are {', '.join(keys)}"
                 self._note(key, under(path, _cut(name)), f"unknown key {_name(key)}", hint=hint)
         return found
 

@@ -262,6 +262,7 @@ def test_a_bad_value_is_told_with_its_source(
         ("rest: [a, b]\n", "rest in {file}: expected one value, got a list or a map"),
         ("- rest\n", "--settings {file}: expected lines such as `native: tcp://127.0.0.1:9090`"),
         ("rest: a:1\nrest: a:2\n", "rest in {file}: it is there twice, again in line 2"),
+        ("logformat: 1\n", "--settings {file}: unknown setting 'logformat'; did you mean 'log-format'?"),
         ("prot: 1\n", "--settings {file}: unknown setting 'prot'; there are " + ", ".join(SETTINGS)),
     ],
 )

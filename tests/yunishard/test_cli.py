@@ -29,6 +29,24 @@ def test_help_loads_nothing_of_the_system() -> None:
     assert not [name for name in ("asyncio", "common", "deploy", "msgspec", "yaml", "zmq") if f"'{name}'" in loaded]
 
 
+HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "difflib", "rich", "shtab", "yaml", "zmq")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["queue list", "app list", "app show app-1", "ask list", "node list", "user list", "group list", "config history",
+     "rm list", "event list", "complete queue root"],
+)  # fmt: skip
+def test_commands_start_without_what_takes_long_to_load(words: str) -> None:
+    """A command starts in less than 150 ms; each of these takes 5 to 100 ms."""
+    command = [*words.split(), *(["--"] if words.startswith("complete") else []), "--rest", "http://127.0.0.1:1"]
+    script = f"import sys; from yunishard.cli import main; main({command}); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1]
+    assert "'http.client'" in loaded
+    assert not [name for name in HEAVY if f"'{name}'" in loaded]
+
+
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])

@@ -8,7 +8,6 @@ file without a running system (`validate.py`), authorization (the web service de
 """
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Callable
@@ -199,6 +198,8 @@ def _show_diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
         changes = find_differences(_parse_config(a_name, a_text), _parse_config(b_name, b_text))
         document, lines = msgspec.to_builtins(changes), [" ".join(str(one).splitlines()) for one in changes]
     else:
+        import difflib
+
         lines = list(difflib.unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
         document = {"a": a_name, "b": b_name, "diff": lines}
     if args.json:

@@ -5,6 +5,7 @@ applications of earlier days (`history.py`).
 """
 
 import argparse
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from yunishard.commands.display import Screen, Text, color_state, draw_amounts, 
 from yunishard.commands.listing import (
     AGE,
     AMOUNTS,
+    FLAG,
     LIST,
     NUMBER,
     STATE,
@@ -201,8 +203,6 @@ def _draw_application(screen: Screen, rest: Rest, partition: str, application: R
 
 
 def _list_facts(application: Row, partition: str) -> list[tuple[str, Text]]:
-    import time
-
     now_ns = time.time_ns()
     submitted = int(as_number(application.get("submissionTime")) or 0)
     asks, allocations = application.get("requests"), application.get("allocations")
@@ -375,7 +375,7 @@ ASKS: Final = (
     Column("user"),
     *_ASKS[1:],
     Column("requiredNode", heading="REQUIRED-NODE", is_wide=True),
-    Column("placeholder", is_wide=True),
+    Column("placeholder", FLAG, is_wide=True),
     Column("taskGroup", heading="TASK-GROUP", is_wide=True),
 )
 
@@ -449,8 +449,6 @@ def _find_application_of(rest: Rest, args: argparse.Namespace) -> str:
 
 
 def _list_ask_facts(ask: Row, application: Row, partition: str, *, is_pending: bool) -> list[tuple[str, Text]]:
-    import time
-
     asked = int(as_number(ask.get("requestTime")) or 0)
     return [
         ("ask", as_text(ask.get("allocationKey"))),

@@ -30,9 +30,8 @@ BAR_CELLS: Final = 10
 _GOOD_STATES: Final = frozenset(
     {"active", "running", "completed", "completing", "ready", "schedulable", "healthy", "connected"}
 )
-_BAD_STATES: Final = frozenset(
-    {"failed", "rejected", "failing", "lost", "silent", "away", "unhealthy", "stopped", "unschedulable"}
-)
+_BAD_STATES: Final = frozenset({"failed", "rejected", "failing", "lost", "silent", "away", "unhealthy"})
+_PAUSED_STATES: Final = frozenset({"stopped", "draining", "cordoned", "unschedulable", "starting", "resuming"})
 _GAP: Final = "  "
 _CUT: Final = "…"
 
@@ -91,7 +90,8 @@ def clean(text: str) -> str:
 def color_state(state: str) -> Cell:
     """Return a state in lower case, with the colour of its meaning."""
     name = state.lower()
-    return Cell(name or UNKNOWN, GOOD if name in _GOOD_STATES else BAD if name in _BAD_STATES else "")
+    colours = ((GOOD, _GOOD_STATES), (BAD, _BAD_STATES), (WARNING, _PAUSED_STATES))
+    return Cell(name or UNKNOWN, next((colour for colour, states in colours if name in states), ""))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -103,13 +103,32 @@ def draw_table(
     """Return the lines of a table. The columns in `right` are aligned to the right, as numbers are."""
     if not rows and screen.is_terminal:
         return []
-    texts = [[clean(one.text if isinstance(one, Cell) else one) for one in row] for row in rows]
-    widths = [max(map(_width, column)) for column in zip(headings, *texts, strict=True)]
+    texts, is_ascii = _list_texts(rows)
+    measure = len if is_ascii else _width
+    widths = [max(map(measure, column)) for column in zip(headings, *texts, strict=True)]
+    if not screen.is_terminal and is_ascii:  # thousands of rows, for programs
+        cells = (f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
+        fill = _GAP.join(cells).format
+        return [fill(*row).rstrip() for row in (headings, *texts)]
     if screen.width:
         _narrow(widths, screen.width - len(_GAP) * (len(widths) - 1))
     lines = [_draw_line(screen, [Cell(heading, STRONG) for heading in headings], headings, widths, right)]
     lines += [_draw_line(screen, row, text, widths, right) for row, text in zip(rows, texts, strict=True)]
     return lines
+
+
+def _list_texts(rows: Sequence[Sequence[Text]]) -> tuple[list[list[str]], bool]:
+    """Return the cleaned texts of all cells, and whether all are ASCII."""
+    texts: list[list[str]] = []
+    is_ascii = True
+    for row in rows:
+        line = [one if isinstance(one, str) else one.text for one in row]
+        whole = "".join(line)
+        if not whole.isprintable():
+            line = list(map(clean, line))
+        is_ascii = is_ascii and whole.isascii()
+        texts.append(line)
+    return texts, is_ascii
 
 
 def _draw_line(
@@ -222,7 +241,7 @@ def draw_bar(
     waiting = min(cells - filled, -int(-pending / total * cells // 1))
     text = bars.used * filled + bars.pending * waiting + bars.free * (cells - filled - waiting)
     if guaranteed > 0:
-        at = min(cells - 1, int(guaranteed / total * cells))
+        at = min(cells - 1, max(1, int(guaranteed / total * cells)))  # the first cell shows whether anything is used
         text = text[:at] + bars.guaranteed + text[at + 1 :]
     share = used / total
     return Cell(text, BAD if share > 1 else WARNING if share >= 1 else GOOD)

@@ -132,6 +132,10 @@ def _format_age(value: object, frame: Frame) -> str:
     return format_ago(int(as_number(value) or 0), frame.now_ns)
 
 
+def _format_flag(value: object, _: Frame) -> str:
+    return UNKNOWN if value is None else "yes" if value else "no"
+
+
 def _order_amounts(value: object, frame: Frame) -> Order:
     amount = as_amount(value) or {}
     return tuple(amount.get(kind, 0) for kind in list_kinds(dict.fromkeys(frame.resources)))
@@ -151,6 +155,7 @@ NUMBER: Final = Kind(_format_number, _order_numbers, is_right=True)
 PERCENT: Final = Kind(_format_percent, _order_numbers, is_right=True)
 AGE: Final = Kind(_format_age, _order_numbers)
 STATE: Final = Kind(lambda value, _: color_state(as_text(value)), _order_texts)
+FLAG: Final = Kind(_format_flag, _order_numbers)
 LIST: Final = Kind(lambda value, _: ", ".join(as_list(value)) or UNKNOWN, lambda value, _: ",".join(as_list(value)))
 AMOUNTS: Final = Kind(_format_amounts, _order_amounts, is_amount=True)
 LIMITS: Final = Kind(lambda value, _: format_resources(as_amount(value), limit=True), _order_amounts, is_amount=True)
@@ -364,6 +369,8 @@ def _csv_values(column: Column, row: Row, kinds: Sequence[str]) -> list[object]:
         return [format_time(int(as_number(value) or 0)) if value else ""]
     if column.kind is LIST:
         return [" ".join(as_list(value))]
+    if column.kind is FLAG:
+        return ["" if value is None else "true" if value else "false"]
     return ["" if value is None else value]
 
 

@@ -14,10 +14,10 @@ from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import QUIET, Cell, Screen, Text, color_state, draw_amounts, draw_bar, draw_facts
 from yunishard.commands.listing import (
     AMOUNTS,
+    FLAG,
     LIMITS,
     NUMBER,
     STATE,
-    TEXT,
     Column,
     Frame,
     Row,
@@ -59,8 +59,8 @@ QUEUES: Final = (
     Column("applications", NUMBER, "APPS", is_wide=True),
     Column("headroom", LIMITS, is_wide=True),
     Column("priority", NUMBER, is_wide=True),
-    Column("leaf", TEXT, is_wide=True),
-    Column("managed", TEXT, is_wide=True),
+    Column("leaf", FLAG, is_wide=True),
+    Column("managed", FLAG, is_wide=True),
 )
 
 
@@ -241,7 +241,7 @@ def _list_facts(queue: Row, partition: str) -> list[tuple[str, Text]]:
         ("partition", partition),
         ("state", color_state(as_text(queue.get("status")))),
         ("defined by", "the configuration" if queue.get("isManaged") else "placement"),
-        ("running", f"{format_running(running, most)} applications"),
+        ("running", f"{format_running(running, most)} application{'' if (running, most) == (1, 0) else 's'}"),
         ("may start", ", ".join(as_list(queue.get("allocatingAcceptedApps")))),
         ("order", as_text(queue.get("sortingPolicy"))),
         ("preemption", f"after {queue.get('preemptionDelay')}" if queue.get("preemptionEnabled") else "off"),

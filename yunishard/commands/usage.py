@@ -115,7 +115,8 @@ def _list_usage(args: argparse.Namespace, name: TableName) -> int:
         "subtree": "true" if args.queue else "",
         "limited": "true" if args.limited else "",
     }
-    return show_table(args, name, USAGE, filters)
+    first = Column("name", heading=name.removesuffix("s").upper())
+    return show_table(args, name, (first, *USAGE[1:]), filters)
 
 
 _USER_ACTIONS: Final[dict[str, Action]] = {

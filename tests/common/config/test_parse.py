@@ -281,7 +281,8 @@ partitions:
 
 
 def test_a_key_in_another_spelling_is_recognised() -> None:
-    assert problems("partitions:\n- queues:\n  - maxApplications: 1\n")[0].hint == "did you mean maxapplications"
+    for key in ("maxApplications", "max_applications", "maxaplications"):
+        assert problems(f"partitions:\n- queues:\n  - {key}: 1\n")[0].hint == "did you mean maxapplications"
 
 
 def test_values_of_the_wrong_type_are_all_told() -> None:
