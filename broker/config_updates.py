@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges
 from broker.config_validation import analyses
 from broker.registry import RmSession, build_answer, build_refusal
-from broker.state import FROM_FILE, OWNER_ORIGINS, BrokerState, ChangeRefused
+from broker.state import FROM_FILE, OWNER_ORIGINS, REFUSAL_CHARS_MAX, BrokerState, ChangeRefused
 from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, RebaseVersion, WriteFile
 from common.messages import Header
@@ -83,6 +83,8 @@ class UpdateRequest:
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer that nothing has changed, and why."""
+        change = self.change
+        state.refused.add(self.call.rm, refusal, origin=change.origin, author=change.author, now=state.now)
         if self.source == "file":
             state.warnings.append(
                 f"RM {self.call.rm} keeps its configuration, {state.watched} was refused: {refusal.in_one_line}; "
@@ -142,6 +144,7 @@ class ConfigUpdate(ConfigChange):
         removed = [name for name in before.configs if name not in session.configs]
         added = [name for name in session.configs if name not in before.configs]
         registry.set_session(session, leave_by=now + RETIRE_MAX_S)
+        state.refused.settle(session.rm)
         commits = self.build_outcome(registry, CommitConfig)
         sends = [*commits, *registry.build_first_settings(session, added)]
         held = [registry.build_retirement(session, partition) for partition in removed]
@@ -273,18 +276,21 @@ class DefaultConfig:
         """RM id to checksum of the last text that it was offered, accepted or not."""
 
     def set_text(self, text: str) -> None:
-        """Take the new text of the file. An invalid one is logged and ignored."""
+        """Take the new text of the file. An invalid one is logged, reported by the health check, and ignored."""
         state = self._state
         state.file_checksum = compute_checksum(text)
         if not text.strip():
+            state.refused.file = f"{state.watched} is empty"
             state.warnings.append(f"the file of queues {state.watched} is empty: the configuration in force stays")
             return
         problems = analyses.get(text).problems
         if problems:
             lines = "; ".join(str(problem) for problem in problems)
             name = f"the file of queues {state.watched}"
+            state.refused.file = f"{state.watched}: {lines}"[:REFUSAL_CHARS_MAX]
             state.warnings.append(f"{name} is refused, the configuration in force stays: {lines}")
             return
+        state.refused.accept_file()
         state.default_text, state.file_empty = text, False
         self._checksum, self._offer_to_all = compute_checksum(text), True
 

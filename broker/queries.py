@@ -16,7 +16,7 @@ from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion
 from common.messages import Header
 from common.names import RECORD
-from common.query_messages import Answer, ConfigText, ManagerEntry, PartitionList, ReadConfig
+from common.query_messages import Answer, ConfigText, ManagerEntry, PartitionList, ProcessHealth, ReadConfig
 from common.rest_records import VersionView
 from common.wire import Incoming, Outgoing
 
@@ -83,7 +83,7 @@ def _partition_of(registry: Registry, header: Header) -> str:
 # RMs and partitions -------------------------------------------------------------------------------------------------
 
 
-def list_partitions(state: BrokerState, started_ns: int, record_problem: str) -> PartitionList:
+def list_partitions(state: BrokerState, started_ns: int, record_problem: str, process: ProcessHealth) -> PartitionList:
     """All partitions and RMs in the order of registration."""
     registry, away, failed = state.registry, state.registry.away, state.counters.failed_nodes
     sessions = sorted(registry.sessions.values(), key=lambda one: one.order)
@@ -97,6 +97,8 @@ def list_partitions(state: BrokerState, started_ns: int, record_problem: str) ->
         started_ns=started_ns,
         managers=managers,
         record_problem=record_problem,
+        process=process,
+        refusals=state.refused.list_all(registry.sessions),
     )
 
 

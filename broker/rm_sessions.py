@@ -66,7 +66,12 @@ class RmRegistration(ConfigChange):
 
     def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         state.notes.append(f"registration of RM {self.target.rm} refused: {refusal}")
+        _note_refusal(state, self.target.rm, refusal)
         return [_refuse_registration(self.target.proxy, self.call, refusal)]
+
+
+def _note_refusal(state: BrokerState, rm: str, refusal: ChangeRefused) -> None:
+    state.refused.add(rm, refusal, origin="registration", author=f"RM {rm}", now=state.now)
 
 
 def _refuse_registration(proxy: str, call: Header, refusal: ChangeRefused) -> Outgoing:
@@ -93,6 +98,7 @@ def start_registration(
     try:
         return changes.start(_build_registration(state, incoming, request, now))
     except ChangeRefused as refusal:
+        _note_refusal(state, header.rm, refusal)
         return [_refuse_registration(incoming.source, header, refusal)]
 
 
@@ -106,6 +112,7 @@ def _build_registration(
         reason = f"RM {rm!r} may not register here: the setting allowed-rms does not name it"
         raise ChangeRefused(HTTPStatus.FORBIDDEN, reason)
     own = request.config or state.default_text
+    state.refused.settle(rm)
     text, configuration, base = _choose_config(state, rm, own, follows_core=not request.config)
     configs = state.registry.by_full_name(rm, configuration)
     session = RmSession(
@@ -150,6 +157,7 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
             configuration = state.validate(rm, latest.config)
         except ChangeRefused:
             raise refusal from None
+        state.refused.keep(rm, refusal.in_one_line)
         state.warnings.append(
             f"RM {rm} begins with version {latest.number} of its configuration, the latest one, as the file of "
             f"queues {state.watched} is refused: {refusal.in_one_line}"

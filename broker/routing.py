@@ -15,7 +15,7 @@ grow with the number of RMs. Decisions about an RM are sent once they are durabl
 Not here: sockets (`service.py`), starting workers (the supervisor).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from common.names import (
     role_of,
     usual_name,
 )
-from common.query_messages import ChangeConfig, ChangeHosts, ReadConfig
+from common.query_messages import ChangeConfig, ChangeHosts, ProcessHealth, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 
@@ -78,6 +78,8 @@ class BrokerMachine:
         self._changes = ConfigChanges(self.state, self._persistence)
         self._queries = PendingQueries()
         self.metrics = BrokerMetrics(self.state)
+        self.report_health: Callable[[], ProcessHealth] = ProcessHealth
+        """Returns the problems of this process; set by the service."""
         self._default_config = config_updates.DefaultConfig(self.state, self._changes)
         self._liveness = leases.Liveness(self.state, self._changes)
         self._grants = WorkerGrants(self.state)
@@ -138,6 +140,7 @@ class BrokerMachine:
 
     def _handle_other(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle a message that is neither routed nor a heartbeat; the analysis of its text is in the cache."""
+        self.state.now = now
         try:
             return self._finish(self._handle_control(incoming, now), now)
         except WireError as error:
@@ -145,6 +148,7 @@ class BrokerMachine:
 
     def tick(self, now: float) -> list[Outgoing]:
         """Check liveness, expire roll-outs, echoes and leaving partitions, and retry failed writes."""
+        self.state.now = now
         sends = self._liveness.check(now) if self._liveness.deadline <= now else []
         sends += [*self._changes.expire(now), *self._drop_stale(self.state.echo_barrier.release_overdue(now))]
         for partition in [name for name, at in self.registry.leaving.items() if at <= now]:
@@ -344,7 +348,7 @@ class BrokerMachine:
             case "ChangeHosts":
                 return [self._placement.change(incoming, decode_body(ChangeHosts, incoming.body))]
             case "ListPartitions":
-                listed = list_partitions(self.state, self._started_ns, self._persistence.problem)
+                listed = list_partitions(self.state, self._started_ns, self._persistence.problem, self.report_health())
                 return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
         return [build_refusal(incoming.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 

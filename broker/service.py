@@ -21,6 +21,7 @@ from broker.watched_file import WatchedFile
 from common.inbox import ThreadEndpoint
 from common.logs import log_lines
 from common.messages import Header
+from common.metrics import report_slowest_write
 from common.names import BROKER, FILE, OFF, READER, RECORD
 from common.process import Arguments, Life
 from common.process_metrics import ProcessMetrics
@@ -91,7 +92,11 @@ async def lead(arguments: Arguments, life: Life, wire: Transport, candidacy: "Ca
         broker = BrokerMachine(state, now=clock(), records=store.read_records(), record_problem=problem, hosts=hosts)
         process = ProcessMetrics(BROKER, wire=wire)
         stack.callback(process.close)
-        broker.metrics.process_families = process.collect
+        broker.metrics.process_families = lambda: [
+            *process.collect(),
+            report_slowest_write("record", record.writes.slowest_s),
+        ]
+        broker.report_health = partial(process.report_health, record.writes)
         life.on_stop(wire.wake)
         lines = {logging.INFO: state.notes, logging.WARNING: state.warnings}
 

@@ -6,7 +6,7 @@ progress (`config_rollout.py`).
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from broker.config_validation import analyses
 from broker.hosts import Hosts
-from broker.registry import NUMBERS_PER_INCARNATION, Registry
+from broker.registry import NUMBERS_PER_INCARNATION, Registry, RmSession
 from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
 from common.config.validation import DEFAULT_TEXT
@@ -24,6 +24,7 @@ from common.control_messages import ConfigVersion, Echo
 from common.messages import Header
 from common.metrics import Histogram
 from common.names import compile_rm_ids
+from common.query_messages import ConfigRefusals, RefusedChange
 from common.wire import NEVER, Outgoing, make_outgoing
 
 if TYPE_CHECKING:
@@ -206,6 +207,53 @@ class EchoBarrier:
         return [one for ref in late for one in self.release(ref)]
 
 
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+REFUSAL_CHARS_MAX: Final = 1_000
+"""Characters of a reason that the health check shows; the rest is in the log."""
+
+
+class RefusedConfigs:
+    """Configurations that are not in force because they were refused, for the health check."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        """Why the text of the watched file is not in force."""
+        self._keeping: dict[str, str] = {}
+        """RM id to why it keeps its configuration in place of the text of the file."""
+        self._latest: RefusedChange | None = None
+
+    def add(self, rm: str, refusal: ChangeRefused, *, origin: str, author: str, now: float) -> None:
+        """Note the refusal of a change of this RM. One that has to be tried again is no refusal."""
+        if refusal.code == "busy":
+            return
+        reason = refusal.in_one_line[:REFUSAL_CHARS_MAX]
+        self._latest = RefusedChange(rm_id=rm, origin=origin, author=author, reason=reason, at_ns=int(now * 1e9))
+        if origin == FROM_FILE:
+            self.keep(rm, reason)
+
+    def keep(self, rm: str, reason: str) -> None:
+        """Note that an RM keeps its configuration in place of the text of the file."""
+        self._keeping[rm] = reason[:REFUSAL_CHARS_MAX]
+        if len(self._keeping) > RMS_MAX:
+            del self._keeping[next(iter(self._keeping))]
+
+    def settle(self, rm: str) -> None:
+        """Note that a new configuration of the RM is in force, or that it is gone."""
+        self._keeping.pop(rm, None)
+
+    def accept_file(self) -> None:
+        """Note that the file has another text, which is valid."""
+        self.file = ""
+        self._keeping.clear()
+
+    def list_all(self, sessions: Mapping[str, RmSession]) -> ConfigRefusals:
+        """All of them, for these RMs."""
+        using = {rm for rm, session in sessions.items() if session.follows_core}
+        keeping = {rm: reason for rm, reason in self._keeping.items() if rm in using}
+        return ConfigRefusals(file=self.file, keeping=keeping, latest=self._latest)
+
+
 # State --------------------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +285,9 @@ class BrokerState:
         self.file_empty = bool(watched) and not default_text.strip()
         """Whether the file has never had a text, so that `default_text` is not from the file."""
         self.counters = Counters()
+        self.refused = RefusedConfigs()
+        self.now = 0.0
+        """Time of the message or tick that is being handled."""
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self._numbers = incarnation * NUMBERS_PER_INCARNATION

@@ -26,6 +26,7 @@ from common.control_messages import (
 from common.inbox import ThreadEndpoint
 from common.messages import Header
 from common.names import RECORD
+from common.process_health import WriteTimes
 from common.query_messages import Answer, ReadConfig
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 
@@ -108,6 +109,7 @@ class RecordEndpoint(ThreadEndpoint):
     def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
         super().__init__("record", wake=wake)
         self._store = store
+        self.writes = WriteTimes()
 
     def send(self, message: Outgoing) -> None:
         size = MESSAGE_BYTES + len(message.body)
@@ -115,7 +117,13 @@ class RecordEndpoint(ThreadEndpoint):
             problem = f"{self.queued >> 20} MiB of other changes wait for the disk"
             self.put(execute(self._store, message, problem))
         else:
-            self.run(partial(execute, self._store, message), size)
+            self.run(partial(self._execute, message), size)
+
+    def _execute(self, message: Outgoing) -> Incoming:
+        if message.header.kind == "ReadConfig":
+            return execute(self._store, message)
+        with self.writes.measure():
+            return execute(self._store, message)
 
 
 def execute(store: Store, message: Outgoing, problem: str = "") -> Incoming:

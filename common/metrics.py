@@ -137,6 +137,16 @@ def report_process_up(process: str, partition: str = "", *, is_up: bool = True) 
     )
 
 
+def report_slowest_write(what: str, slowest_s: float, partition: str = "") -> Family:
+    """Return the family about the durations of writes to a file or database."""
+    text = (
+        "Seconds until the longest write of the last minute or two was durable, by what was written: journal, record"
+        " (of the broker), history, audit. Investigate above 0.5: the disk or the database is slow."
+    )
+    sample = ((what, partition), round(slowest_s, 6))
+    return gauge("yunishard_write_slowest_seconds", text, ("what", "partition"), [sample])
+
+
 def report_journal_stuck(partition: str, *, is_stuck: bool) -> Family:
     """Whether a journal cannot be written: its worker reports so, or the broker if the worker cannot start."""
     return gauge(

@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from common.metrics import PROCESS_LABELS, Family, counter, gauge, report_process_up
+from common.process_health import ClockWatch, WriteTimes, list_memory_uses
 from common.process_limits import count_open_descriptors, resident_bytes
+from common.query_messages import ProcessHealth
 from common.transport import Transport
 
 CHECK_INTERVAL_S: Final = 0.5
@@ -32,12 +34,16 @@ _HELP: Final = {
     "garbage_collections_total": "Garbage collections by generation; each of generation 2 visits every object and "
     "takes a while.",
     "resident_bytes": "Memory in use, in bytes. Investigate growth while the cluster does not grow.",
+    "memory_bound_ratio": "Share of the tightest bound on its memory that is in use: its own one, a limit of the "
+    "system, or the memory of the host. Investigate values above 0.9: at the bound processes end.",
     "open_files": "Open files and sockets. Investigate values near the limit of the system (`ulimit -n`).",
     "threads": "Threads, with those of libraries.",
     "start_time_seconds": "When the process started, in Unix seconds. A new time is a restart: the log has the reason.",
     "loop_lag_seconds": "Delay of the event loop in seconds at the last check, at most half a second ago.",
     "loop_lag_max_seconds": "The longest delay of the event loop within half a minute, in seconds. Investigate values "
     "above 1: a worker that is silent for longer than a lease (10 s) is replaced.",
+    "clock_jumps_total": "Jumps of the wall clock by a second or more, also because the machine was suspended. "
+    "Investigate any: times in events and in the history are wrong around it.",
     "loop_checks_total": "Checks of the event loop, two a second while it runs, in an idle cluster too. Investigate "
     "less than one a second: the process or the machine is overloaded.",
     "messages_total": "Messages that were received (in) and sent (out).",
@@ -61,17 +67,26 @@ class ProcessMetrics:
         process: The name of the process.
         partition: The partition of a worker.
         wire: The transport whose messages are counted.
+        memory_max_bytes: The bound at which this process ends; 0 without one.
         send: Called every REPORT_INTERVAL_S seconds to send the metrics; None if they are only queried.
     """
 
     def __init__(
-        self, process: str, partition: str = "", wire: Transport | None = None, send: Callable[[], None] | None = None
+        self,
+        process: str,
+        partition: str = "",
+        wire: Transport | None = None,
+        send: Callable[[], None] | None = None,
+        *,
+        memory_max_bytes: int = 0,
     ) -> None:
         self._labels = (process, partition)
         self._wire = wire
         self._send = send
         self._delays_s: deque[float] = deque(maxlen=CHECKS_KEPT)
         self._checks = 0
+        self._memory_max_bytes = memory_max_bytes
+        self._clock = ClockWatch()
         self._loop = asyncio.get_running_loop()
         self._check_timer = self._schedule_check()
         self._send_timer = self._loop.call_soon(self._send_metrics)
@@ -80,12 +95,23 @@ class ProcessMetrics:
         self._check_timer.cancel()
         self._send_timer.cancel()
 
+    def report_health(self, writes: WriteTimes | None = None) -> ProcessHealth:
+        """Return the problems of this process as of now; `writes` are those to its file."""
+        return ProcessHealth(
+            slow_writes=writes.describe_problem() if writes is not None else "",
+            clock=self._clock.describe_problem(),
+            memory=next((one.describe_problem() for one in list_memory_uses(self._memory_max_bytes)), ""),
+        )
+
     def collect(self) -> list[Family]:
         """Return all of them as of now."""
+        memory = list_memory_uses(self._memory_max_bytes)
         values: dict[str, float | Mapping[str, float]] = {
             "cpu_seconds_total": time.process_time(),
             "garbage_collections_total": {str(n): one["collections"] for n, one in enumerate(gc.get_stats())},
             "resident_bytes": resident_bytes(),
+            "memory_bound_ratio": round(memory[0].share, 4) if memory else 0.0,
+            "clock_jumps_total": self._clock.jumps,
             "open_files": count_open_descriptors(),
             "threads": count_threads(),
             "start_time_seconds": round(_STARTED, 3),
@@ -116,6 +142,7 @@ class ProcessMetrics:
     def _check(self, due: float) -> None:
         self._delays_s.append(max(0.0, self._loop.time() - due))
         self._checks += 1
+        self._clock.look()
         self._check_timer = self._schedule_check()
 
     def _send_metrics(self) -> None:

@@ -47,6 +47,15 @@ class Answer(Control, frozen=True):
     """Time that the process spent on the answer."""
 
 
+class ProcessHealth(Part, frozen=True):
+    """Problems of one process at this moment (`process_health.py`); each is empty if there is none."""
+
+    slow_writes: str = ""
+    """To its journal, or the broker's record."""
+    clock: str = ""
+    memory: str = ""
+
+
 class WorkerHealth(Struct):
     """The answer to the query `health`: the findings of an audit of the partition, and problems at this moment."""
 
@@ -71,6 +80,7 @@ class WorkerHealth(Struct):
     journal_problem: str = ""
     poison: str = ""
     """Why a message was quarantined within the last hour; empty if none was."""
+    process: ProcessHealth = ProcessHealth()
 
 
 NOT_MODIFIED: Final = 304
@@ -258,6 +268,28 @@ class ManagerEntry(Part, frozen=True):
     """Nodes that it has registered for partitions that it does not have, since the broker began."""
 
 
+class RefusedChange(Part, frozen=True):
+    """A configuration change, or a registration, that was refused."""
+
+    rm_id: str
+    origin: str
+    """`registration`, `update` (by the RM), `file`, `api`, or `rollback to N`."""
+    author: str
+    reason: str
+    at_ns: int
+
+
+class ConfigRefusals(Part, frozen=True):
+    """Configurations that are not in force because they were refused."""
+
+    file: str = ""
+    """Why the text of the watched file is not in force; empty if it is, or if there is none."""
+    keeping: dict[str, str] = field(default_factory=dict)
+    """RM id to why it keeps its configuration in place of the text of the file."""
+    latest: RefusedChange | None = None
+    """Since the broker started."""
+
+
 class PartitionList(Control, frozen=True):
     """All partitions, and the build information of every RM, in the order of registration."""
 
@@ -268,3 +300,6 @@ class PartitionList(Control, frozen=True):
     managers: list[ManagerEntry] = field(default_factory=list)
     record_problem: str = ""
     """Why the broker's record could not be written the last time; empty if it could."""
+    process: ProcessHealth = ProcessHealth()
+    """Of the broker."""
+    refusals: ConfigRefusals = ConfigRefusals()

@@ -26,7 +26,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from common import history_records, rm_messages
-from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, ProcessHealth, Query
 from common.reasons import Reason
 from common.rest_views import View, encode_view
 from common.table_definitions import TABLE_NAMES, TableName
@@ -56,10 +56,11 @@ def answer_query(
     *,
     journal_problem: str = "",
     stalls: Sequence[Reason] = (),
+    report_health: Callable[[], ProcessHealth] = ProcessHealth,
     encode_metrics: Callable[[Partition], bytes],
 ) -> Answer:
     """Answer a query. `journal_problem` is the reason while nothing becomes durable; `stalls` are the reasons why
-    nothing is decided now.
+    nothing is decided now; `report_health` returns the problems of the process.
     """
     partition = host.partition
     if partition is None:
@@ -80,10 +81,12 @@ def answer_query(
                 found = event_ring_buffer.answer_account(partition, ring, query.args)
             case "metrics":
                 found = Answer(status=OK, body=encode_metrics(partition))
+            case "health":
+                found = answer_health(partition, journal_problem, poison, report_health())
             case _ if query.what in explanations.QUERIES:
                 found = explanations.answer_explanation(partition, query, now, stalls)
             case _:
-                found = answer_partition_query(partition, rm, query, journal_problem=journal_problem, poison=poison)
+                found = answer_partition_query(partition, rm, query)
     except UnsignedError as error:
         return Answer(status=400, body=str(error).encode(errors="replace"))
     if len(found.body) > ANSWER_BYTES_MAX:
@@ -171,17 +174,17 @@ class _Request:
     visible: Visibility
 
 
-def answer_partition_query(
-    partition: Partition, rm: str, query: Query, *, journal_problem: str = "", poison: str = ""
-) -> Answer:
-    """Answer a query: status 200 and a JSON document, or an error status and a text.
+def answer_health(partition: Partition, journal_problem: str, poison: str, process: ProcessHealth) -> Answer:
+    """Answer the query `health`; `poison` is the reason of a recently quarantined message."""
+    syncing, health = partition.report is not None, partition.auditor.health
+    health = replace(health, syncing=syncing, journal_problem=journal_problem, poison=poison, process=process)
+    return Answer(status=OK, body=encode(health))
 
-    `journal_problem` and `poison` (the reason of a recently quarantined message) are part of the health.
-    """
+
+def answer_partition_query(partition: Partition, rm: str, query: Query) -> Answer:
+    """Answer a query: status 200 and a JSON document, or an error status and a text."""
     if query.what == "health":
-        syncing, health = partition.report is not None, partition.auditor.health
-        health = replace(health, syncing=syncing, journal_problem=journal_problem, poison=poison)
-        return Answer(status=200, body=encode(health))
+        return answer_health(partition, "", "", ProcessHealth())
     answer = _QUERIES.get(query.what)
     if answer is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())

@@ -23,7 +23,7 @@ from common.control_messages import Hello
 from common.extra_config import base_level, logger_levels
 from common.logs import log_lines
 from common.messages import Header
-from common.metrics import Family, distribution
+from common.metrics import Family, distribution, report_slowest_write
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
 from common.process import Arguments, Lease, Life
 from common.process_metrics import ProcessMetrics
@@ -123,6 +123,7 @@ async def serve_partition(
     life.ready()
     process = ProcessMetrics(WORKER, lease.partition, wire=wire)
     worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
+    worker.report_health = partial(process.report_health, journal.writes if journal is not None else None)
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
     levels, host = LogLevels(), worker.host
     levels.apply(host.session.settings)  # a recovered partition has settings already
@@ -204,7 +205,8 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
         ("partition",),
         [((partition,), journal.commits)],
     )
-    return [*metrics.build_single_families(partition, values), commits]
+    slowest = report_slowest_write("journal", journal.writes.slowest_s, partition)
+    return [*metrics.build_single_families(partition, values), commits, slowest]
 
 
 def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLevels", life: Life) -> None:

@@ -18,7 +18,7 @@ from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
 from common.names import BROKER, JOURNAL, LOCAL_HOST
-from common.query_messages import Answer, Query
+from common.query_messages import Answer, ProcessHealth, Query
 from common.reasons import Reason
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
@@ -111,8 +111,10 @@ class Worker:
         """Whether the partition has ended, so that the journal is deleted when the process stops."""
         self.cycles = Histogram()
         """Durations of scheduling cycles."""
+        self.report_health: Callable[[], ProcessHealth] = ProcessHealth
+        """Returns the problems of the process; set by the service, as are the next ones."""
         self.process_families: Callable[[], list[Family]] = list
-        """Returns the metrics of the process and its journal; set by the service, as are the next two."""
+        """Returns the metrics of the process and its journal."""
         self.timer: Callable[[], float] = float
         """Returns seconds, for the durations of scheduling cycles."""
         self.cpu_timer: Callable[[], float] = float
@@ -413,7 +415,13 @@ class Worker:
         began_s = self.cpu_timer()
         with gc_tuning.pause_collector():
             answer = queries.answer_query(
-                host, query, now, journal_problem=problem, stalls=self._find_stalls(), encode_metrics=encode_metrics
+                host,
+                query,
+                now,
+                journal_problem=problem,
+                stalls=self._find_stalls(),
+                report_health=self.report_health,
+                encode_metrics=encode_metrics,
             )
         answer = replace(answer, took_micro_seconds=round((self.cpu_timer() - began_s) * 1e6))
         return [host.make_reply(answer, ref=ref)]

@@ -90,7 +90,7 @@ async def serve(arguments: Arguments, life: Life) -> None:
             families = encode_families([*process.collect(), *machine.metrics.families()])
             transport.send(make_outgoing(BROKER, Figures(families=families)))
 
-        process = ProcessMetrics(label, wire=transport, send=report)
+        process = ProcessMetrics(label, wire=transport, send=report, memory_max_bytes=settings.proxy_memory_max_bytes)
         stack.callback(process.close)
         lines = {logging.WARNING: machine.rate_limiter.log_lines}
         write_notes = partial(log_lines, _log, lines)

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from common.folders import lock_folder
+from common.process_health import WriteTimes
 
 AUDIT: Final = "audit.log"
 """The current file, in the state directory."""
@@ -124,6 +125,7 @@ class AuditLog:
         self._clock = clock
         self._host = host
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
+        self.writes = WriteTimes()
         self._minute = 0
         self._failed: Counter[str] = Counter()
         """Failed requests of that minute, by user."""
@@ -161,9 +163,14 @@ class AuditLog:
     async def _try(self, work: Callable[[], None]) -> str:
         """Run this in the thread. Returns and stores the reason of a failure; empty without one."""
         problem = ""
+
+        def measured() -> None:
+            with self.writes.measure():
+                work()
+
         try:
             async with asyncio.timeout(WRITE_MAX_S):
-                await asyncio.get_running_loop().run_in_executor(self._thread, work)
+                await asyncio.get_running_loop().run_in_executor(self._thread, measured)
         except TimeoutError:
             problem = f"{self._lines.name}: no line was written within {WRITE_MAX_S:g} s"
         except OSError as error:

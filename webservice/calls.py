@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
-from common.query_messages import Actor, PartitionEntry, PartitionList, Query
+from common.query_messages import Actor, PartitionEntry, PartitionList, ProcessHealth, Query
 from common.settings import Settings
 from webservice.audit import AuditLog
 from webservice.broker_client import BrokerClient, read_document
@@ -48,6 +48,8 @@ class Services:
         self.history: HistoryReader | None = None
         """None if no history is recorded."""
         self.audit = audit
+        self.report_health: Callable[[], ProcessHealth] = ProcessHealth
+        """Returns the problems of this process; set by the service."""
         self.metrics = RestMetrics()
         self.metrics.sources += [self.streams.families, self.cache.families]
         self.dump_lock = asyncio.Lock()

@@ -1,17 +1,20 @@
 """The health check: YuniKorn's nine checks and our own, from the workers' audits, the broker and this machine's disk.
 
 Workers audit their partitions; `cluster_routes.py` collects the results. This process checks what it can see of the
-disk: free space, and whether the audit log and the history are written.
+disk: free space, and whether the audit log and the history are written. Each process reports slow writes, jumps of its
+clock and its memory (`common/process_health.py`). A failed check has a next step for the operator.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from common.query_messages import Answer, ManagerEntry, PartitionList, WorkerHealth
+from common.names import BROKER, WEBSERVICE
+from common.query_messages import Answer, ManagerEntry, PartitionList, ProcessHealth, WorkerHealth
 from webservice.broker_client import decode_answer
 from webservice.calls import Services
 
@@ -23,6 +26,8 @@ Nothing else depends on this bound.
 FILES_MIN: Final = 256
 """Free inodes below which the check fails. File systems without a bound report 0 in total."""
 
+PROCESSES_MAX: Final = 20
+"""Processes that a check names; the others are counted: all workers of a host have the same clock and memory."""
 
 NONE_REGISTERED: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
 
@@ -30,10 +35,14 @@ NONE_REGISTERED: Final = PartitionList(partitions=[], build_information={}, star
 async def find_storage_problems(services: Services) -> "SystemProblems":
     """All problems of the disk at this moment."""
     state, audit, history = services.settings.state, services.audit, services.history
+    writes = {} if audit is None else {"audit log": audit.writes}
+    writes |= {} if history is None else {"history": history.recorder.writes}
     return SystemProblems(
         space=_find_shortages(state) if state is not None else (),
         audit=await audit.problem() if audit is not None else "",
         history=history.recorder.failure if history is not None else "",
+        slow_writes=tuple(f"{name}: {text}" for name, one in writes.items() if (text := one.describe_problem())),
+        process=services.report_health(),
     )
 
 
@@ -70,15 +79,21 @@ class SystemProblems(Struct, frozen=True, kw_only=True):
     """Why the audit log cannot be written; empty if it can."""
     history: str = ""
     """Why no history is recorded; empty if it is."""
+    slow_writes: Sequence[str] = ()
+    """To the audit log and the history."""
+    process: ProcessHealth = ProcessHealth()
+    """Of this web service."""
 
 
-class CheckView(Struct, frozen=True, kw_only=True):
+class CheckView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One check."""
 
     Name: str
     Succeeded: bool
     Description: str
     DiagnosisMessage: str
+    NextStep: str = ""
+    """The advice to the operator, in one sentence; missing if the check succeeded. Not in YuniKorn."""
 
 
 class HealthView(Struct, frozen=True, kw_only=True):
@@ -91,31 +106,114 @@ class HealthView(Struct, frozen=True, kw_only=True):
 HIDDEN: Final = "(hidden)"
 """Replaces names and paths for callers who may not see everything."""
 
+
+class _Check(NamedTuple):
+    """A check, in words."""
+
+    name: str
+    description: str
+    next_step: str
+    """The advice to the operator when it fails."""
+
+
+_REPORT: Final = (
+    "This is a defect: save /debug/fullstatedump and report it; a worker that restarts computes its sums again"
+)
+
 _CHECKS: Final = (
-    ("Scheduling errors", "Check for scheduling error entries in metrics"),
-    ("Failed nodes", "Check for failed nodes entries in metrics"),
-    ("Negative resources", "Check for negative resources in the partitions"),
-    ("Negative resources", "Check for negative resources in the nodes"),
-    ("Consistency of data", "Check if total partition resource == sum of the node resources from the partition"),
-    (
+    _Check(
+        "Scheduling errors",
+        "Check for scheduling error entries in metrics",
+        "Read the log of the worker; the check succeeds again once the partition's worker restarts",
+    ),
+    _Check(
+        "Failed nodes",
+        "Check for failed nodes entries in metrics",
+        "Correct the attribute si/node-partition of the nodes, or add the partition to the RM's configuration",
+    ),
+    _Check("Negative resources", "Check for negative resources in the partitions", _REPORT),
+    _Check("Negative resources", "Check for negative resources in the nodes", _REPORT),
+    _Check(
+        "Consistency of data",
+        "Check if total partition resource == sum of the node resources from the partition",
+        _REPORT,
+    ),
+    _Check(
         "Consistency of data",
         "Check if node total resource = allocated resource + occupied resource + available resource",
+        _REPORT,
     ),
-    ("Reservation check", "Check the reservation nr compared to the number of nodes"),
-    ("Orphan allocation on node check", "Check if there are orphan allocations on the nodes"),
-    ("Orphan allocation on app check", "Check if there are orphan allocations on the applications"),
-    ("Audit", "Check if every sum is that of the allocations"),
-    ("Partitions", "Check if every partition answers"),
-    ("Journals", "Check if the journals of the partitions can be written"),
-    ("Resource managers", "Show which are away, and which resume; nothing is placed for them"),
-    ("Workers", "Check if the worker of every partition can start"),
-    ("Disk space", "Check if the file systems of the state directory have room"),
-    ("Broker record", "Check if the broker's record of resource managers and configurations can be written"),
-    ("Audit log", "Check if the audit log can be written; without it nothing is changed over REST"),
-    ("History", "Check if the history is recorded"),
-    ("Poison messages", "Check if no message was quarantined within the last hour because it crashed its worker twice"),
+    _Check("Reservation check", "Check the reservation nr compared to the number of nodes", _REPORT),
+    _Check("Orphan allocation on node check", "Check if there are orphan allocations on the nodes", _REPORT),
+    _Check("Orphan allocation on app check", "Check if there are orphan allocations on the applications", _REPORT),
+    _Check("Audit", "Check if every sum is that of the allocations", _REPORT),
+    _Check(
+        "Partitions",
+        "Check if every partition answers",
+        "Look at the check Workers; if it succeeds, read the log of the partition's worker and wait for its restart",
+    ),
+    _Check(
+        "Journals",
+        "Check if the journals of the partitions can be written",
+        "Free room on the disk, or correct what the message names; the partition continues within a second",
+    ),
+    _Check(
+        "Resource managers",
+        "Show which are away, and which resume; nothing is placed for them",
+        "Start the resource managers again, or check the network between them and this system",
+    ),
+    _Check(
+        "Workers",
+        "Check if the worker of every partition can start",
+        "Correct the reason; the worker starts again by itself within 30 s",
+    ),
+    _Check(
+        "Disk space",
+        "Check if the file systems of the state directory have room",
+        "Free room, enlarge the file system, or lower journal-max and history-max",
+    ),
+    _Check(
+        "Broker record",
+        "Check if the broker's record of resource managers and configurations can be written",
+        "Correct the reason; until then registrations and configuration changes are refused",
+    ),
+    _Check(
+        "Audit log",
+        "Check if the audit log can be written; without it nothing is changed over REST",
+        "Correct the reason; until then changes over REST are refused",
+    ),
+    _Check(
+        "History",
+        "Check if the history is recorded",
+        "Correct the reason; scheduling is not affected, and recording continues by itself",
+    ),
+    _Check(
+        "Poison messages",
+        "Check if no message was quarantined within the last hour because it crashed its worker twice",
+        "Run `yunishard journal poison PARTITION` and report the message; its sender has the refusal",
+    ),
+    _Check(
+        "Disk speed",
+        "Check if journals, record, audit log and history are written fast",
+        "Find what else uses the disk, or move the state directory to a faster one; results wait for each write",
+    ),
+    _Check(
+        "Configuration",
+        "Check if the text of the watched file is in force; show the latest refused change",
+        "Correct the file, it is read again by itself; `yunishard validate FILE` lists all problems",
+    ),
+    _Check(
+        "Clock",
+        "Check if the wall clock has not jumped within the last hour",
+        "Run a time service (chrony, systemd-timesyncd); times of events and history around the jump are wrong",
+    ),
+    _Check(
+        "Memory",
+        "Check if no process, container or host is near a bound on its memory",
+        "Raise the limit, or move partitions to another host: at the bound processes end and restart",
+    ),
 )
-"""Name and description of each check: YuniKorn's, in its order, then our own."""
+"""YuniKorn's checks, in its order, then our own."""
 
 
 def health_view(
@@ -135,8 +233,14 @@ def health_view(
 
     diagnoses = _diagnose(found, problems or SystemProblems(), show)
     checks = [
-        CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
-        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
+        CheckView(
+            Name=check.name,
+            Succeeded=not failed,
+            Description=check.description,
+            DiagnosisMessage=diagnosis,
+            NextStep=check.next_step if failed else "",
+        )
+        for check, (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
     ]
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
@@ -176,7 +280,35 @@ def _diagnose(
         _report("Writes of the audit log that failed", [show(problems.audit)]),
         _report("Problems of the history", [show(problems.history)]),
         _report("Messages that were quarantined", poison),
+        *_diagnose_processes(found, problems, show),
     ]
+
+
+def _diagnose_processes(
+    found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems, show: Callable[[str], str]
+) -> list[tuple[str, bool]]:
+    """The last four checks: those that each process makes, and the configurations that were refused."""
+    processes = [(WEBSERVICE, problems.process), (BROKER, problems.known.process)]
+    processes += [(name, one.process) for name, one in found]
+    slow = [*problems.slow_writes, *(f"{name}: {one.slow_writes}" for name, one in processes if one.slow_writes)]
+    refusals, latest = problems.known.refusals, problems.known.refusals.latest
+    not_in_force = [show(refusals.file), *(f"{rm}: {show(reason)}" for rm, reason in refusals.keeping.items())]
+    configuration, failed = _report("Texts of the watched file that are not in force", not_in_force)
+    if latest is not None:
+        at = datetime.fromtimestamp(latest.at_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
+        configuration += f", latest refused change: {latest.origin} of {latest.rm_id} at {at}: {show(latest.reason)}"
+    return [
+        _report("Slow writes", _shorten(slow)),
+        (configuration, failed),
+        _report("Clocks that jumped", _shorten([f"{name}: {one.clock}" for name, one in processes if one.clock])),
+        _report("Memory near its bound", _shorten([f"{name}: {one.memory}" for name, one in processes if one.memory])),
+    ]
+
+
+def _shorten(names: Sequence[str]) -> list[str]:
+    """The first PROCESSES_MAX names and the number of the others."""
+    more = len(names) - PROCESSES_MAX
+    return [*names[:PROCESSES_MAX], *([f"and {more} more processes"] if more > 0 else [])]
 
 
 def _diagnose_failed_nodes(managers: Sequence[ManagerEntry]) -> tuple[str, bool]:

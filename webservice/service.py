@@ -14,6 +14,7 @@ import h11
 import uvicorn
 
 from common.acl import parse_acl
+from common.metrics import report_slowest_write
 from common.names import WEBSERVICE, peer_name, process_label
 from common.process import Arguments, Life
 from common.process_limits import Acceptor, DescriptorGuard, LogLimit, MemoryLimit
@@ -187,8 +188,11 @@ async def serve(arguments: Arguments, life: Life) -> None:
         services.history = HistoryReader(recorder)
         services.metrics.sources.append(recorder.families)
     server = _Server(_make_uvicorn_config(api, tls))
-    process = ProcessMetrics(process_label(peer), wire=client.wire)
+    process = ProcessMetrics(process_label(peer), wire=client.wire, memory_max_bytes=MEMORY_MAX_BYTES)
     services.metrics.sources.append(process.collect)
+    services.report_health = process.report_health
+    if (audit := control.audit) is not None:
+        services.metrics.sources.append(lambda: [report_slowest_write("audit", audit.writes.slowest_s)])
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(client.run())]
         if recorder is not None:

@@ -28,6 +28,7 @@ from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSn
 from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
+from common.process_health import WriteTimes
 from common.settings import Settings
 from common.wire import Incoming, Outgoing, decode_body, encode_body
 from partition_worker.journal.protocol import Fenced, Journal
@@ -105,6 +106,8 @@ class JournalWriter:
         """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
         self.commits = Histogram(COMMIT_BOUNDS_S)
         """Durations in seconds of transactions that stored steps."""
+        self.writes = WriteTimes()
+        """The same of the last minutes, for the health check."""
         self._failure = ""
         """Why the journal can never be written again, although no other worker has the partition."""
         self._changed = threading.Condition()
@@ -311,7 +314,8 @@ class JournalWriter:
         steps = [step for append in appends for step in append.steps]
         self._check_size(sum(map(len, steps)))
         began_s = time.perf_counter()
-        number = self.journal.append(steps, fresh=appends[0].fresh)
+        with self.writes.measure():
+            number = self.journal.append(steps, fresh=appends[0].fresh)
         self.commits.observe(time.perf_counter() - began_s)
         return Kept(number=number)
 

@@ -7,9 +7,11 @@ from broker.config_validation import analyses
 from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
 from common.names import FILE
+from common.query_messages import ConfigRefusals, ListPartitions, PartitionList
+from common.rm_messages import Leave
 from common.settings import Settings
 from common.wire import NEVER, decode_body
-from tests.broker.bench import GPU, PROXY, BrokerBench, answers, is_prepare, kinds, news
+from tests.broker.bench import GPU, PROXY, WEB, BrokerBench, answers, is_prepare, kinds, news
 from tests.broker.test_config_validation import count_analyses
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
 
@@ -381,3 +383,49 @@ def test_one_whose_latest_version_cannot_be_any_more_is_refused_for_what_the_fil
     bench = BrokerBench("]", watched=FILE_PATH, versions=before.broker.state.versions, settings=small)
     [answer] = bench.call("")
     assert b"this is not YAML" in answer.body
+
+
+# What the health check gets to know of it ----------------------------------------------------------------------------
+
+
+def refusals(bench: BrokerBench) -> ConfigRefusals:
+    [answer] = bench.hear(WEB, ListPartitions(), rm="", session="")
+    return decode_body(PartitionList, answer.body).refusals
+
+
+def test_an_invalid_edit_is_reported_until_the_file_is_valid_again() -> None:
+    bench = following()
+    assert refusals(bench) == ConfigRefusals()
+    bench.edit("no: configuration")
+    assert refusals(bench).file.startswith(f"{FILE_PATH}: ")
+    bench.edit("")
+    assert refusals(bench).file == f"{FILE_PATH} is empty"
+    bench.edit(ONE_QUEUE)
+    assert refusals(bench) == ConfigRefusals()
+
+
+def test_an_rm_that_keeps_its_configuration_is_reported_until_it_has_another_one_or_leaves() -> None:
+    bench = following(RM, "rm-2")
+    first, second = bench.edit(MORE)
+    bench.vote(first, "no")
+    bench.vote(second, "never")
+    assert refusals(bench).keeping == {RM: "partition rm-1_default: no", "rm-2": "partition rm-2_default: never"}
+    [asked] = bench.change(OTHER, overwrite=True)
+    bench.vote(asked)
+    assert refusals(bench).keeping == {"rm-2": "partition rm-2_default: never"}
+    bench.hear(PROXY, Leave(), rm="rm-2", session=bench.broker.registry.sessions["rm-2"].session)
+    assert refusals(bench).keeping == {}
+
+
+def test_the_latest_refused_change_is_reported_with_its_reason_and_time() -> None:
+    bench = BrokerBench()
+    bench.register()
+    bench.broker.tick(50.0)
+    [asked] = bench.change(MORE)
+    bench.vote(asked, "root.batch is in use")
+    latest = refusals(bench).latest
+    assert latest is not None
+    assert (latest.rm_id, latest.origin, latest.reason) == (RM, "api", "partition rm-1_default: root.batch is in use")
+    assert latest.at_ns > 0
+    bench.change("no: configuration")
+    assert refusals(bench).latest != latest

@@ -21,12 +21,14 @@ from common.names import FILE, READER, RECORD
 from common.query_messages import (
     Actor,
     Answer,
+    ConfigRefusals,
     KillApplication,
     ListPartitions,
     ManagerEntry,
     MoveApplication,
     PartitionEntry,
     PartitionList,
+    ProcessHealth,
     Query,
     Schedule,
 )
@@ -314,6 +316,8 @@ def test_a_front_end_hears_who_is_registered() -> None:
                     ManagerEntry(rm_id=RM),
                     ManagerEntry(rm_id="rm-0", away_since_ns=10**9),
                 ],
+                process=ProcessHealth(),
+                refusals=ConfigRefusals(),
             ),
             ref="7",
             **NONE,

@@ -428,6 +428,7 @@ def test_the_loop_goes_on_while_the_disk_does_not_and_the_answers_are_in_order(t
         wire.send(message(ReadConfig(what="version", version=2), ref="webservice 7"))
         assert await wire.receive(0.0) == []
         assert await wire.receive(0.01) == [], "the disk is not there, and the loop has waited for something else"
+        assert record.writes.slowest_s > 0.0
         store.disk.set()
         first, second, read = await hear(wire, 3)
         assert [recorded(one, RM).number for one in (first, second)] == [1, 2]

@@ -33,6 +33,7 @@ class Deliberate(NamedTuple):
 INSIDE: Final = "partitions are called <rm-id>_<name>, without the brackets that break paths and metrics"
 ASIDE: Final = "what nothing can be done for is set aside, and is not tried again before something has changed"
 OUR_OWN: Final = "a field or check of our own"
+LANDING: Final = "a page of links is at the root"
 NOT_KEPT: Final = "an application that ended counts against nothing any more"
 AT_ONCE: Final = "series that the reference makes with its first record of history are there at once"
 REMOVED: Final = "an application that is removed is in no state any more"
@@ -72,6 +73,7 @@ _SCHEDULER: Final = "/body/yunikorn_scheduler"
 OWN_CHECKS: Final = (
     *("Audit", "Partitions", "Journals", "Resource managers"),
     *("Workers", "Disk space", "Broker record", "Audit log", "History", "Poison messages"),
+    *("Disk speed", "Configuration", "Clock", "Memory"),
 )
 """The health checks that the reference does not have."""
 
@@ -83,6 +85,8 @@ DELIBERATE: Final = (
         Deliberate("*-healthcheck", f"/body/HealthChecks/{number}", _is_check(name), OUR_OWN)
         for number, name in enumerate(OWN_CHECKS, 9)
     ),
+    Deliberate("unhealthy-healthcheck", "/body/HealthChecks/?/NextStep", _is_text, OUR_OWN),
+    *(Deliberate("main-err-notfound-root", path, _anything, LANDING) for path in ("/status", "/headers/vary", "/body")),
     Deliberate("updated-*", "*/root.retired/drainingApplications", 1, OUR_OWN),
     Deliberate("updated-*", "*/root.retired/drainingSince", _is_time, OUR_OWN),
     # names

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from common.history_records import Account
+from common.process_health import WriteTimes
 from tests.captures.system import BEGIN_S, SystemLink
 from webservice.history.collector import SAMPLE_NS, Collector, RowBatch
 from webservice.history.sqlite_store import SqliteHistory
@@ -21,6 +22,7 @@ class RecordedPast:
     """A history in a file, to which a minute is added at a time."""
 
     problem = failure = ""
+    writes = WriteTimes()
 
     def __init__(self, path: Path, link: SystemLink) -> None:
         self.history = SqliteHistory(path)

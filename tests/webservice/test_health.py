@@ -9,14 +9,22 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from common.query_messages import Answer, ManagerEntry, Query
+from common.process_health import WriteTimes
+from common.query_messages import (
+    Answer,
+    ConfigRefusals,
+    ManagerEntry,
+    ProcessHealth,
+    Query,
+    RefusedChange,
+)
 from common.settings import Settings
 from tests.full_disk import full_disk
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice import audit, health
 from webservice.audit import PROBE_S, AuditFile, AuditLog
 from webservice.calls import Services
-from webservice.health import NONE_REGISTERED, SystemProblems, find_storage_problems, health_view
+from webservice.health import NONE_REGISTERED, PROCESSES_MAX, SystemProblems, find_storage_problems, health_view
 from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
@@ -122,6 +130,58 @@ def test_what_all_processes_need_is_checked_too(problems: SystemProblems, name: 
     assert (shown.Healthy, wrong.Name, wrong.DiagnosisMessage) == (False, name, diagnosis)
 
 
+def test_each_process_reports_slow_writes_its_clock_and_its_memory() -> None:
+    known = replace(NONE_REGISTERED, process=ProcessHealth(slow_writes="a write has been under way for 9 s"))
+    problems = SystemProblems(known=known, slow_writes=("history: slow",), process=ProcessHealth(clock="set back"))
+    worker = {"process": {"memory": "the host: 95 of 100 MiB are in use", "clock": "set forward"}}
+    shown = health_view([("rm-1_default", answer(**worker))], problems)
+    assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks if not check.Succeeded] == [
+        ("Disk speed", 'Slow writes: ["history: slow" "broker: a write has been under way for 9 s"]'),
+        ("Clock", 'Clocks that jumped: ["webservice: set back" "rm-1_default: set forward"]'),
+        ("Memory", 'Memory near its bound: ["rm-1_default: the host: 95 of 100 MiB are in use"]'),
+    ]
+
+
+def test_many_processes_with_the_same_problem_are_counted() -> None:
+    answers = [(f"rm-1_{number}", answer(process={"clock": "set back"})) for number in range(PROCESSES_MAX + 3)]
+    [wrong] = [check for check in health_view(answers).HealthChecks if not check.Succeeded]
+    assert wrong.DiagnosisMessage.count("set back") == PROCESSES_MAX
+    assert wrong.DiagnosisMessage.endswith(' "and 3 more processes"]')
+
+
+REFUSED: Final = RefusedChange(
+    rm_id="rm-1", origin="api", author="alice", reason="no root", at_ns=1_700_000_000 * 10**9
+)
+
+
+def test_an_edit_of_the_watched_file_that_is_not_in_force_is_a_failure() -> None:
+    refusals = ConfigRefusals(file="/q.yaml: line 3", keeping={"rm-1": "a is in use"}, latest=REFUSED)
+    shown = health_view([("rm-1_default", answer())], reported(refusals=refusals))
+    [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
+    assert wrong.Name == "Configuration"
+    assert wrong.DiagnosisMessage == (
+        'Texts of the watched file that are not in force: ["/q.yaml: line 3" "rm-1: a is in use"],'
+        " latest refused change: api of rm-1 at 2023-11-14T22:13:20Z: no root"
+    )
+    hidden = health_view([], reported(refusals=refusals), whole=False).HealthChecks[20].DiagnosisMessage
+    assert not {"/q.yaml", "a is in use", "no root"} & set(hidden.split())
+
+
+def test_a_refused_change_alone_is_shown_and_is_no_failure() -> None:
+    shown = health_view([("rm-1_default", answer())], reported(refusals=ConfigRefusals(latest=REFUSED)))
+    assert shown.Healthy
+    assert shown.HealthChecks[20].DiagnosisMessage.endswith("api of rm-1 at 2023-11-14T22:13:20Z: no root")
+
+
+def test_a_failed_check_has_a_next_step_and_a_good_one_has_none() -> None:
+    link = FakeLink(partition(), worker=lambda _: answer(journal_problem="disk full"))
+    checks = request(link, "/ws/v1/scheduler/healthcheck").json()["HealthChecks"]
+    steps = {check["Name"]: check["NextStep"] for check in checks if "NextStep" in check}
+    assert steps == {
+        "Journals": "Free room on the disk, or correct what the message names; the partition continues within a second"
+    }
+
+
 def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_broker() -> None:
     link = FakeLink(
         partition(problem="disk full"),
@@ -140,7 +200,7 @@ def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_
     )
 
 
-def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None:
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_fourteen_more() -> None:
     shown = health_view([("rm-1_default", answer())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
@@ -163,6 +223,10 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None
         ("Audit log", "Writes of the audit log that failed: []"),
         ("History", "Problems of the history: []"),
         ("Poison messages", "Messages that were quarantined: []"),
+        ("Disk speed", "Slow writes: []"),
+        ("Configuration", "Texts of the watched file that are not in force: []"),
+        ("Clock", "Clocks that jumped: []"),
+        ("Memory", "Memory near its bound: []"),
     ]
 
 
@@ -267,6 +331,7 @@ def test_what_one_rm_did_wrong_does_not_make_the_core_unhealthy_for_others() -> 
 
 class HistoryRecorder:
     failure = "the disk is full"
+    writes = WriteTimes()
 
 
 def problems(

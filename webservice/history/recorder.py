@@ -15,7 +15,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from common.history_records import Account
-from common.metrics import Family, gauge
+from common.metrics import Family, gauge, report_slowest_write
+from common.process_health import WriteTimes
 from common.query_messages import Query
 from webservice.broker_client import BrokerClient, decode_answer
 from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, RowBatch
@@ -47,6 +48,7 @@ class HistoryRecorder:
     """Why nothing is recorded at present; empty if the history is recorded."""
     failure: str = field(default="", init=False)
     """The last problem, which is in the log, until recording works again."""
+    writes: WriteTimes = field(default_factory=WriteTimes, init=False)
     _round_at: float = field(default_factory=time.monotonic, init=False)
     """When the latest round ended, or recording started."""
 
@@ -57,6 +59,7 @@ class HistoryRecorder:
             " 60: the history cannot be written (see the log), and events that workers discard meanwhile are missing."
         )
         yield gauge("yunishard_history_lag_seconds", text, (), [((), round(time.monotonic() - self._round_at, 3))])
+        yield report_slowest_write("history", self.writes.slowest_s)
         if (size := self.history.size()) is not None:
             text = (
                 "Bytes of the history: of its file with SQLite's log, or of its rows in the store, reported by the web"
@@ -111,7 +114,8 @@ class HistoryRecorder:
             await loop.run_in_executor(writer, opened.close)
 
     def _write(self, opened: HistoryWriter, batches: list[RowBatch], now_ns: int) -> None:
-        opened.write(batches)
+        with self.writes.measure():
+            opened.write(batches)
         delete_expired(opened, bytes_max=self.bytes_max, age_max_ns=int(self.age_max_s * _NS), now_ns=now_ns)
 
     def _fail(self, error: OSError) -> None:

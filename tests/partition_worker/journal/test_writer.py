@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from common import process_health
 from common.control_messages import Hello
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
@@ -24,6 +25,7 @@ from partition_worker.journal.writer import (
     SLOW_COMMIT_FACTOR,
     JournalWriter,
 )
+from tests.deploy.system import eventually
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import PATIENCE_S, Hand, encoded, files_in, found_in, numbers_in, run, sql
 
@@ -213,6 +215,27 @@ def test_only_what_a_journal_is_asked_for_can_be_said_to_it(tmp_path: Path) -> N
 
 
 # The disk ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_waits_for_the_file_is_reported_while_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_health, "WRITE_STALLED_S", 0.05)
+
+    async def test() -> None:
+        hand = Hand(tmp_path)
+        other = sql(hand.files)
+        other.execute("BEGIN IMMEDIATE")
+        hand.appends(1, size=INLINE_BYTES)
+        await asyncio.to_thread(eventually, lambda: bool(hand.journal.writes.describe_problem()))
+        assert hand.journal.writes.describe_problem() == "a write has been under way for 0 s"
+        other.execute("ROLLBACK")
+        await hand.keeps(1)
+        assert hand.journal.writes.describe_problem() == ""
+        assert hand.journal.writes.slowest_s > 0.05
+        hand.journal.close()
+
+    run(test)
 
 
 @pytest.mark.usefixtures("log_grows")
