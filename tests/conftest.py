@@ -17,6 +17,7 @@ LONG: Final = (
     "benchmarks",
     "chaos",
     "cluster",
+    "dashboard",
     "overload",
     "partition_worker/test_service.py",
     "processes/test_descriptors.py",
@@ -39,7 +40,7 @@ LONG: Final = (
     "webservice/history/test_failover.py",
 )
 """Directories and files of tests that take long: 120 seeds of the simulation, deliberate defects, properties with many
-examples, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
+examples, a browser, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
 SLOW: Final = (
     "sim/test_sim.py",
@@ -48,6 +49,7 @@ SLOW: Final = (
     "benchmarks",
     "chaos",
     "cluster",
+    "dashboard",
     "upgrade",
     "tenants",
     "overload",

@@ -13,12 +13,19 @@ export const QueueLink = ({ name }) => html`<${Link} page="queue" args=${[name]}
 export const AppLink = ({ name }) => html`<${Link} page="application" args=${[name]}>${name}<//>`;
 export const NodeLink = ({ name }) => html`<${Link} page="node" args=${[name]}>${name}<//>`;
 
+const TICK_MS = 5000; // between two updates of relative times
+const tickers = new Set(); // of all relative times on the page: one timer for hundreds of rows
+setInterval(() => {
+  for (const ticker of tickers) ticker();
+}, TICK_MS);
+
 /** A relative time, with the absolute one as its title. */
 export function Ago({ ns }) {
   const [, redraw] = useState(0);
   useEffect(() => {
-    const timer = setInterval(() => redraw((one) => one + 1), 5000);
-    return () => clearInterval(timer);
+    const ticker = () => redraw((one) => one + 1);
+    tickers.add(ticker);
+    return () => tickers.delete(ticker);
   }, []);
   return ns ? html`<time datetime=${new Date(ns / 1e6).toISOString()} title=${time(ns)}>${ago(ns)}</time>` : "–";
 }
@@ -80,11 +87,14 @@ export function AmountTable({ caption, rows }) {
   </table></div>`;
 }
 
-/** A plain table of few rows: columns are [heading, cell(row), isNumber]. */
-export function PlainTable({ caption, columns, rows, keyOf, empty = "None." }) {
+/**
+ * A plain table of few rows: columns are [heading, cell(row), isNumber]. Below a heading that says the same, its caption
+ * is only for screen readers.
+ */
+export function PlainTable({ caption, columns, rows, keyOf, empty = "None.", isBelowHeading = false }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
-    <caption>${caption}</caption>
+    <caption class=${isBelowHeading ? "hidden" : ""}>${caption}</caption>
     <thead><tr>${columns.map(([name, , isNumber]) => html`<th scope="col" class=${isNumber ? "number" : ""}>${name}</th>`)}</tr></thead>
     <tbody>${rows.map((row, index) => html`<tr key=${keyOf ? keyOf(row) : index}>
       ${columns.map(([, cell, isNumber]) => html`<td class=${isNumber ? "number" : ""}>${cell(row)}</td>`)}
@@ -136,7 +146,9 @@ export function Choice({ label, value, options, onChange }) {
 
 /** A heading and its figures, as short pairs. */
 export function Facts({ rows }) {
-  return html`<dl class="facts">${rows.filter(([, value]) => value !== undefined && value !== "" && value !== null).map(
+  const shown = rows.filter(([, value]) => value !== undefined && value !== "" && value !== null);
+  if (!shown.length) return null;
+  return html`<dl class="facts">${shown.map(
     ([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`,
   )}</dl>`;
 }

@@ -1,20 +1,22 @@
 // The newest events of the partition.
 
 import { usePoll } from "../api.js";
-import { html } from "../html.js";
+import { html, useState } from "../html.js";
 import { Ago, AppLink, Choice, NodeLink, PlainTable, Problem, QueueLink, Search } from "../parts.js";
 import { setParams } from "../route.js";
 import { count } from "../units.js";
 
-const SHOWN_MAX = 1000; // events of one look
+const BATCH = 1000; // the newest events that are searched
+const SHOWN = 200; // rows at first, and more with each press of the button
 const TYPES = { 1: "request", 2: "application", 3: "node", 4: "queue", 5: "user or group" };
 
 export function Events({ partition, params }) {
   const { text = "", type = "" } = params;
+  const [shown, setShown] = useState(SHOWN);
   // Without any events, the start tells where the range begins; then the newest ones are requested.
   const range = usePoll("events/batch", { partition, count: 1 }, 2000);
-  const start = range.data ? Math.max(range.data.LowestID, range.data.HighestID - SHOWN_MAX + 1) : undefined;
-  const batch = usePoll(start === undefined ? "" : "events/batch", { partition, start, count: SHOWN_MAX }, 2000);
+  const start = range.data ? Math.max(range.data.LowestID, range.data.HighestID - BATCH + 1) : undefined;
+  const batch = usePoll(start === undefined ? "" : "events/batch", { partition, start, count: BATCH }, 2000);
   const found = [...(batch.data?.EventRecords ?? [])].reverse().filter((one) => matches(one, text.toLowerCase(), type));
   return html`
     <div class="filters">
@@ -23,13 +25,14 @@ export function Events({ partition, params }) {
       <span class="quiet" role="status">${batch.data ? `${count(found.length)} of the newest ${count(batch.data.EventRecords?.length ?? 0)}` : ""}</span>
     </div>
     <${Problem} error=${range.error ?? batch.error} />
-    ${batch.data && html`<${PlainTable} caption="Events, newest first" rows=${found} empty="No event matches." columns=${[
+    ${batch.data && html`<${PlainTable} caption="Events, newest first" rows=${found.slice(0, shown)} keyOf=${(row) => `${row.timestampNano} ${row.objectID} ${row.referenceID} ${row.message}`} empty="No event matches." columns=${[
       ["time", (row) => html`<${Ago} ns=${row.timestampNano} />`],
       ["about", (row) => TYPES[row.type] ?? "–"],
       ["object", (row) => html`<${Subject} type=${row.type} name=${row.objectID} />`],
       ["reference", (row) => html`<${Reference} row=${row} />`],
       ["message", (row) => row.message ?? ""],
     ]} />`}
+    ${found.length > shown && html`<p><button onClick=${() => setShown(shown + SHOWN)}>Show ${count(Math.min(SHOWN, found.length - shown))} more</button></p>`}
   `;
 }
 

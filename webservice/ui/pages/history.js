@@ -9,11 +9,13 @@ import UPlot from "../vendor/uplot.js";
 
 const SINCE = [["-1h", "1 hour"], ["-6h", "6 hours"], ["-24h", "1 day"], ["-168h", "7 days"]];
 const ROWS_MAX = 10_000; // the most that one request returns
+const PERIOD_MS = 10_000; // the use is recorded every few seconds
 const HEIGHT_PX = 220;
+const SPAN_MIN_S = 300; // shown at least, so that a system that has just started has a readable axis
 
 export function History({ partition, params }) {
   const { queue = "root", since = "-1h" } = params;
-  const poll = usePoll("history/queues", { partition, queue, since, limit: ROWS_MAX }, 30_000);
+  const poll = usePoll("history/queues", { partition, queue, since, limit: ROWS_MAX }, PERIOD_MS);
   return html`
     <div class="filters">
       <${Search} label="Queue" value=${queue} onChange=${(value) => setParams({ queue: value })} />
@@ -45,13 +47,14 @@ function Chart({ name, kind, data, series }) {
     const colour = (one) => style.getPropertyValue(one).trim();
     const shown = (value) => (value === null || value === undefined ? "–" : kind ? figure(kind, value) : value.toLocaleString("en"));
     const steps = UPlot.paths.stepped({ align: 1 });
+    const clock = (_, marks, __, ___, step) => marks.map((at) => (step >= 86_400 ? time(at * 1e9).slice(5, 10) : time(at * 1e9).slice(11, step < 60 ? 19 : 16)));
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     const made = new UPlot({
       width: box.current.clientWidth || 600,
       height: HEIGHT_PX,
       cursor: { drag: { x: true, y: false } },
-      axes: [axis, { ...axis, size: 80, values: (_, values) => values.map(shown), ...(isBytes(kind) ? { incrs: byteSteps() } : {}) }],
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
+      axes: [{ ...axis, values: clock, space: 70 }, { ...axis, size: 80, values: (_, values) => values.map(shown), ...(isBytes(kind) ? { incrs: byteSteps() } : {}) }],
+      scales: { x: { range: (_, first, last) => [Math.min(first, last - SPAN_MIN_S), last] }, y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
       series: [
         { label: "time", value: (_, value) => (value === null ? "–" : time(value * 1e9)) },
         ...series.map((label, index) => ({ label, paths: steps, value: (_, value) => shown(value), width: 2, stroke: colour(index ? "--full" : "--used"), dash: index ? [6, 4] : undefined })),

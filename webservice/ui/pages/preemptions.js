@@ -9,7 +9,7 @@ const KINDS = { guaranteed: "its queue is below its guaranteed amount", "require
 
 export function Preemptions({ partition }) {
   const poll = usePoll(`partition/${segment(partition)}/preemptions`, { limit: 200 }, 5000);
-  return html`<p class="quiet">The newest 200.</p><${Loaded} poll=${poll}>${(all) => html`<${PlainTable} caption="Preemptions" rows=${all} empty="Nothing was preempted." columns=${[
+  return html`<p class="quiet">The newest 200.</p><${Loaded} poll=${poll}>${(all) => html`<${PlainTable} caption="Preemptions" isBelowHeading=${true} rows=${all} empty="Nothing was preempted." columns=${[
     ["time", (row) => html`<${Ago} ns=${row.time} />`],
     ["for", (row) => (row.applicationID ? html`<${AppLink} name=${row.applicationID} />` : html`<${QueueLink} name=${row.queueName} />`)],
     ["queue", (row) => html`<${QueueLink} name=${row.queueName} />`],

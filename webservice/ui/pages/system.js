@@ -12,13 +12,13 @@ export function System() {
   const health = usePoll("scheduler/healthcheck", {}, 5000);
   return html`
     <h2>Health</h2>
-    <${Loaded} poll=${health}>${(one) => html`<${PlainTable} caption="Health checks" rows=${one.HealthChecks ?? []} keyOf=${(row) => row.Name} columns=${[
+    <${Loaded} poll=${health}>${(one) => html`<${PlainTable} caption="Health checks" isBelowHeading=${true} rows=${one.HealthChecks ?? []} keyOf=${(row) => row.Name} columns=${[
       ["check", (row) => row.Name],
       ["state", (row) => html`<${State} name=${row.Succeeded ? "healthy" : "unhealthy"} />`],
       ["diagnosis", (row) => row.DiagnosisMessage || row.Description],
     ]} />`}<//>
     <h2>Partitions</h2>
-    <${Loaded} poll=${partitions}>${(all) => html`<${PlainTable} caption="Partitions" rows=${all} keyOf=${(row) => row.name} empty="None yet: no resource manager has registered." columns=${[
+    <${Loaded} poll=${partitions}>${(all) => html`<${PlainTable} caption="Partitions" isBelowHeading=${true} rows=${all} keyOf=${(row) => row.name} empty="None yet: no resource manager has registered." columns=${[
       ["partition", (row) => row.name],
       ["resource manager", (row) => row.clusterId],
       ["state", (row) => html`<${State} name=${row.state} />`],
@@ -36,7 +36,7 @@ export function System() {
 function Managers({ all }) {
   const rows = [...new Map(all.filter((one) => one.rmId).map((one) => [one.rmId, one])).values()];
   const build = (row) => (row.rmBuildInformation ?? []).find((one) => one.rmId === row.rmId)?.buildVersion ?? "–";
-  return html`<${PlainTable} caption="Resource managers" rows=${rows} keyOf=${(row) => row.rmId} columns=${[
+  return html`<${PlainTable} caption="Resource managers" isBelowHeading=${true} rows=${rows} keyOf=${(row) => row.rmId} columns=${[
     ["resource manager", (row) => row.rmId],
     ["state", (row) => html`<${State} name=${row.awaySince ? "away" : "connected"} />`],
     ["away since", (row) => html`<${Ago} ns=${row.awaySince} />`],
@@ -46,7 +46,7 @@ function Managers({ all }) {
 
 function Hosts({ view }) {
   return html`<${Facts} rows=${[["balance", view.rebalancing ? "partitions move" : ""]]} />
-  <${PlainTable} caption="Hosts" rows=${view.hosts ?? []} keyOf=${(row) => row.name} empty="One host, without a shared store." columns=${[
+  <${PlainTable} caption="Hosts" isBelowHeading=${true} rows=${view.hosts ?? []} keyOf=${(row) => row.name} empty="One host, without a shared store." columns=${[
     ["host", (row) => row.name || "this host"],
     ["state", (row) => html`<${State} name=${row.state} />`],
     ["leader", (row) => (row.leader ? "yes" : "")],
