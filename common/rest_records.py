@@ -7,6 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct, field
 
+from common.config.impact import Effect
 from common.config.problems import Problem
 from common.messages import Part, Resources
 from common.rest_views import HistoryView, MarkView, View
@@ -278,6 +279,31 @@ class HostsView(Struct, frozen=True, kw_only=True):
     hosts: list[HostView]
     rebalancing: bool
     """Whether partitions move until their numbers are even."""
+
+
+class DifferenceView(Struct, frozen=True, kw_only=True):
+    """One difference between two configurations (`common/config/difference.py`), also in words."""
+
+    kind: str
+    path: str
+    before: str
+    after: str
+    text: str
+
+
+class ImpactView(Struct, frozen=True, kw_only=True):
+    """Differences of a configuration from the one in force, and its effects on running work."""
+
+    checksum: str
+    """Of the configuration in force that was compared."""
+    differences: list[DifferenceView]
+    difference_count: int = field(name="differenceCount")
+    """Number of differences, in this answer or not."""
+    effects: list[Effect]
+    effect_count: int = field(name="effectCount")
+    """Number of effects, in this answer or not."""
+    incomplete: list[str]
+    """Why effects may be missing: partitions that do not answer, or have too many queues or users."""
 
 
 class ChangedView(Struct, frozen=True, kw_only=True):

@@ -16,16 +16,18 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
+from common.config.difference import find_differences
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.extra_config import effective
 from common.names import QUEUE, RM_ID
 from common.query_messages import ChangeConfig, ConfigText, ReadConfig
-from common.rest_records import ChangedView, VersionView
+from common.rest_records import ChangedView, ImpactView, VersionView
 from webservice import parameters
 from webservice.broker_client import decode_answer, read_document
 from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm
+from webservice.config_impact import measure_impact
 from webservice.config_view import config_json, config_yaml
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
 from webservice.router import ANY_OBJECT, BINARY, BYTES, JSON_MEDIA, TEXT, YAML, Access, Content, Route, RouteGroup
@@ -211,6 +213,40 @@ async def validate(call: Call) -> Reply:
     return Reply(encode(VerdictView(allowed=not reason, reason=reason)))
 
 
+@Route(
+    CONFIGURATION,
+    "POST",
+    "/ws/v1/config/impact",
+    Access.ADMINS,
+    (ImpactView,),
+    parameters=(RM,),
+    body=_CONFIG_BODY,
+    is_private=True,
+    only_examines=True,
+)
+async def impact(call: Call) -> Reply:
+    """Compare a configuration with the one in force and with the work that runs now; nothing changes.
+
+    Lists the differences from the configuration in force, queues above their new maximum, removed queues that have
+    applications, and users and groups above their new limits.
+    """
+    services = call.services
+    if services.validations.locked():
+        raise RequestError(503, "Several configurations are being validated already, try again later")
+    async with services.validations:
+        text = _decode_config(await call.body())
+        rm = await _find_rm(call)
+        current = await read_version(call, rm, ReadConfig(what="current"))
+        try:
+            async with services.validation_lock:
+                wanted = await asyncio.to_thread(load, text)
+                in_force = await asyncio.to_thread(_parse_config, current.config)
+                differences = await asyncio.to_thread(find_differences, in_force, wanted)
+        except ConfigError as error:
+            raise _make_invalid(list(error.problems)) from None
+        return Reply(encode(await measure_impact(call, rm, current.checksum, (in_force, wanted), differences)))
+
+
 # Changing -----------------------------------------------------------------------------------------------------------
 
 
@@ -222,13 +258,7 @@ async def replace(call: Call) -> Reply:
     For all its partitions or none. All problems of an invalid configuration are in `problems`.
     """
     wanted = _prepare_change(call)
-    try:
-        text = (await call.body()).decode()
-    except UnicodeDecodeError as error:
-        raise _make_invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
-    if not text.strip():  # an empty text would mean the default configuration
-        hint = "the body of the request is the whole configuration, as YAML"
-        raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+    text = _decode_config(await call.body())
     return await _change(call, await _find_rm(call, changes=True), structs.replace(wanted, config=text))
 
 
@@ -259,6 +289,22 @@ async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
             raise _make_invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
     changed = decode_answer(answer, ChangedView, "The broker")
     return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
+
+
+def _decode_config(body: bytes) -> str:
+    """The text of a configuration in a request.
+
+    Raises:
+        RequestError: it is empty, or not UTF-8.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _make_invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
+    if not text.strip():  # an empty text would mean the default configuration
+        hint = "the body of the request is the whole configuration, as YAML"
+        raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+    return text
 
 
 def _make_invalid(problems: list[Problem]) -> RequestError:

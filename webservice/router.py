@@ -100,6 +100,8 @@ class Route:
     """Whether it exists only with the setting `debug`."""
     redirect: str = ""
     """The path to which it redirects; then it has no handler."""
+    only_examines: bool = False
+    """Whether a route with another method than GET only examines its body, and changes nothing."""
     streams: bool = False
     """The answer is an endless sequence of lines."""
     summary: str = ""
@@ -122,7 +124,7 @@ class Route:
         """Whether it changes something: then the caller is always known, the request is audited, and `Call.requester`
         is set. A route with another method than GET that every authenticated caller may use only checks its body.
         """
-        return self.method != "GET" and self.access is not Access.KNOWN
+        return self.method != "GET" and self.access is not Access.KNOWN and not self.only_examines
 
 
 # Finding a route ------------------------------------------------------------------------------------------------------

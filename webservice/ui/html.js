@@ -4,6 +4,6 @@ import { h } from "./vendor/preact.js";
 import htm from "./vendor/htm.js";
 
 export { render } from "./vendor/preact.js";
-export { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
+export { useCallback, useEffect, useId, useMemo, useRef, useState } from "./vendor/hooks.js";
 
 export const html = htm.bind(h);

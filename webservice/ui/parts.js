@@ -1,6 +1,7 @@
 // Small components that the pages share.
 
-import { html, useEffect, useState } from "./html.js";
+import { rowsOf, segment, usePoll } from "./api.js";
+import { html, useEffect, useId, useState } from "./html.js";
 import { to } from "./route.js";
 import { ago, amount, amounts, figure, kindsOf, percent, share, time } from "./units.js";
 
@@ -74,14 +75,14 @@ export const BarKey = () => html`<p class="key">
 /** Amounts as text, in full on a page of one object. */
 export const Amounts = ({ value }) => html`<span>${amounts(value)}</span>`;
 
-/** A table of resource types with the given amounts: rows are [heading, resource]. */
-export function AmountTable({ caption, rows }) {
+/** A table of resource types with the given amounts: rows are [heading, resource]; `bar` makes a bar of a type. */
+export function AmountTable({ caption, rows, bar }) {
   const kinds = kindsOf(...rows.map(([, value]) => value));
   if (!kinds.length) return html`<p class="quiet">No amounts.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption>${caption}</caption>
-    <thead><tr><th scope="col">resource</th>${rows.map(([name]) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-    <tbody>${kinds.map((kind) => html`<tr key=${kind}><th scope="row">${kind}</th>
+    <thead><tr><th scope="col">resource</th>${bar && html`<th scope="col">use</th>`}${rows.map(([name]) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
+    <tbody>${kinds.map((kind) => html`<tr key=${kind}><th scope="row">${kind}</th>${bar && html`<td>${bar(kind)}</td>`}
       ${rows.map(([, value]) => html`<td class="number">${value?.[kind] === undefined ? "–" : figure(kind, value[kind])}</td>`)}
     </tr>`)}</tbody>
   </table></div>`;
@@ -122,8 +123,9 @@ export function Loaded({ poll, children }) {
   `;
 }
 
-/** A field with a label that reports its value shortly after the last key. */
-export function Search({ label, value = "", onChange, delayMs = 250 }) {
+/** A field with a label that reports its value shortly after the last key; `options` are offered while typing. */
+export function Search({ label, value = "", onChange, delayMs = 250, options }) {
+  const id = useId();
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   useEffect(() => {
@@ -132,8 +134,17 @@ export function Search({ label, value = "", onChange, delayMs = 250 }) {
     return () => clearTimeout(timer);
   }, [text]);
   return html`<label class="field"><span>${label}</span>
-    <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" spellcheck="false" />
+    <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" spellcheck="false" list=${options ? id : undefined} />
+    ${options && html`<datalist id=${id}>${options.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}
   </label>`;
+}
+
+const OPTIONS_MAX = 2000; // queues that are offered
+
+/** A field for the path of a queue, with all paths to choose from. */
+export function QueueSearch({ partition, label = "Queue", value, onChange }) {
+  const poll = usePoll(`partition/${segment(partition)}/table/queues`, { limit: OPTIONS_MAX }, 60_000);
+  return html`<${Search} label=${label} value=${value} onChange=${onChange} delayMs=${600} options=${rowsOf(poll.data).map((row) => row.queue)} />`;
 }
 
 export function Choice({ label, value, options, onChange }) {

@@ -2,7 +2,7 @@
 
 import { segment } from "../api.js";
 import { html } from "../html.js";
-import { Ago, AppLink, Choice, QueueLink, Search, State } from "../parts.js";
+import { Ago, AppLink, Choice, QueueLink, QueueSearch, Search, State } from "../parts.js";
 import { setParams } from "../route.js";
 import { ApiTable } from "../table.js";
 import { amounts, count } from "../units.js";
@@ -28,7 +28,7 @@ export function Applications({ partition, params }) {
     <div class="filters">
       <${Search} label="Name" value=${text} onChange=${(value) => setParams({ text: value })} />
       <${Choice} label="State" value=${state} options=${[["", "not ended"], ...STATES.map((one) => [one, one]), ["ended", "ended"]]} onChange=${(value) => setParams({ state: value })} />
-      <${Search} label="Queue" value=${queue} onChange=${(value) => setParams({ queue: value, subtree: value && "true" })} />
+      <${QueueSearch} partition=${partition} value=${queue} onChange=${(value) => setParams({ queue: value, subtree: value && "true" })} />
       <${Search} label="User" value=${user} onChange=${(value) => setParams({ user: value })} />
       ${node && html`<button onClick=${() => setParams({ node: "" })}>on node ${node} ✕</button>`}
     </div>

@@ -2,7 +2,7 @@
 
 import { RequestFailed, address, send, usePoll } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { Problem } from "../parts.js";
+import { Problem, QueueLink } from "../parts.js";
 import { count } from "../units.js";
 
 const VALIDATE_AFTER_MS = 500; // without a key
@@ -67,7 +67,8 @@ function Editor({ rm }) {
       <button onClick=${reload}>Load again</button>
     </div>
     ${isReview && html`<section aria-label="Review"><h2>Change</h2><${Diff} from=${current.text} to=${text} />
-      <p>Applying it changes the running system at once: queues that are removed drain, and lower maximums may stop work.</p>
+      <${Impact} rm=${rm} text=${text} />
+      <p>Applying it changes the running system at once.</p>
       <button class="main" onClick=${apply}>Apply</button></section>`}
   `;
 }
@@ -108,6 +109,38 @@ function useVerdict(text, isLoaded) {
     return () => clearTimeout(timer);
   }, [text, isLoaded]);
   return { isPending: verdict.of !== text, reason: verdict.of === text ? verdict.reason : "" };
+}
+
+// Impact --------------------------------------------------------------------------------------------------------------
+
+/** What the change means, in words: what differs, and which work that runs now is concerned. */
+function Impact({ rm, text }) {
+  const [impact, setImpact] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    let isCurrent = true;
+    const measure = async () => {
+      try {
+        const headers = { "Content-Type": "application/x-yaml" };
+        const found = await (await send(address("config/impact", { rm }), { method: "POST", headers, body: text })).json();
+        if (isCurrent) setImpact(found);
+      } catch (failure) {
+        if (isCurrent) setError(failure);
+      }
+    };
+    measure();
+    return () => { isCurrent = false; };
+  }, [rm, text]);
+  if (error) return html`<${Problem} error=${error} />`;
+  if (!impact) return html`<p class="quiet" role="status">Comparing with what runs …</p>`;
+  const more = (shown, number) => number > shown.length && html`<li>and ${count(number - shown.length)} more</li>`;
+  return html`
+    <h3>In words</h3>
+    ${impact.differences.length ? html`<ul class="impact">${impact.differences.map((one, index) => html`<li key=${index}>${one.text}</li>`)}${more(impact.differences, impact.differenceCount)}</ul>` : html`<p>Nothing but the spelling: no setting has another value.</p>`}
+    <h3>What it means for the work that runs now</h3>
+    ${impact.effects.length ? html`<ul class="impact">${impact.effects.map((one, index) => html`<li key=${index} class="attention">${one.text}${one.queue && html` (<${QueueLink} name=${one.queue} />)`}</li>`)}${more(impact.effects, impact.effectCount)}</ul>` : html`<p role="status">Nothing exceeds a new limit, and no queue with applications is removed.</p>`}
+    ${impact.incomplete.length > 0 && html`<ul class="impact">${impact.incomplete.map((one, index) => html`<li key=${index}>Not compared: ${one}</li>`)}</ul>`}
+  `;
 }
 
 // Diff ----------------------------------------------------------------------------------------------------------------

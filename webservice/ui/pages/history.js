@@ -2,7 +2,7 @@
 
 import { usePoll } from "../api.js";
 import { html, useEffect, useRef } from "../html.js";
-import { Choice, Problem, Search } from "../parts.js";
+import { Choice, Problem, QueueSearch } from "../parts.js";
 import { setParams } from "../route.js";
 import { figure, isBytes, kindsOf, time } from "../units.js";
 import UPlot from "../vendor/uplot.js";
@@ -18,7 +18,7 @@ export function History({ partition, params }) {
   const poll = usePoll("history/queues", { partition, queue, since, limit: ROWS_MAX }, PERIOD_MS);
   return html`
     <div class="filters">
-      <${Search} label="Queue" value=${queue} onChange=${(value) => setParams({ queue: value })} />
+      <${QueueSearch} partition=${partition} value=${queue} onChange=${(value) => setParams({ queue: value })} />
       <${Choice} label="Period" value=${since} options=${SINCE} onChange=${(value) => setParams({ since: value })} />
     </div>
     <${Problem} error=${poll.error} />

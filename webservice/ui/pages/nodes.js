@@ -18,7 +18,7 @@ export function Nodes({ partition, params }) {
   const path = `partition/${segment(partition)}/table/nodes`;
   const all = useAll(path, { text, state }, 5000);
   const kinds = all.data?.resources ?? [];
-  const bar = (one) => ({ name: one, heading: one, sort: `available.${one}`, cell: (row) => html`<${Bar} kind=${one} label=${`${row.node} ${one}`} used=${(row.used[one] ?? 0) + (row.foreign[one] ?? 0)} total=${row.capacity[one] ?? 0} />` });
+  const bar = (one) => ({ name: one, heading: one, sort: `available.${one}`, cell: (row) => !row.capacity[one] ? html`<span class="quiet">–</span>` : html`<${Bar} kind=${one} label=${`${row.node} ${one}`} used=${(row.used[one] ?? 0) + (row.foreign[one] ?? 0)} total=${row.capacity[one]} />` });
   const columns = [
     { name: "node", heading: "node", sort: "node", cell: (row) => html`<${NodeLink} name=${row.node} />` },
     { name: "state", heading: "state", sort: "state", cell: (row) => html`<${State} name=${row.state} />${row.reserved ? " reserved" : ""}` },

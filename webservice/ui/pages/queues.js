@@ -90,13 +90,18 @@ export function QueueRows({ rows, resources, kind = "", parents, closed, onToggl
         ${part.map((row, index) => html`<tr key=${row.queue} aria-rowindex=${above + index + 2}>
           <td><${Name} row=${row} isParent=${parents?.has(row.queue)} isClosed=${closed?.has(row.queue)} onToggle=${onToggle} /></td>
           <td><${State} name=${row.state} /></td>
-          ${kinds.map((one) => html`<td key=${one}>${row.used === null ? "" : html`<${Bar} kind=${one} label=${`${row.queue} ${one}`} used=${row.used[one] ?? 0} total=${row.maximum?.[one]} scale=${scaleOf(maxima, row, one)} guaranteed=${row.guaranteed?.[one] ?? 0} pending=${row.pending?.[one] ?? 0} />`}</td>`)}
+          ${kinds.map((one) => html`<td key=${one}>${isUnconcerned(row, one) ? html`<span class="quiet">–</span>` : html`<${Bar} kind=${one} label=${`${row.queue} ${one}`} used=${row.used[one] ?? 0} total=${row.maximum?.[one]} scale=${scaleOf(maxima, row, one)} guaranteed=${row.guaranteed?.[one] ?? 0} pending=${row.pending?.[one] ?? 0} />`}</td>`)}
           <td class="number">${row.runningApplications === null ? "" : `${count(row.runningApplications)}${row.maxApplications ? ` / ${count(row.maxApplications)}` : ""}`}</td>
         </tr>`)}
         ${spacer("below", below)}
       </tbody>
     </table>
   </div>`;
+}
+
+/** Whether a queue has nothing to do with a resource type, or the viewer may not see its amounts. */
+function isUnconcerned(row, kind) {
+  return row.used === null || !(row.used[kind] || row.pending?.[kind] || row.guaranteed?.[kind] || row.maximum?.[kind] !== undefined);
 }
 
 /** The maximum of the next queue above that has one. */
@@ -111,7 +116,7 @@ function scaleOf(maxima, row, kind) {
 function Name({ row, isParent, isClosed, onToggle }) {
   const depth = row.queue.split(".").length - 1;
   return html`<span class="indent" style=${{ paddingLeft: `${depth * 1.1}rem` }}>
-    ${isParent && onToggle ? html`<button class="twist" aria-expanded=${String(!isClosed)} aria-label=${`queues below ${row.queue}`} onClick=${() => onToggle(row.queue)}>${isClosed ? "▸" : "▾"}</button>` : html`<span class="twist"></span>`}
+    ${!onToggle ? "" : isParent ? html`<button class="twist" aria-expanded=${String(!isClosed)} aria-label=${`queues below ${row.queue}`} onClick=${() => onToggle(row.queue)}>${isClosed ? "▸" : "▾"}</button>` : html`<span class="twist"></span>`}
     <${Link} page="queue" args=${[row.queue]} aria-label=${row.queue}>${row.queue.slice(row.queue.lastIndexOf(".") + 1)}<//>
   </span>`;
 }
@@ -130,7 +135,7 @@ export function Queue({ partition, args: [name] }) {
       ["defined by", one.isManaged ? "the configuration" : "placement"],
       ["preemption", one.preemptionEnabled ? `after ${one.preemptionDelay}` : "off"],
     ]} />
-    <${AmountTable} caption="Amounts" rows=${[
+    <${AmountTable} caption="Amounts" bar=${(kind) => html`<${Bar} kind=${kind} label=${kind} isShort=${true} used=${one.allocatedResource?.[kind] ?? 0} total=${one.maxResource?.[kind]} guaranteed=${one.guaranteedResource?.[kind] ?? 0} pending=${one.pendingResource?.[kind] ?? 0} />`} rows=${[
       ["used", one.allocatedResource],
       ["guaranteed", one.guaranteedResource],
       ["maximum", one.maxResource],

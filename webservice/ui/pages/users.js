@@ -2,7 +2,7 @@
 
 import { segment } from "../api.js";
 import { html } from "../html.js";
-import { Choice, Link, QueueLink, Search } from "../parts.js";
+import { Choice, Link, QueueLink, QueueSearch, Search } from "../parts.js";
 import { setParams } from "../route.js";
 import { ApiTable } from "../table.js";
 import { amounts, count } from "../units.js";
@@ -23,7 +23,7 @@ export function Users({ partition, params }) {
     <div class="tabs">${tab("users", "Users")}${tab("groups", "Groups")}</div>
     <div class="filters">
       <${Search} label="Name" value=${text} onChange=${(value) => setParams({ text: value })} />
-      <${Search} label="Queue" value=${queue} onChange=${(value) => setParams({ queue: value })} />
+      <${QueueSearch} partition=${partition} value=${queue} onChange=${(value) => setParams({ queue: value })} />
       <${Choice} label="Rows" value=${limited} options=${[["", "all queues"], ["true", "queues with a limit"]]} onChange=${(value) => setParams({ limited: value })} />
     </div>
     <${ApiTable} key=${of} caption=${of === "users" ? "Users" : "Groups"} path=${`partition/${segment(partition)}/table/${of}`} query=${{ text, queue, limited }} columns=${columns}

@@ -1,0 +1,257 @@
+"""Effects of a new configuration on the work that runs now: queues above their new maximum, removed queues with
+applications, users and groups above their new limits.
+
+Only what the change itself brings about is listed: a queue that exceeds its maximum already, and keeps it, is not. The
+usage comes from the tables of a partition (`common/table_definitions.py`). Nothing is decided here: the engine
+(`partition_worker/engine/reconfiguration.py`) applies a configuration whatever its impact.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from common.config import model
+from common.config.model import LimitConfig, PartitionConfig, QueueConfig
+from common.config.properties import parse_delay
+from common.names import ROOT
+from common.units import format_amount, format_seconds
+
+ANYONE: Final = "*"
+"""In a limit: each user without a limit of its own, or all groups without one together."""
+
+Principal = Literal["user", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUse:
+    """The use of one queue and those below it."""
+
+    queue: str
+    used: Mapping[str, int]
+    running: int
+    applications: int
+    is_leaf: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalUse:
+    """The use by one user or group of one queue and those below it."""
+
+    name: str
+    queue: str
+    used: Mapping[str, int]
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUse:
+    """The use of a partition now."""
+
+    queues: Iterable[QueueUse] = ()
+    users: Iterable[PrincipalUse] = ()
+    groups: Iterable[PrincipalUse] = ()
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One consequence for what runs now."""
+
+    code: str
+    """`partition-removed`, `queue-removed`, `queue-becomes-parent`, `queue-above-maximum`, `queue-above-applications`,
+    `user-above-limit`, `user-above-applications`, `group-above-limit` or `group-above-applications`.
+    """
+    text: str
+    """One sentence for operators."""
+    partition: str
+    queue: str = ""
+    user: str = ""
+    group: str = ""
+    resource: str = ""
+    used: int = 0
+    """Amount of the resource in base units, or running applications."""
+    maximum: int = 0
+    """The new maximum of the same."""
+    applications: int = 0
+    """Applications concerned: of a partition or queue that is removed or becomes a parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The maxima of a queue, or of a user or group in it. A resource type that is missing has none."""
+
+    resources: Mapping[str, int] = field(default_factory=dict)
+    applications: int = 0
+    """0 for none."""
+
+
+def find_effects(
+    before: PartitionConfig | None, after: PartitionConfig | None, partition: str, use: PartitionUse
+) -> list[Effect]:
+    """Return the effects on one partition, queues first. Both configurations are valid; None before a partition exists
+    or after it is removed.
+    """
+    if before is None:
+        return []
+    if after is None:
+        return [_describe_removed_partition(partition, use)]
+    old, new = _index(before), _index(after)
+    found: list[Effect] = []
+    for queue in use.queues:
+        found += _check_queue(partition, queue, old, new, is_quota_enabled=after.preemption.is_quota_enabled)
+    for one in use.users:
+        found += _check_principal(partition, "user", one, old, new)
+    for one in use.groups:
+        found += _check_principal(partition, "group", one, old, new)
+    return found
+
+
+def _index(partition: PartitionConfig) -> dict[str, QueueConfig]:
+    """The queues of a partition by path, in lower case."""
+    return {place.full_path: place.queue for place in model.root_place(partition, "").walk()}
+
+
+def _describe_removed_partition(partition: str, use: PartitionUse) -> Effect:
+    number = next((one.applications for one in use.queues if one.queue == ROOT), 0)
+    text = f"partition {partition} ends: its nodes leave, and its {_count(number)} {_verb(number, 'fails', 'fail')}"
+    return Effect(code="partition-removed", text=text, partition=partition, applications=number)
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+
+def _check_queue(
+    partition: str,
+    one: QueueUse,
+    old: Mapping[str, QueueConfig],
+    new: Mapping[str, QueueConfig],
+    *,
+    is_quota_enabled: bool,
+) -> Iterator[Effect]:
+    before, after = old.get(one.queue), new.get(one.queue)
+    if after is None:
+        if before is not None and one.applications and one.is_leaf:
+            number = one.applications
+            text = (
+                f"{one.queue} is removed: its {_count(number)} {_verb(number, 'continues', 'continue')}, and it takes"
+            )
+            text += " nothing new"
+            yield Effect(code="queue-removed", text=text, partition=partition, queue=one.queue, applications=number)
+        return
+    if one.is_leaf and after.is_parent and one.applications:
+        text = f"{one.queue} becomes a parent: its {_count(one.applications)} stay, and new ones go to queues below it"
+        yield Effect(
+            code="queue-becomes-parent",
+            text=text,
+            partition=partition,
+            queue=one.queue,
+            applications=one.applications,
+        )
+    earlier = _Bounds() if before is None else _bounds_of_queue(before)
+    bounds = _bounds_of_queue(after)
+    delay_s = parse_delay(after.properties.get("quota.preemption.delay", "")) or 0.0
+    then = "nothing more starts there until it uses less"
+    if is_quota_enabled and delay_s:
+        then += f", and after {format_seconds(delay_s)} allocations are preempted"
+    for kind, used, most in _find_excess(one.used, earlier, bounds):
+        over = f"{format_amount(kind, used - most)} more than its new maximum {format_amount(kind, most)}"
+        yield Effect(
+            code="queue-above-maximum",
+            text=f"{one.queue} uses {format_amount(kind, used)}, {over}: {then}",
+            partition=partition,
+            queue=one.queue,
+            resource=kind,
+            used=used,
+            maximum=most,
+        )
+    if _is_excess(one.running, earlier.applications, bounds.applications):
+        over = f"{one.running - bounds.applications} more than its new maximum {bounds.applications}"
+        yield Effect(
+            code="queue-above-applications",
+            text=f"{one.queue} runs {_count(one.running)}, {over}: no other one starts until fewer run",
+            partition=partition,
+            queue=one.queue,
+            used=one.running,
+            maximum=bounds.applications,
+        )
+
+
+def _bounds_of_queue(queue: QueueConfig) -> _Bounds:
+    return _Bounds(model.parse_amounts(queue.resources.max), queue.max_applications)
+
+
+def _find_excess(used: Mapping[str, int], earlier: _Bounds, bounds: _Bounds) -> Iterator[tuple[str, int, int]]:
+    """Yield each resource type whose use exceeds a maximum that is new, with both."""
+    for kind, most in bounds.resources.items():
+        amount = used.get(kind, 0)
+        if amount > most and earlier.resources.get(kind) != most:
+            yield kind, amount, most
+
+
+def _is_excess(number: int, earlier: int, most: int) -> bool:
+    """Whether a number of applications exceeds a maximum that is new; 0 is none."""
+    return 0 < most < number and most != earlier
+
+
+# Users and groups -----------------------------------------------------------------------------------------------------
+
+
+def _check_principal(
+    partition: str, kind: Principal, one: PrincipalUse, old: Mapping[str, QueueConfig], new: Mapping[str, QueueConfig]
+) -> Iterator[Effect]:
+    after = new.get(one.queue)
+    bounds = _bounds_of_principal(after, kind, one.name) if after else None
+    if bounds is None:
+        return
+    before = old.get(one.queue)
+    earlier = (_bounds_of_principal(before, kind, one.name) if before else None) or _Bounds()
+    who = f"{kind} {one.name}"
+    user, group = (one.name, "") if kind == "user" else ("", one.name)
+    for resource, used, most in _find_excess(one.used, earlier, bounds):
+        over = f"{format_amount(resource, used - most)} more than the new limit {format_amount(resource, most)}"
+        yield Effect(
+            code=f"{kind}-above-limit",
+            text=f"{who} uses {format_amount(resource, used)} in {one.queue}, {over}: asks wait until it is less",
+            partition=partition,
+            queue=one.queue,
+            resource=resource,
+            used=used,
+            maximum=most,
+            user=user,
+            group=group,
+        )
+    if _is_excess(one.running, earlier.applications, bounds.applications):
+        over = f"{one.running - bounds.applications} more than the new limit {bounds.applications}"
+        yield Effect(
+            code=f"{kind}-above-applications",
+            text=f"{who} runs {_count(one.running)} in {one.queue}, {over}: no other one starts until fewer run",
+            partition=partition,
+            queue=one.queue,
+            used=one.running,
+            maximum=bounds.applications,
+            user=user,
+            group=group,
+        )
+
+
+def _bounds_of_principal(queue: QueueConfig, kind: Principal, name: str) -> _Bounds | None:
+    """The limit of a user or group at a queue, or that of `*`; None for none."""
+
+    def names(entry: LimitConfig) -> tuple[str, ...]:
+        return entry.users if kind == "user" else entry.groups
+
+    for wanted in (name, ANYONE):
+        for entry in queue.limits:
+            if wanted in names(entry):
+                # a limit of nothing but zeros limits no resource, as in the engine
+                most = model.parse_amounts(entry.max_resources)
+                return _Bounds(most if any(most.values()) else {}, entry.max_applications)
+    return None
+
+
+def _count(number: int) -> str:
+    return f"{number} application{'' if number == 1 else 's'}"
+
+
+def _verb(number: int, one: str, several: str) -> str:
+    return one if number == 1 else several
