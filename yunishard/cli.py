@@ -231,7 +231,7 @@ def _run(words: Sequence[str]) -> int:
         return UNUSABLE
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
         parser.exit(UNUSABLE, f"{PROGRAM} {words[0]}: {missing}\n")
-    args, unknown, own = _parse(parser, words)
+    args, unknown, own = parse_words(parser, words)
     if unknown:
         near = suggest(unknown[0].partition("=")[0], own._option_string_actions) if unknown[0].startswith("-") else ""
         parser.error(f"unknown option {' '.join(unknown)}{near or f'; see {own.prog} --help'}")
@@ -271,7 +271,7 @@ def _warn_of_variables(command: str) -> None:
         sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
 
 
-def _parse(
+def parse_words(
     parser: argparse.ArgumentParser, words: Sequence[str]
 ) -> tuple[argparse.Namespace, list[str], argparse.ArgumentParser]:
     """Parse the words; return the arguments, the unknown words, and the parser of the command or action. Options may

@@ -12,9 +12,9 @@ from typing import Final
 from common.table_definitions import TABLES
 from common.tables import write
 from common.units import UNKNOWN, format_ago, format_resources, format_seconds, format_time
-from yunishard.cli import CommandFailed
+from yunishard.cli import PROGRAM, CommandFailed
 from yunishard.commands.console import Action, add_action_table
-from yunishard.commands.display import Screen, Text, color_state, draw_amounts, draw_facts, draw_heading
+from yunishard.commands.display import QUIET, Screen, Text, clean, color_state, draw_amounts, draw_facts, draw_heading
 from yunishard.commands.listing import (
     AGE,
     AMOUNTS,
@@ -199,7 +199,14 @@ def _draw_application(screen: Screen, rest: Rest, partition: str, application: R
     lines += draw_section(screen, "Task groups", _TASK_GROUPS, Rows.of(application.get("placeholderData")))
     lines += draw_section(screen, "Pending asks", _ASKS, asks)
     lines += draw_section(screen, "Allocations", _ALLOCATIONS, allocations)
-    return [*lines, *_draw_states(screen, application)]
+    lines += _draw_states(screen, application)
+    return lines + (_hint_at(screen, f"app {name}") if asks.rows else [])
+
+
+def _hint_at(screen: Screen, what: str) -> list[str]:
+    """Return the lines for a terminal that name the command for the next question."""
+    text = f"`{PROGRAM} explain {what}` shows why it waits, and what would let it run"
+    return ["", screen.paint(clean(text), QUIET)] if screen.is_terminal else []
 
 
 def _list_facts(application: Row, partition: str) -> list[tuple[str, Text]]:
@@ -417,7 +424,9 @@ def _show_ask(args: argparse.Namespace) -> int:
         if args.json:
             return format_json(ask, is_line=args.watch is not None)
         lines = draw_facts(screen, _list_ask_facts(ask, application, partition, is_pending=is_pending))
-        return lines + draw_section(screen, "Attempts to place it", _LOG, Rows.of(ask.get("allocationLog")))
+        lines += draw_section(screen, "Attempts to place it", _LOG, Rows.of(ask.get("allocationLog")))
+        name = f"ask {args.ask} --app {as_text(application.get('applicationID'))}"
+        return lines + (_hint_at(screen, name) if is_pending else [])
 
     return repeat(args, draw)
 
