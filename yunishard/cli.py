@@ -135,6 +135,7 @@ COMMANDS: Final = {
     "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
     "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
     "status": Command("yunishard.commands.status", "show the system on one screen, and what needs attention"),
+    "top": Command("yunishard.commands.top", "show queues, applications, nodes and events live, full screen"),
     "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),

@@ -7,7 +7,8 @@ Not here: requests (`explain.py`), making explanations (`partition_worker/engine
 """
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from common.reasons import MEANINGS
@@ -128,7 +129,7 @@ def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int, *, is_whole: bo
 def _narrower(screen: Screen) -> Screen:
     """The screen for lines that are indented by two characters."""
     width = max(1, screen.width - 2) if screen.width else 0
-    return Screen(screen.is_terminal, screen.has_colours, screen.has_blocks, width, screen.height)
+    return replace(screen, width=width)
 
 
 def wrap(screen: Screen, text: str, *, first: str = "", colour: str = "") -> list[str]:
@@ -140,13 +141,3 @@ def wrap(screen: Screen, text: str, *, first: str = "", colour: str = "") -> lis
     width = max(_WIDTH_MIN, screen.width)
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     return [screen.paint(line, colour) for line in lines or [first.rstrip()]]
-
-
-def join_facts(facts: Iterable[str]) -> str:
-    """Join the facts that are not empty."""
-    return ", ".join(fact for fact in facts if fact)
-
-
-def draw_list(screen: Screen, texts: Sequence[str]) -> list[str]:
-    """Return the lines of an indented list."""
-    return [line for text in texts for line in wrap(screen, text, first="  - ")]

@@ -170,14 +170,15 @@ def find_url() -> str:
     return os.environ.get(REST_URL, "")
 
 
-def add_rest(parser: argparse.ArgumentParser) -> None:
+def add_rest(parser: argparse.ArgumentParser, *, has_json: bool = True) -> None:
     """Add the options for the address of the system, for authentication, and for JSON."""
     about = f"the system, or several addresses of it with commas between (default: ${REST_URL}, or {REST_DEFAULT})"
     parser.add_argument("--rest", metavar="URL", default=find_url() or REST_DEFAULT, help=about)
     about = "CA certificates that sign the server's certificate (default: those of this machine)"
     parser.add_argument("--ca", metavar="FILE", help=about)
     add_token_file(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    if has_json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_token_file(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,1 @@
+"""`yunishard top`: the running system in a terminal, full screen and live."""
