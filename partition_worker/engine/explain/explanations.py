@@ -12,6 +12,7 @@ modules of the package.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -48,7 +49,7 @@ GROUPS_MAX: Final = 5
 """Ask groups of one application that are explained, the first ones in its order."""
 
 COUNTED_MAX: Final = 5_000
-"""Ask groups that an explanation of a queue, a node or an application counts, about 50 ms; others are left out."""
+"""Ask groups that an explanation of a queue, a node or an application counts, about 100 ms; others are left out."""
 
 EXAMPLES_MAX: Final = 2
 """Asks that the explanation of a queue explains: those that have waited longest, of different reasons."""
@@ -227,7 +228,7 @@ def explain_application(
             kind="application", name=name, state=application.state.lower(), summary=text, stopped_by="application-ended"
         )
     checks = [*check_partition(state, stalls), *check_application(state, application, now)]
-    reasons = _count_reasons(state, [application], now)
+    reasons = survey_waiting(state, [application], now).sorted_reasons
     first = [
         _explain_group(state, application, group, now, stalls, with_ahead=False)
         for group in islice(application.asks.groups, GROUPS_MAX)
@@ -269,24 +270,24 @@ def _summarize_application(application: Application, failed: list[CheckView], as
 
 def explain_queue(state: PartitionState, queue: Queue, now: float, stalls: Sequence[Reason] = ()) -> ExplanationView:
     """Explain why asks wait in a queue and below it, and which level is fullest."""
-    applications = [state.applications[name] for level in _list_below(queue) for name in level.applications]
-    waiting = [one for one in applications if one.requests]
-    reasons = _count_reasons(state, waiting, now)
+    names = (name for level in _list_below(queue) for name in level.applications)
+    waiting = survey_waiting(state, (state.applications[name] for name in names), now)
     checks = [*check_partition(state, stalls), *(_check_level(level) for level in queue.ancestry() if level.maximum)]
-    examples = _pick_examples(state, waiting, now)
-    explained = [_explain_group(state, one, group, now, stalls, with_ahead=False) for one, group in examples]
-    stop = max(reasons, key=lambda code: reasons[code], default="")
+    oldest = sorted(waiting.oldest.values(), key=lambda one: one[:2])[:EXAMPLES_MAX]
+    explained = [
+        _explain_group(state, application, group, now, stalls, with_ahead=False) for *_, application, group in oldest
+    ]
     return ExplanationView(
         kind="queue",
         name=queue.path,
         state=queue.status.lower(),
-        summary=_summarize_queue(queue, waiting, reasons, explained, now),
+        summary=_summarize_queue(queue, waiting, explained, now),
         since=min((one.since for one in explained), default=0),
-        stopped_by=stop,
-        count=sum(len(one.requests) for one in waiting),
+        stopped_by=waiting.main_reason,
+        count=waiting.asks,
         checks=checks,
         asks=explained,
-        reasons=reasons,
+        reasons=waiting.sorted_reasons,
     )
 
 
@@ -315,33 +316,17 @@ def _check_level(level: Queue) -> CheckView:
     )
 
 
-def _pick_examples(state: PartitionState, waiting: list[Application], now: float) -> list[tuple[Application, AskGroup]]:
-    """The asks that have waited longest, one for each of the first reasons."""
-    found: dict[Reason, tuple[int, Application, AskGroup]] = {}
-    for application, group in islice(_list_groups(waiting), COUNTED_MAX):
-        created = group.head.created_ns
-        reason = find_reason(state, application, group, now)
-        known = found.get(reason)
-        if known is None or created < known[0]:
-            found[reason] = created, application, group
-    oldest = sorted(found.values(), key=lambda one: (one[0], one[1].rank))
-    return [(application, group) for _, application, group in oldest[:EXAMPLES_MAX]]
-
-
-def _summarize_queue(
-    queue: Queue, waiting: list[Application], reasons: dict[str, int], explained: list[ExplanationView], now: float
-) -> str:
-    if not waiting:
+def _summarize_queue(queue: Queue, waiting: "WaitingAsks", explained: list[ExplanationView], now: float) -> str:
+    if not waiting.asks:
         return f"Nothing waits below {queue.path}: it uses {format_resources(queue.allocated)}."
-    total = sum(len(one.requests) for one in waiting)
-    most = max(reasons, key=lambda code: reasons[code])
-    meaning = MEANINGS[Reason(most)]
-    asks, apps = _count(total, "ask"), _count(len(waiting), "application")
-    counted = "" if len(reasons) == 1 else f" {reasons[most]} of them:"
+    reason = waiting.main_reason
+    asks, apps = _count(waiting.asks, "ask"), _count(waiting.applications, "application")
+    of = f"the first {waiting.counted}" if waiting.counted < waiting.asks else "them"
+    counted = "" if len(waiting.reasons) == 1 else f" {waiting.reasons[reason]} of {of}:"
     oldest = min(explained, key=lambda one: one.since)
     ago = format_seconds(max(0.0, now - oldest.since / _NS))
     return (
-        f"{asks} of {apps} wait below {queue.path}.{counted} {meaning} "
+        f"{asks} of {apps} wait below {queue.path}.{counted} {MEANINGS[Reason(reason)]} "
         f"The longest wait has {oldest.name}, for {ago}: {oldest.summary.removeprefix('Waits because ')}"
     )
 
@@ -427,8 +412,45 @@ def _summarize_node(node: Node, failed: list[CheckView], reasons: dict[str, int]
 # Counts ---------------------------------------------------------------------------------------------------------------
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+@dataclass(slots=True)
+class WaitingAsks:
+    """The asks that wait, by reason."""
+
+    asks: int = 0
+    applications: int = 0
+    counted: int = 0
+    """The asks of which the reason was found; fewer than all beyond COUNTED_MAX groups."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    oldest: dict[str, tuple[int, int, Application, AskGroup]] = field(default_factory=dict)
+    """By reason, the group that has waited longest: creation time, rank of the application, and both."""
+
+    @property
+    def main_reason(self) -> str:
+        """The reason of most asks; empty if nothing waits."""
+        return max(self.reasons, key=lambda code: self.reasons[code], default="")
+
+    @property
+    def sorted_reasons(self) -> dict[str, int]:
+        return {code: self.reasons[code] for code in sorted(self.reasons)}
+
+
+def survey_waiting(state: PartitionState, applications: Iterable[Application], now: float) -> WaitingAsks:
+    """Count the asks of applications that wait, by reason, without a look at nodes."""
+    found, groups = WaitingAsks(), 0
+    for application in applications:
+        if not application.requests:
+            continue
+        found.asks += len(application.requests)
+        found.applications += 1
+        for group in application.asks.groups if groups < COUNTED_MAX else ():
+            groups += 1
+            reason, number = find_reason(state, application, group, now), len(group.asks)
+            found.reasons[reason] += number
+            found.counted += number
+            place = group.head.created_ns, application.rank
+            if reason not in found.oldest or place < found.oldest[reason][:2]:
+                found.oldest[reason] = (*place, application, group)
+    return found
 
 
 def _list_groups(applications: Iterable[Application]) -> Iterator[tuple[Application, AskGroup]]:
@@ -437,9 +459,5 @@ def _list_groups(applications: Iterable[Application]) -> Iterator[tuple[Applicat
             yield application, group
 
 
-def _count_reasons(state: PartitionState, applications: Iterable[Application], now: float) -> dict[str, int]:
-    """Count waiting asks by reason, without a look at nodes."""
-    found: Counter[str] = Counter()
-    for application, group in islice(_list_groups(applications), COUNTED_MAX):
-        found[find_reason(state, application, group, now)] += len(group.asks)
-    return {code: found[code] for code in sorted(found)}
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
