@@ -1,7 +1,9 @@
 import re
+from pathlib import Path
 
 from common.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
 
+PAGE = Path(__file__).parents[2] / "docs" / "operating" / "reasons.md"
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
@@ -17,3 +19,9 @@ def test_codes_are_words_with_hyphens_made_from_their_names() -> None:
     for code in (*Reason, *Remedy):
         assert CODE.fullmatch(code)
         assert code == code.name.lower().replace("_", "-")
+
+
+def test_the_page_of_reason_codes_has_each_of_them_with_its_meaning() -> None:
+    page = PAGE.read_text()
+    for code, meaning in (*MEANINGS.items(), *REMEDY_MEANINGS.items()):
+        assert f"| `{code}` | {meaning} |" in page
