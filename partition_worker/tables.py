@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from common.messages import Resources
+from common.resources import NOTHING
 from common.rest_views import Cell, TableView
 from common.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.allocation import AskGroup, Standing
+from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.nodes.node_index import Node
@@ -81,19 +82,16 @@ def _answer(
     else:
         key = _make_key(getters[order.column], order, scales, is_amount=order.column in definition.amounts)
         chosen = _sort(found, key, end, is_descending=order.is_descending)[offset:]
-    rows = [[getters[column](one) for column in definition.columns] for one in chosen]
-    places = [place for place, column in enumerate(definition.columns) if column in definition.amounts]
+    values = [list(map(getters[column], chosen)) for column in definition.columns]  # by column
+    for place, column in enumerate(definition.columns):
+        if column in definition.amounts:
+            values[place] = [drop_zeros_saturated(one) if isinstance(one, dict) else one for one in values[place]]
     kinds = dict.fromkeys(scales)
-    for row in rows:
-        for place in places:
-            amounts = row[place]
-            if isinstance(amounts, dict):
-                row[place] = drop_zeros_saturated(amounts)
     if extra:
-        place = definition.columns.index(extra)
-        for row in rows:
-            if isinstance(amounts := row[place], dict):
+        for amounts in values[definition.columns.index(extra)]:
+            if isinstance(amounts, dict):
                 kinds.update(dict.fromkeys(amounts))
+    rows = list(map(list, zip(*values, strict=True)))
     return TableView(columns=list(definition.columns), rows=rows, total=len(found), resources=sorted(kinds))
 
 
@@ -118,12 +116,14 @@ SortValue = str | float | int | bool | None
 def _make_key(getter: Getter[_T], order: SortOrder, scales: Resources, *, is_amount: bool) -> Callable[[_T], SortValue]:
     """The value that a row is sorted by; null sorts last in both directions."""
     if order.column == "queue":
-        return lambda one: str(getter(one)).replace(".", "\0")  # a queue comes before those below it
+        return lambda one: _make_path_key(str(getter(one)))
     if not is_amount:
         return getter  # type: ignore[return-value]  # other columns have single values
     if order.resource:
         kind = order.resource
         return lambda one: amounts.get(kind, 0) if isinstance(amounts := getter(one), dict) else None
+
+    weigh = {kind: 1 / most for kind, most in scales.items()}.get
 
     def share(one: _T) -> float | None:
         """The largest share of the cluster."""
@@ -132,13 +132,17 @@ def _make_key(getter: Getter[_T], order: SortOrder, scales: Resources, *, is_amo
             return None
         largest = 0.0
         for kind, amount in amounts.items():
-            if amount and kind in scales:
-                found = amount / scales[kind]
-                if found > largest:
-                    largest = found
+            found = amount * weigh(kind, 0.0)
+            if found > largest:
+                largest = found
         return largest
 
     return share
+
+
+def _make_path_key(path: str) -> str:
+    """The sort key of a queue, by which a queue comes before those below it, and those before the next one."""
+    return path.replace(".", "\0")
 
 
 def _sort(found: list[_T], key: Callable[[_T], SortValue], end: int, *, is_descending: bool) -> list[_T]:
@@ -309,12 +313,13 @@ def _find_rejections(request: TableRequest) -> Iterator[RejectionRecord]:
 # Asks -----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _AskRow:
+class _AskRow(NamedTuple):
     """Equal asks of one application."""
 
     application: Application
     group: AskGroup
+    head: Allocation
+    """The first ask."""
 
 
 _STANDINGS: Final[Mapping[Standing, str]] = {
@@ -324,17 +329,17 @@ _STANDINGS: Final[Mapping[Standing, str]] = {
 }
 
 _ASK: Final[Mapping[str, Getter[_AskRow]]] = {
-    "key": lambda one: one.group.head.key,
+    "key": lambda one: one.head.key,
     "application": lambda one: one.application.application_id,
     "queue": lambda one: one.application.queue.path,
     "user": lambda one: one.application.user.name,
     "state": lambda one: _STANDINGS[one.group.kind.standing],
     "count": lambda one: len(one.group.asks),
-    "resource": lambda one: one.group.head.resources,
+    "resource": lambda one: one.head.resources,
     "priority": lambda one: one.group.kind.priority,
-    "created": lambda one: one.group.head.created_ns,
-    "placeholder": lambda one: one.group.head.placeholder,
-    "taskGroup": lambda one: one.group.head.task_group,
+    "created": lambda one: one.head.created_ns,
+    "placeholder": lambda one: one.head.placeholder,
+    "taskGroup": lambda one: one.head.task_group,
     "requiredNode": lambda one: one.group.shape.required_node,
     "message": lambda one: _find_last_failure(one.group),
 }
@@ -342,8 +347,11 @@ _ASK: Final[Mapping[str, Getter[_AskRow]]] = {
 
 def _find_last_failure(group: AskGroup) -> str:
     """Why the last attempt to place one of the asks failed; empty if none failed."""
-    failures = group.failures
-    return max(failures, key=lambda reason: failures[reason].last) if failures else ""
+    latest, found = 0.0, ""
+    for reason, failure in group.failures.items():
+        if failure.last >= latest:
+            latest, found = failure.last, reason
+    return found
 
 
 def _build_asks(request: TableRequest) -> TableView:
@@ -359,9 +367,9 @@ def _build_asks(request: TableRequest) -> TableView:
     applications = [one for one in _filter_applications(narrowed, of) if one.requests]
     applications.sort(key=lambda one: one.application_id)
     _check_number(sum(len(one.asks.groups_by_kind) for one in applications), "application or queue")
-    found = [_AskRow(one, group) for one in applications for group in one.asks.groups]
+    found = [_AskRow(one, group, group.head) for one in applications for group in one.asks.groups]
     if key_filter is not None:
-        found = [one for one in found if key_filter(one.group.head.key)]
+        found = [one for one in found if key_filter(one.head.key)]
     return _answer("asks", request, _require_queue(request, found), _ASK)
 
 
@@ -374,13 +382,13 @@ def _drop_text(request: TableRequest) -> TableRequest:
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def _utilization(used: Iterable[Resources], limit: Resources) -> float:
-    """The largest percentage of any resource type that is used, with one decimal; 0 without a limit."""
+def _utilization(used: Resources, limit: Resources, more: Resources = NOTHING) -> float:
+    """The largest percentage of any resource type that both amounts use, with one decimal; 0 without a limit."""
     largest = 0.0
     for kind, most in limit.items():
-        amount = sum([one.get(kind, 0) for one in used])
-        if amount > 0:
-            largest = max(largest, amount / most if most > 0 else 1.0)
+        amount = used.get(kind, 0) + more.get(kind, 0)
+        if amount > largest * most:
+            largest = amount / most if most > 0 else max(largest, 1.0)
     return round(100 * largest, 1)
 
 
@@ -396,7 +404,7 @@ _NODE: Final[Mapping[str, Getter[Node]]] = {
     "available": lambda one: one.available,
     "allocations": lambda one: len(one.allocations),
     "reserved": lambda one: bool(one.reservations),
-    "utilization": lambda one: _utilization((one.allocated, one.occupied), one.capacity),
+    "utilization": lambda one: _utilization(one.allocated, one.capacity, one.occupied),
 }
 
 
@@ -450,7 +458,7 @@ def _build_queues(request: TableRequest) -> TableView:
         found = [one for one in found if has_text(one.path)]
     if state:
         found = [one for one in found if one.status.lower() == state]
-    found.sort(key=lambda one: one.path.replace(".", "\0"))
+    found.sort(key=lambda one: _make_path_key(one.path))
     below = _count_applications(request.partition)
     hidden = {**_QUEUE, "applications": lambda one: below[one]}
     if not visible.everything:
@@ -476,8 +484,7 @@ def _count_applications(partition: Partition) -> dict[Queue, int]:
 # Users and groups -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _UsageRow:
+class _UsageRow(NamedTuple):
     """The usage of a user or group in one queue and below."""
 
     name: str
@@ -500,7 +507,7 @@ class _UsageRow:
             return None
         running, most = len(self.usage.applications), self.max_applications
         of_applications = round(100 * running / most, 1) if most else 0.0
-        return max(_utilization((self.usage.used,), self.maximum or {}), of_applications)
+        return max(_utilization(self.usage.used, self.maximum or {}), of_applications)
 
 
 _USAGE: Final[Mapping[str, Getter[_UsageRow]]] = {
@@ -531,12 +538,15 @@ def _build_usage(name: TableName, request: TableRequest, trackers: list[Tracker]
     if has_text is not None:
         trackers = [one for one in trackers if has_text(one.name)]
     _check_number(sum(len(one.levels) for one in trackers), "text")
-    found = [_UsageRow(one.name, usage) for one in trackers for usage in request.visible.list_usage(one)]
-    if in_queue is not None:
-        found = [one for one in found if in_queue(one.usage.path)]
-    if limited:
-        found = [one for one in found if one.usage.allowance is not None]
-    found.sort(key=lambda one: (one.name, one.usage.path.replace(".", "\0")))
+    found = []
+    for tracker in sorted(trackers, key=lambda one: one.name):
+        levels = list(request.visible.list_usage(tracker))
+        if in_queue is not None:
+            levels = [one for one in levels if in_queue(one.path)]
+        if limited:
+            levels = [one for one in levels if one.allowance is not None]
+        levels.sort(key=lambda one: _make_path_key(one.path))
+        found += [_UsageRow(tracker.name, one) for one in levels]
     return _answer(name, request, _require_queue(request, found), _USAGE, extra="maximum")
 
 
