@@ -95,7 +95,7 @@ TABLES: Final[Mapping[TableName, TableDefinition]] = {
             "attribute": "Only with this attribute: `NAME=VALUE`.",
             "text": "Only IDs that contain this text; case does not matter.",
         },
-        states=("schedulable", "unschedulable", "reserved"),
+        states=("schedulable", "unschedulable", "cordoned", "reserved"),
     ),
     "queues": TableDefinition(
         summary="The queues, one row for each",
@@ -110,7 +110,7 @@ TABLES: Final[Mapping[TableName, TableDefinition]] = {
             "subtree": _QUEUE["subtree"],
             "text": "Only paths that contain this text; case does not matter.",
         },
-        states=("active", "draining"),
+        states=("active", "stopped", "draining"),
     ),
     "users": TableDefinition(
         summary="The usage and limits of users, one row for each user and queue",

@@ -83,7 +83,7 @@ def test_the_worker_gets_the_filters_that_are_set() -> None:
             "'rack.gpu' is no order of nodes: a resource type may follow in capacity.TYPE, used.TYPE",
         ),
         ("nodes?sort=used.", "'used.' is no order of nodes: a resource type may follow in"),
-        ("nodes?state=full", "state must be one of schedulable, unschedulable, reserved, not 'full'"),
+        ("nodes?state=full", "state must be one of schedulable, unschedulable, cordoned, reserved, not 'full'"),
         (
             "nodes?user=bob",
             "'user' is no parameter of the table nodes, those are: attribute, limit, offset, rm, sort, state, text",
