@@ -29,7 +29,7 @@ def test_help_loads_nothing_of_the_system() -> None:
     assert not [name for name in ("asyncio", "common", "deploy", "msgspec", "yaml", "zmq") if f"'{name}'" in loaded]
 
 
-HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "difflib", "rich", "shtab", "yaml", "zmq")
+HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "rich", "shtab", "shutil", "yaml", "zmq")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common.tables import write
 from common.text_formats import describe_file_error
-from yunishard.cli import CommandFailed, CommandUnusable
+from yunishard.cli import CommandFailed, CommandUnusable, HelpFormatter
 
 if TYPE_CHECKING:
     from common.config.problems import Problem
@@ -28,7 +28,13 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> 
     """Add actions with their summaries to the parser of a command; return their parsers."""
     branch = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     return {
-        name: branch.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", allow_abbrev=False)
+        name: branch.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}.",
+            allow_abbrev=False,
+            formatter_class=HelpFormatter,
+        )
         for name, about in actions.items()
     }
 
