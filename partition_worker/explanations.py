@@ -19,7 +19,9 @@ from common.query_messages import Answer, Query
 from common.reasons import MEANINGS, REMEDY_MEANINGS, Reason, Remedy
 from common.rest_explain import AheadView, ChangeView, CheckView, ExplanationView, RemedyView
 from common.rest_views import encode_view
+from common.rm_messages import AddApplicationRequest, UserGroupInformation
 from partition_worker.engine.administration import NotDone
+from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.explain.explanations import (
     explain_application,
     explain_ask,
@@ -27,6 +29,8 @@ from partition_worker.engine.explain.explanations import (
     explain_queue,
 )
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.placement_explanation import explain_placement
+from partition_worker.placement_views import build_placement_view
 from partition_worker.redaction import Right, Visibility
 
 OK: Final = 200
@@ -76,13 +80,40 @@ def _explain_absent(partition: Partition, name: str, visible: Visibility, now: f
         )
     rejection = partition.rejections.get(name)
     if rejection is not None and visible.shows_of(rejection.user, rejection.queue_name):
-        check = CheckView(code=Reason.PLACEMENT_REJECTED, passed=False, text=rejection.reason)
-        summary = f"The application was rejected: {rejection.reason}"
-        return ExplanationView(
-            kind="application", name=name, state="rejected", summary=summary, stopped_by=check.code, checks=[check]
-        )
+        return _explain_rejection(partition, rejection, visible)
     ended = [one for one in partition.ended.values() if one.application_id == name and visible.shows_application(one)]
     return explain_application(partition, ended[-1], now) if ended else None
+
+
+def _explain_rejection(partition: Partition, rejection: RejectionRecord, visible: Visibility) -> ExplanationView:
+    """Explain a rejection by what the placement rules would do with the submission now. Its tags are not kept."""
+    checks = [CheckView(code=Reason.PLACEMENT_REJECTED, passed=False, text=rejection.reason)]
+    summary = f"The application was rejected: {rejection.reason}."
+    if rejection.user:
+        user = UserGroupInformation(user=rejection.user, groups=list(rejection.groups))
+        new = AddApplicationRequest(
+            application_id=rejection.application_id, queue_name=rejection.requested_queue, ugi=user
+        )
+        now = build_placement_view(partition, explain_placement(partition, new), visible)
+        refusals = [
+            CheckView(code=check.code, passed=False, text=f"rule {number} ({rule.name}): {check.text}")
+            for number, rule in enumerate(now.rules, start=1)
+            for check in rule.checks
+            if not check.passed
+        ]
+        checks += refusals
+        if now.state == "accepted":
+            summary += f" Now it would be placed in {now.queue}: submit it again."
+        elif refusals:
+            summary += f" Without its tags, it would be rejected now, too: {refusals[0].text}."
+    return ExplanationView(
+        kind="application",
+        name=rejection.application_id,
+        state="rejected",
+        summary=summary,
+        stopped_by=Reason.PLACEMENT_REJECTED,
+        checks=checks,
+    )
 
 
 def _explain_ask(

@@ -266,6 +266,7 @@ def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user:
             groups=groups,
             at_ns=state.stamp_ns(),
             reason=reason,
+            requested_queue=new.queue_name,
         )
     )
     state.emit(rm_messages.RejectedApplication(application_id=new.application_id, reason=reason))

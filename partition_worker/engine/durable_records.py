@@ -254,6 +254,8 @@ class RejectionRecord(Record, frozen=True, tag="Rejection"):
     at_ns: int
     reason: str
     """The reason that the RM received."""
+    requested_queue: str = ""
+    """The queue that the submission named."""
 
 
 class SubmissionRecord(Record, frozen=True, tag="Submission"):

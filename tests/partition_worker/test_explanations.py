@@ -101,6 +101,24 @@ def test_rejected_and_ended_applications_are_explained() -> None:
     assert found["stoppedBy"] == "application-ended"
 
 
+def test_a_rejection_names_the_check_of_each_placement_rule_that_failed() -> None:
+    trial = busy()
+    trial.does(apps("app-9 root.nowhere user=bob"))
+    _, found = asked(trial, "application", BOB, application="app-9")
+    failed = [one["text"] for one in found["checks"]]
+    assert failed[1].startswith("rule 1 (provided): ")
+    assert failed[1] in found["summary"]
+    _, found = asked(trial, "application", application="app-9")
+    assert "root.nowhere does not exist, and the rule may not create it" in found["summary"]
+
+
+def test_a_rejection_that_would_not_happen_now_advises_to_submit_again() -> None:
+    trial = Trial("root submitacl=*; root.a").does(apps("app-1 root.b"))
+    trial.reconfigures("root submitacl=*; root.a; root.b")
+    _, found = asked(trial, "application", application="app-1")
+    assert found["summary"].endswith("Now it would be placed in root.b: submit it again.")
+
+
 def test_an_application_that_waits_for_the_groups_of_its_user_is_explained() -> None:
     trial = Trial(resolver="os").takes(apps("app-1 root.a"))
     _, found = asked(trial, "application", application="app-1")
