@@ -4,6 +4,10 @@ worker process for each partition.
 examples:
   yunishard up                                 start the system
   yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
+  yunishard status                             what needs attention
+  yunishard queue list --watch                 usage and limits of all queues
+  yunishard app list --sort -pending           what waits
+  yunishard explain app spark-17               why it waits, and what would help
   yunishard validate queues.yaml               every problem, with its line
   yunishard config put queues.yaml             change queues while it runs
   yunishard app move spark-17 root.research    move it to another queue
@@ -124,23 +128,23 @@ _CREDENTIALS: Final = "yunishard.commands.credentials"
 
 COMMANDS: Final = {
     "up": Command("deploy.up", "start the whole system and supervise it", _SERVER),
-    "replay": Command("yunishard.replay.run", "replay a workload log through the system"),
-    "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
-    "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
+    "status": Command("yunishard.commands.status", "show the system on one screen, and what needs attention"),
+    "top": Command("yunishard.commands.top", "show queues, applications, nodes and events live, full screen"),
     "queue": Command("yunishard.commands.queue", "show the tree of queues with usage and limits, and one queue"),
     "app": Command("yunishard.commands.app", "list, show, kill and move applications"),
     "ask": Command("yunishard.commands.app", "list pending asks, and show one with the reasons why it waits"),
     "node": Command("yunishard.commands.node", "list nodes with capacity and usage, and show one"),
     "user": Command("yunishard.commands.usage", "list the usage and limits of users"),
     "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
-    "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
-    "status": Command("yunishard.commands.status", "show the system on one screen, and what needs attention"),
-    "top": Command("yunishard.commands.top", "show queues, applications, nodes and events live, full screen"),
     "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
     "rm": Command("yunishard.commands.rm", "list the registered resource managers"),
+    "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
+    "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
+    "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
+    "replay": Command("yunishard.replay.run", "replay a workload log through the system"),
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),

@@ -107,7 +107,7 @@ def test_options_before_the_action_are_told_where_they_belong(
     [
         (["apps"], "yunishard: error: unknown command 'apps': did you mean 'app'?"),
         (["complotion"], "yunishard: error: unknown command 'complotion': did you mean 'completion'?"),
-        (["xyzzy"], "yunishard: error: unknown command 'xyzzy': there are up, replay, "),
+        (["xyzzy"], "yunishard: error: unknown command 'xyzzy': there are up, "),
         (["app", "lits"], "yunishard app: error: unknown action 'lits': did you mean 'list'?"),
         (["queue", "xyzzy"], "yunishard queue: error: unknown action 'xyzzy': there are list, "),
         (["app", "list", "--quue", "root.a"], "unknown option --quue: did you mean '--queue'?"),

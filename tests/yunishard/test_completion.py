@@ -1,21 +1,17 @@
 """Completion scripts, tried in the shells that are installed. shtab writes them; this tests what it is told."""
 
 import os
-import pty
-import select
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from tests.yunishard.commands.fake_web import FakeWeb, web
+from tests.yunishard.terminal import Terminal
 from yunishard.cli import COMMANDS, main
 
 
@@ -151,34 +147,3 @@ def test_zsh_completes_names_of_the_running_system(script: Path, typed: str, off
         shell.waits_for("ready")
         shell.types(f"{line}\t")
         shell.waits_for(offered.copy().pop())
-
-
-class Terminal:
-    """A program on a terminal."""
-
-    def __init__(self, *command: str, folder: Path) -> None:
-        self._pid, self._fd = pty.fork()
-        if not self._pid:
-            os.chdir(folder)
-            os.execvp(command[0], command)
-        self._seen = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-        os.close(self._fd)
-
-    def types(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def waits_for(self, text: str, timeout_s: float = 30) -> None:
-        """Read until the text appears after what was seen before."""
-        until = time.monotonic() + timeout_s
-        while text.encode() not in self._seen:
-            ready, _, _ = select.select([self._fd], [], [], until - time.monotonic())
-            assert ready, self._seen
-            self._seen += os.read(self._fd, 4096)
-        self._seen = self._seen.partition(text.encode())[2]

@@ -173,11 +173,11 @@ def _width(text: str) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """Shorten the middle, because names often differ at their ends."""
-    if not text.isascii():
+    """Shorten the middle of a name, because names often differ at their ends; or the end of a list."""
+    if not text.isascii() or ", " in text:
         while _width(text) > width - 1:
             text = text[:-1]
-        return (text + _CUT).ljust(width)
+        return text + _CUT + " " * (width - 1 - _width(text))
     tail = (width - 1) // 2
     return text[: width - 1 - tail] + _CUT + text[len(text) - tail :]
 

@@ -53,6 +53,8 @@ class Rows:
     """Resource types of all amounts."""
     is_sorted: bool = False
     """Whether they have the wanted order already."""
+    problems: list[str] = field(default_factory=list)
+    """Reports of rows that are missing; the command then fails after it has shown the others."""
 
     @classmethod
     def of(cls, value: object) -> "Rows":
@@ -266,11 +268,13 @@ def show_list(
     """
     form = choose_format(args)
     sort = check_sort(args.sort, columns)
+    problems: list[str] = []
 
     def draw(screen: Screen) -> list[str]:
         limit = args.limit or (ROWS_ON_TERMINAL if screen.is_terminal and form in ("", WIDE) else 0)
         found = fetch(Wanted(sort, limit))
         frame = Frame(screen, time.time_ns(), found.resources)
+        problems[:] = found.problems
         found.total = max(found.total, len(found.rows))
         if not found.is_sorted:
             found.rows = sort_rows(found.rows, sort, columns, frame)
@@ -283,9 +287,12 @@ def show_list(
             return format_csv(columns, found.rows, found.resources)
         shown = layout(found, frame) if layout else columns
         lines = draw_rows([one for one in shown if form == WIDE or not one.is_wide], found.rows, frame)
-        return [*lines, *_summarize(screen, noun, found)]
+        return [*lines, *_summarize(screen, noun, found, args)]
 
-    return repeat(args, draw)
+    status = repeat(args, draw)
+    if problems:
+        raise CommandFailed("; ".join(problems))
+    return status
 
 
 def draw_rows(columns: Sequence[Column], rows: Sequence[Row], frame: Frame) -> list[str]:
@@ -309,7 +316,7 @@ def draw_section(screen: Screen, heading: str, columns: Sequence[Column], found:
     ]
 
 
-def _summarize(screen: Screen, noun: str, found: Rows) -> list[str]:
+def _summarize(screen: Screen, noun: str, found: Rows, args: argparse.Namespace) -> list[str]:
     """Return a last line for a terminal, if rows are left out or there are none."""
     text = ""
     if not found.total:
@@ -318,7 +325,8 @@ def _summarize(screen: Screen, noun: str, found: Rows) -> list[str]:
         text = f"{len(found.rows):,} of {found.total:,} {noun}s; --limit {found.total} shows all"
     if text and not screen.is_terminal and found.total:
         sys.stderr.write(f"{PROGRAM}: {text}\n")
-    return [screen.paint(text, QUIET)] if text and screen.is_terminal else []
+    notes = found.problems if args.watch is not None else []  # without it they are the error of the command
+    return [screen.paint(one, QUIET) for one in (*notes, text) if one and screen.is_terminal]
 
 
 def sort_rows(rows: list[Row], sort: str, columns: Sequence[Column], frame: Frame) -> list[Row]:
@@ -393,7 +401,7 @@ def repeat(args: argparse.Namespace, draw: Callable[[Screen], list[str]]) -> int
             _write_lines(lines)
             sys.stdout.flush()
             lines = _draw_later(draw, period_s)
-    sys.stdout.write("\x1b[?25l\x1b[2J")  # without the cursor, on an empty screen
+    sys.stdout.write("\x1b[?25l\x1b[?7l\x1b[2J")  # without the cursor, long lines cut, on an empty screen
     try:
         failure = ""
         while True:
@@ -404,7 +412,7 @@ def repeat(args: argparse.Namespace, draw: Callable[[Screen], list[str]]) -> int
             except CommandFailed as failed:
                 failure = str(failed)
     finally:
-        sys.stdout.write("\x1b[?25h\n")
+        sys.stdout.write("\x1b[?7h\x1b[?25h\n")
         sys.stdout.flush()
 
 

@@ -1,7 +1,8 @@
 """Read the tables and the objects of partitions for the commands: of one partition, or of all that the system has.
 
 Without `--partition` a list has the rows of all partitions, with a column for the partition if there are several. An
-object is looked for in all of them; a failure names what is nearest.
+object is looked for in all of them; a failure names what is nearest. A partition that does not answer is reported, and
+the others are listed.
 
 Not here: HTTP (`rest.py`), columns and output (`listing.py`).
 """
@@ -24,7 +25,7 @@ from yunishard.commands.listing import (
     as_text,
     show_list,
 )
-from yunishard.commands.rest import NOT_FOUND, Answer, RequestFailed, Rest, hint_if_missing
+from yunishard.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, hint_if_missing
 
 NAMES_MAX: Final = 2000
 """Names that are compared with a misspelt one; of more, only the first ones are."""
@@ -97,14 +98,17 @@ def read_table(
         try:
             one = _read_one(rest, name, partition, {**filters, "sort": sort}, wanted.limit)
         except RequestFailed as failed:
-            if failed.code != NOT_FOUND or len(partitions) == 1:
+            if len(partitions) == 1 or failed.code not in (NOT_FOUND, *NOT_READY):
                 raise
-            missing = failed  # such a queue may exist in another partition
+            if failed.code == NOT_FOUND:
+                missing = failed  # such a queue may exist in another partition
+            else:
+                found.problems.append(f"partition {partition} is missing: {failed}")
             continue
         found.rows += one.rows
         found.total += one.total
         found.resources = sorted({*found.resources, *one.resources})
-    if missing is not None and not found.total:
+    if missing is not None and not found.total and not found.problems:
         raise missing
     if len(partitions) == 1:
         found.is_sorted = True

@@ -56,7 +56,7 @@ NOT_FOUND: Final = 404
 NO_PARTITION: Final = "Partition not found"
 """The system's message for an unknown partition."""
 
-_NOT_READY: Final = frozenset(
+NOT_READY: Final = frozenset(
     {http.HTTPStatus.BAD_GATEWAY, http.HTTPStatus.SERVICE_UNAVAILABLE, http.HTTPStatus.GATEWAY_TIMEOUT}
 )
 """Statuses after which another address may have the answer."""
@@ -313,7 +313,7 @@ class Rest:
                     raise
                 unreachable.append(failed)
             except RequestFailed as failed:
-                if method != "GET" or failed.code not in _NOT_READY:
+                if method != "GET" or failed.code not in NOT_READY:
                     raise
                 not_ready = not_ready or failed
             self._urls.rotate(-1)

@@ -85,6 +85,18 @@ def test_a_queue_may_be_missing_in_some_partitions(fake: FakeWeb, capsys: pytest
     assert capsys.readouterr().err == "yunishard app list: Queue not found: root.a\n"
 
 
+def test_a_partition_that_does_not_answer_is_reported_and_the_others_are_listed(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    fake.says_table("applications", APPLICATIONS[:1])
+    fake.refuses("GET partition/gpu/table/applications?limit=10000", 503, "Partition gpu did not answer")
+    assert app(fake, "list", "-o", "name") == 1
+    told = capsys.readouterr()
+    assert told.out == "app-1\n"
+    assert told.err == "yunishard app list: partition gpu is missing: Partition gpu did not answer\n"
+
+
 # show -----------------------------------------------------------------------------------------------------------------
 
 APPLICATION = {

@@ -2,9 +2,13 @@
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests.yunishard.commands.fake_web import web
+from tests.yunishard.terminal import Terminal
 from yunishard.cli import CommandFailed, CommandUnusable
 from yunishard.commands.listing import (
     AGE,
@@ -164,3 +168,23 @@ def test_watching_json_prints_a_line_each_time(capsys: pytest.CaptureFixture[str
         show_list(options("--watch", "0.1", "--json"), "thing", COLUMNS, fetch)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line) for line in lines] == [ROWS, ROWS]
+
+
+def test_a_terminal_is_redrawn_in_place_until_ctrl_c(tmp_path: Path) -> None:
+    script = "import sys; from yunishard.cli import main; sys.exit(main())"
+    with web() as fake:
+        fake.says("GET clusters", [{"partition": "default"}])
+        fake.says_table("groups", [{"name": "ops", "queue": "root"}], query="limit=1000")
+        words = ["group", "list", "--rest", fake.url, "--watch", "0.1"]
+        with Terminal(sys.executable, "-P", "-c", script, *words, folder=tmp_path) as terminal:
+            terminal.waits_for("\x1b[2J")
+            terminal.waits_for("every 0.1 s: ")
+            terminal.waits_for("ops")
+            fake.says_table("groups", [{"name": "dev", "queue": "root"}], query="limit=1000")
+            terminal.waits_for("dev")
+            fake.refuses("GET partition/default/table/groups?limit=1000", 503, "the partition restarts")
+            terminal.waits_for("the partition restarts")
+            terminal.waits_for("dev")
+            terminal.types("\x03")
+            terminal.waits_for("\x1b[?25h")
+            assert terminal.ends() == 130
