@@ -6,22 +6,26 @@
                                                  +--Resume----------------------------------------------------+
 
 A new session of an RM replaces the old one: its partitions start empty, and those that it no longer has end. An RM that
-is away keeps its allocations, but gets no new ones. Not here: the vote (`config_rollout.py`), timeouts (`leases.py`).
+is away keeps its allocations, but gets no new ones. An operator may end the session of one that does not come back. Not
+here: the vote (`config_rollout.py`), timeouts (`leases.py`).
 """
 
 import hashlib
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import msgspec
 from msgspec.structs import replace
 
 from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges
-from broker.registry import RmSession, build_refusal
+from broker.registry import RmSession, build_answer, build_refusal
 from broker.state import FROM_FILE, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
 from common.control_messages import CommitConfig, Pause, Repeat, SessionMoved
 from common.messages import Header
 from common.names import usual_name
+from common.query_messages import Answer, EndSession
+from common.rest_records import EndedView
 from common.rm_messages import Left, RegisterResourceManager, Resume
 from common.wire import Incoming, Outgoing, make_outgoing
 
@@ -271,6 +275,25 @@ def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[O
     session = state.registry.sessions[rm]
     sends = _end_session(state, changes, rm)
     return [*sends, session.build_message(Left())] if session.proxy else sends
+
+
+def handle_end(state: BrokerState, changes: ConfigChanges, incoming: Incoming, request: EndSession) -> list[Outgoing]:
+    """End the session of an RM on behalf of an operator. The answer waits until that is recorded. A connected RM would
+    register again at once, with empty partitions, so that needs `force`.
+    """
+    rm, ref = incoming.header.rm, incoming.header.ref
+    session = state.registry.sessions.get(rm)
+    if session is None:
+        reason = f"RM {rm} is not registered"
+        return [build_answer(incoming.source, ref, HTTPStatus.NOT_FOUND, reason.encode())]
+    if rm not in state.registry.away and not request.force:
+        reason = f"RM {rm} is connected: it would lose what runs, and register again; stop it first, or use force"
+        return [build_answer(incoming.source, ref, HTTPStatus.CONFLICT, reason.encode())]
+    sends = end_absent_rm(state, changes, rm)
+    state.notes.append(f"{request.actor.user} ended the session of RM {rm}, its partitions end")
+    body = msgspec.json.encode(EndedView(rm=rm, partitions=list(session.partitions)))
+    answer = make_outgoing(incoming.source, Answer(status=200, body=body), Header(kind="Answer", rm=rm, ref=ref))
+    return [*sends, answer]
 
 
 def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Outgoing]:

@@ -45,7 +45,7 @@ from common.names import (
     role_of,
     usual_name,
 )
-from common.query_messages import ChangeConfig, ChangeHosts, ProcessHealth, ReadConfig
+from common.query_messages import ChangeConfig, ChangeHosts, EndSession, ProcessHealth, ReadConfig
 from common.text_formats import format_count
 from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 
@@ -343,6 +343,9 @@ class BrokerMachine:
                 return config_updates.start_update(self.state, self._changes, request, now)
             case "ReadConfig":
                 return [read_config(self.state, incoming, decode_body(ReadConfig, incoming.body))]
+            case "EndSession":
+                request = decode_body(EndSession, incoming.body)
+                return rm_sessions.handle_end(self.state, self._changes, incoming, request)
             case "ReadHosts":
                 return [self._placement.answer_view(incoming.source, header.ref)]
             case "ChangeHosts":

@@ -226,7 +226,20 @@ class ChangeHosts(Control, frozen=True):
     """Empty to rebalance."""
 
 
-Change = ChangeConfig | ChangeHosts | ChangeNode | ChangeQueue | KillApplication | MoveApplication | Schedule
+class EndSession(Control, frozen=True):
+    """Front end to broker: end the session of the RM of the header, and its partitions, as its pause timeout would.
+    Answered by an `Answer` with a JSON document: the `partitions` that end; or with 404 if no such RM is registered,
+    with 409 if it is connected.
+    """
+
+    actor: Actor
+    force: bool = False
+    """Whether to end it even while it is connected."""
+
+
+Change = (
+    ChangeConfig | ChangeHosts | ChangeNode | ChangeQueue | EndSession | KillApplication | MoveApplication | Schedule
+)
 """Requests that change something. Without an answer, the change may have been made all the same."""
 
 

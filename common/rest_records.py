@@ -3,9 +3,9 @@
 Not here: objects of the present state of a partition (`rest_views.py`), building the objects.
 """
 
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from common.config.impact import Effect
 from common.config.problems import Problem
@@ -195,6 +195,14 @@ class QueueStateView(View, frozen=True, kw_only=True):
     """The path of a stopped queue above it, which keeps it stopped, too."""
 
 
+class EndedView(Struct, frozen=True, kw_only=True):
+    """A resource manager whose session was ended."""
+
+    rm: str
+    partitions: list[str]
+    """The partitions that end, by full name."""
+
+
 NodeState = Literal["schedulable", "unschedulable", "cordoned", "gone"]
 """It takes new allocations; the RM drains it; an operator cordoned it; it is not registered."""
 
@@ -249,6 +257,22 @@ class VersionView(Struct, frozen=True, kw_only=True):
     author: str
     origin: str
     current: bool
+
+
+APPLICATIONS_MAX: Final = 2**63 - 1
+"""The largest limit of running applications that a request may name; a larger one is refused."""
+
+
+class LimitsView(Struct, frozen=True, kw_only=True):
+    """Limits of a queue to change. Quantities are texts as in the configuration; null removes one."""
+
+    max: dict[str, str | None] = {}
+    """By resource type."""
+    guaranteed: dict[str, str | None] = {}
+    max_applications: Annotated[int, Meta(ge=0, le=APPLICATIONS_MAX)] | None = field(
+        default=None, name="maxApplications"
+    )
+    """0 is unlimited; null leaves it as it is."""
 
 
 class HostView(Struct, frozen=True, kw_only=True):
@@ -318,3 +342,16 @@ class ChangedView(Struct, frozen=True, kw_only=True):
     """Ids of the other RMs that follow the file, and so receive the change."""
     warnings: list[Problem] = []
     """Warnings about settings that are probably unintended: at most 100, and one that counts the others."""
+
+
+class LimitedView(ChangedView, frozen=True, kw_only=True):
+    """The configuration change that gives a queue other limits."""
+
+    queue: str
+    """Its full path."""
+    diff: str
+    """The unified diff of the configuration's text; empty if the queue has these limits already."""
+    base: str
+    """The checksum of the configuration that the diff applies to. `checksum` is that of the new one."""
+    dry_run: bool = field(name="dryRun")
+    """Whether nothing was changed; then `version` is 0."""

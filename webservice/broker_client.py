@@ -144,6 +144,9 @@ class BrokerClient:
         shows = {
             ChangeConfig: "configuration",
             query_messages.ChangeHosts: "hosts",
+            query_messages.ChangeQueue: "queue",
+            query_messages.ChangeNode: "node",
+            query_messages.EndSession: "list of clusters",
             query_messages.Schedule: "applications",
         }.get(type(wanted), "application")
         hint = f". Whether the change was made is not known: read the {shows} before trying again"

@@ -1,11 +1,14 @@
 """REST routes of configurations: read, validate, replace and roll back the configuration of a resource manager.
 
+Limits of one queue are changed in the text in force, by `common/config/edit.py`.
+
 The broker decides about a change, for all partitions of the RM or none. A request that names no RM reads from the
 default RM. It changes that one only if there is no other, or if the setting `default-rm` names it: a change meant for
 another RM must not end what runs on the first one. How a configuration is shown is in `config_view.py`.
 """
 
 import asyncio
+import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,16 +20,17 @@ import msgspec
 from msgspec import Struct, structs
 
 from common.config.difference import find_differences
-from common.config.model import Configuration
+from common.config.edit import EditError, LimitChange, QueueNotWrittenError, edit_queue
+from common.config.model import Configuration, compute_checksum
 from common.config.problems import ConfigError, Problem
 from common.config.validation import load
 from common.extra_config import effective
 from common.names import QUEUE, RM_ID
 from common.query_messages import ChangeConfig, ConfigText, ReadConfig
-from common.rest_records import ChangedView, ImpactView, VersionView
+from common.rest_records import ChangedView, ImpactView, LimitedView, LimitsView, VersionView
 from webservice import parameters
 from webservice.broker_client import decode_answer, read_document
-from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, default_rm
+from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, ask_partition, default_rm, find_partition
 from webservice.config_impact import measure_impact
 from webservice.config_view import config_json, config_yaml
 from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
@@ -57,6 +61,9 @@ takes the first type of a body, and openapi-python-client omits a route whose bo
 """
 
 _ANY_BODY: Final = (Content(ANY_TEXT, TEXT), Content({}, YAML), Content(BYTES, BINARY))
+
+_ORIGIN_MAX: Final = 256
+"""Characters of the origin of a version, which names the queue whose limits changed."""
 
 _NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
 _FORCE: Final = Parameter(
@@ -283,12 +290,16 @@ def _prepare_change(call: Call) -> ChangeConfig:
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
+    changed = await _put_in_force(call, rm, wanted)
+    return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
+
+
+async def _put_in_force(call: Call, rm: str, wanted: ChangeConfig) -> ChangedView:
     answer = await call.services.broker.change(wanted, rm=rm)
     if answer.status == 400:
         with suppress(msgspec.MsgspecError):  # it is another problem, in plain text
             raise _make_invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
-    changed = decode_answer(answer, ChangedView, "The broker")
-    return Reply(encode(changed), headers={"ETag": entity_tag(changed.checksum)})
+    return decode_answer(answer, ChangedView, "The broker")
 
 
 def _decode_config(body: bytes) -> str:
@@ -310,6 +321,84 @@ def _decode_config(body: bytes) -> str:
 def _make_invalid(problems: list[Problem]) -> RequestError:
     text = problems[0].message if problems else "the configuration is wrong"
     return RequestError(400, text, problems=problems)
+
+
+_LIMIT_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a request for other limits of a queue; a longer one is refused."""
+
+_DRY_RUN: Final = Parameter(
+    "dryRun", "Whether only to show what would change, and its problems.", {"type": "boolean", "default": False}
+)
+
+
+@Route(
+    CONFIGURATION,
+    "POST",
+    "/ws/v1/partition/{partition}/queue/{queue}/limit",
+    Access.ADMINS,
+    (LimitedView,),
+    parameters=(RM, _DRY_RUN, _FORCE, IF_MATCH),
+    body=(Content(LimitsView),),
+    statuses={
+        409: "The queue is dynamic, its limits are written in a way that only a person can change, the watched file"
+        " has an edit that is not in force (see `force`), or it is not possible now."
+    },
+)
+async def limit(call: Call) -> Reply:
+    """Change limits of one queue in the configuration of its resource manager.
+
+    The text is changed in place, with its comments and order, and put in force like any other configuration.
+    """
+    wanted, dry_run = _prepare_change(call), call.query.get("dryRun", "false")
+    if dry_run not in ("true", "false"):
+        raise RequestError(400, f"dryRun is {dry_run[:RM_SHOWN_MAX]!r}, expected true or false")
+    change, path = await _read_limits(call), parameters.queue_path(call.segments["queue"])
+    partition = await find_partition(call)
+    rm, name = partition.entry.rm_id, partition.entry.name
+    current = await read_version(call, rm, ReadConfig(what="current"))
+    if wanted.expected and wanted.expected != current.checksum:
+        raise RequestError(412, f"In force is a configuration with the checksum {current.checksum}")
+    try:
+        async with call.services.validation_lock:
+            text = await asyncio.to_thread(edit_queue, current.config, name, path, change)
+            if dry_run == "true":
+                await asyncio.to_thread(load, text)
+    except QueueNotWrittenError as error:
+        await ask_partition(call, partition, "queue", queue=path)  # a missing queue is 404
+        hint = "its limits come from the template of its parent or from tags of its applications"
+        raise RequestError(409, f"{error}: if it is dynamic, {hint}") from None
+    except EditError as error:
+        raise RequestError(409, str(error)) from None
+    except ConfigError as error:
+        raise _make_invalid(list(error.problems)) from None
+    made = ChangedView(checksum=compute_checksum(text), version=0, partitions=[], file=False, followers=[])
+    if dry_run != "true":
+        origin = f"limit of {path}"[:_ORIGIN_MAX]
+        wanted = structs.replace(wanted, config=text, origin=origin, expected=current.checksum)
+        made = await _put_in_force(call, rm, wanted)
+    lines = difflib.unified_diff(current.config.splitlines(), text.splitlines(), "in force", "changed", lineterm="")
+    view = LimitedView(
+        **structs.asdict(made),
+        queue=path,
+        diff="".join(f"{line}\n" for line in lines),
+        base=current.checksum,
+        dry_run=dry_run == "true",
+    )
+    return Reply(encode(view), headers={} if view.dry_run else {"ETag": entity_tag(made.checksum)})
+
+
+async def _read_limits(call: Call) -> LimitChange:
+    body = await call.body()
+    if len(body) > _LIMIT_BYTES_MAX:
+        raise RequestError(413, f"The body has at most {_LIMIT_BYTES_MAX} bytes")
+    try:
+        limits = msgspec.json.decode(body, type=LimitsView)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RequestError(400, f"The body is not a JSON object of limits: {error}") from None
+    change = LimitChange(maximum=limits.max, guaranteed=limits.guaranteed, max_applications=limits.max_applications)
+    if change.is_empty:
+        raise RequestError(400, "The body names no limit: give max, guaranteed or maxApplications")
+    return change
 
 
 # Both ---------------------------------------------------------------------------------------------------------------

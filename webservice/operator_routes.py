@@ -1,20 +1,23 @@
-"""REST routes of changes that operators make to queues and nodes: stop and start a queue; cordon, uncordon and drain a
-node.
+"""REST routes of changes that operators make: stop and start a queue; cordon, uncordon and drain a node; end the
+session of a resource manager.
 
-The worker of the partition decides about them (`engine/operator_marks.py`); the web service authorizes and audits.
+The worker of the partition decides about them (`engine/operator_marks.py`), or the broker (`broker/rm_sessions.py`);
+the web service authorizes and audits.
 """
 
 from typing import Final
 
-from common.query_messages import ChangeNode, ChangeQueue, NodeAction, QueueAction
-from common.rest_records import NodeStateView, QueueStateView
+from common.names import RM_ID
+from common.query_messages import ChangeNode, ChangeQueue, EndSession, NodeAction, QueueAction
+from common.rest_records import EndedView, NodeStateView, QueueStateView
 from webservice import parameters
 from webservice.broker_client import read_document
-from webservice.calls import Call, Reply, find_partition
+from webservice.calls import RM_SHOWN_MAX, Call, Reply, find_partition
 from webservice.parameters import RM, Parameter
 from webservice.router import Access, Route, RouteGroup
+from webservice.views import RequestError
 
-OPERATIONS: Final = RouteGroup("operations", "Changes to queues and nodes by operators.")
+OPERATIONS: Final = RouteGroup("operations", "Changes to queues, nodes and resource managers by operators.")
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 _REASON: Final = Parameter("reason", "Why, for other operators; part of events and of the state.")
@@ -58,6 +61,38 @@ async def _change_queue(call: Call, action: QueueAction) -> Reply:
         name=partition.shown,
     )
     answer = await call.services.broker.change(wanted, partition=partition.entry.full_name)
+    return Reply(read_document(answer).strip() + b"\n")
+
+
+# Resource managers ----------------------------------------------------------------------------------------------------
+
+_FORCE: Final = Parameter(
+    "force",
+    "Whether to end it even while it is connected; it then registers again, with empty partitions.",
+    {"type": "boolean", "default": False},
+)
+
+
+@Route(
+    OPERATIONS,
+    "POST",
+    "/ws/v1/rm/{rm}/end",
+    Access.ADMINS,
+    (EndedView,),
+    parameters=(_FORCE,),
+    statuses={409: "It is connected (see `force`)."},
+)
+async def end_manager(call: Call) -> Reply:
+    """End the session of a resource manager that does not come back, and its partitions.
+
+    As after its pause timeout: everything that it has is removed, and it starts empty if it registers again.
+    """
+    rm, force = call.segments["rm"], call.query.get("force", "false")
+    if force not in ("true", "false"):
+        raise RequestError(400, f"force is {force[:RM_SHOWN_MAX]!r}, expected true or false")
+    if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
+        raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
+    answer = await call.services.broker.change(EndSession(actor=call.requester, force=force == "true"), rm=rm)
     return Reply(read_document(answer).strip() + b"\n")
 
 

@@ -121,6 +121,7 @@ SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
     "user": (f"The name of a user. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{USER.pattern}$"}),
     "group": (f"The name of a group. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{GROUP.pattern}$"}),
     "state": ("Case does not matter.", {"type": "string", "enum": [*PARTITION_STATES]}),
+    "rm": ("The ID of a resource manager.", {"type": "string", "pattern": f"^{RM_ID.pattern}$"}),
     "host": ("The name of a host.", {"type": "string", "pattern": f"^{HOST_NAME.pattern}$"}),
     "number": ("The number of a version, from 1.", VERSION_NUMBER),
 }

@@ -407,7 +407,12 @@ _SPECIAL_FLOAT: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 def is_null(node: Node) -> bool:
     """Whether no value was written: an empty value, `~`, or one of the words for null, not quoted."""
-    return isinstance(node, Scalar) and node.text in _NULLS and (node.plain or node.tag == _TAG + "null")
+    return isinstance(node, Scalar) and is_null_text(node.text) and (node.plain or node.tag == _TAG + "null")
+
+
+def is_null_text(text: str) -> bool:
+    """Whether a text means null if it is not quoted."""
+    return text in _NULLS
 
 
 def as_text(scalar: Scalar) -> str | None:

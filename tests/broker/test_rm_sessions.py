@@ -11,6 +11,7 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.state import WARNINGS_LOGGED_MAX, BrokerState, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import Hello, ManagerAway, Pause, Repeat, Settings
+from common.query_messages import Actor, Answer, EndSession
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.bench import (
@@ -360,6 +361,46 @@ def test_one_that_stays_away_for_too_long_has_to_begin_anew() -> None:
     assert isinstance(refusal, Refused)
     assert refusal.code == "unknown-session"
     assert kinds(bench.register(session="session-2"))[-1] == (PROXY, "Registered")
+
+
+OP = Actor(user="op", scheduler_admin=True)
+WEB = "webservice"
+
+
+def end(bench: BrokerBench, rm: str = RM, *, force: bool = False) -> tuple[list[Outgoing], int, str]:
+    """What else is sent; the status and the body of the answer."""
+    sends = bench.hear(WEB, EndSession(actor=OP, force=force), rm=rm, session="", ref="1")
+    [answer] = [one for one in sends if one.to == WEB]
+    told = decode_body(Answer, answer.body)
+    return [one for one in sends if one is not answer], told.status, told.body.decode()
+
+
+def test_an_operator_ends_an_rm_that_is_away() -> None:
+    bench = registered()
+    bench.away()
+    sends, status, body = end(bench)
+    assert (status, json.loads(body)) == (200, {"rm": RM, "partitions": [PARTITION]})
+    assert sent(PROXY, Left()) in sends
+    assert wanted(sends) == [[]]
+    assert bench.facts == {}
+    assert bench.broker.state.notes[-1] == "op ended the session of RM rm-1, its partitions end"
+    [refusal] = said(bench.resume())
+    assert isinstance(refusal, Refused)
+    assert kinds(bench.register(session="session-2"))[-1] == (PROXY, "Registered")
+
+
+def test_a_connected_rm_is_ended_only_by_force() -> None:
+    bench = registered()
+    sends, status, body = end(bench)
+    assert (sends, status) == ([], 409)
+    assert body.startswith("RM rm-1 is connected")
+    assert RM in bench.broker.registry.sessions
+    assert end(bench, force=True)[1] == 200
+    assert bench.broker.registry.sessions == {}
+
+
+def test_an_unknown_rm_cannot_be_ended() -> None:
+    assert end(registered(), "rm-9")[1:] == (404, "RM rm-9 is not registered")
 
 
 def test_a_change_of_an_rm_that_ends_ends_too() -> None:

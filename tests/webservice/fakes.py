@@ -16,6 +16,7 @@ from common.query_messages import (
     ChangeHosts,
     ChangeNode,
     ChangeQueue,
+    EndSession,
     PartitionEntry,
     PartitionList,
     Query,
@@ -108,6 +109,8 @@ def change(wanted: Change) -> Answer:
         return answer(HOSTS)
     if isinstance(wanted, Schedule):
         return answer({"made": wanted.steps})
+    if isinstance(wanted, EndSession):
+        return answer({"rm": "rm-1", "partitions": ["rm-1_default"]})
     if isinstance(wanted, ChangeQueue):
         return answer({"queue": wanted.queue, "partition": wanted.name})
     if isinstance(wanted, ChangeNode):

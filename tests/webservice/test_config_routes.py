@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from common.acl import parse_acl
+from common.config.model import compute_checksum
 from common.config.problems import Problem
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.settings import EffectiveSetting, Settings
@@ -311,3 +313,79 @@ def test_there_is_no_way_back_to_what_never_was(query: str, status: int) -> None
     asked = link()
     assert told(asked, f"{CONFIG}/rollback?{query}", "POST")[0] == status
     assert asked.changes == []
+
+
+# Limits of one queue --------------------------------------------------------------------------------------------------
+
+LIMIT = "/ws/v1/partition/default/queue/root.a/limit"
+LIMITED = QUEUES + "    resources:\n      max:\n        vcore: 4\n"
+
+
+def limits(asked: FakeLink, path: str = LIMIT, body: object = None, **headers: str) -> httpx.Response:
+    content = json.dumps({"max": {"vcore": "4"}} if body is None else body).encode()
+    return request(asked, path, "POST", headers=headers, body=content, who=loopback_users(0))
+
+
+def test_a_limit_is_changed_in_the_text_in_force() -> None:
+    asked = link()
+    response = limits(asked)
+    assert response.status_code == 200
+    [(rm, change)] = asked.changes
+    assert rm == "rm-1"
+    assert isinstance(change, ChangeConfig)
+    assert (change.config, change.origin, change.expected) == (LIMITED, "limit of root.a", CHECKSUM)
+    found = response.json()
+    assert found["diff"].splitlines()[-3:] == ["+    resources:", "+      max:", "+        vcore: 4"]
+    assert (found["version"], found["base"], found["dryRun"], found["queue"]) == (4, CHECKSUM, False, "root.a")
+    assert response.headers["etag"] == f'"{compute_checksum(LIMITED)}"'
+
+
+def test_a_dry_run_shows_the_difference_and_changes_nothing() -> None:
+    asked = link()
+    found = limits(asked, f"{LIMIT}?dryRun=true", {"maxApplications": 0, "max": {"vcore": "4"}}).json()
+    assert "+    maxapplications: 0" in found["diff"]
+    assert (found["version"], found["dryRun"], asked.changes) == (0, True, [])
+
+
+def test_a_dry_run_shows_what_would_be_refused() -> None:
+    response = limits(link(), f"{LIMIT}?dryRun=true", {"max": {"vcore": "x"}})
+    assert response.status_code == 400
+    assert response.json()["problems"][0]["line"] == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "The body names no limit"),
+        ({"max": {"vcore": 4}}, "The body is not a JSON object of limits"),
+        ({"maxApplications": -1}, "The body is not a JSON object of limits"),
+        ({"max": {"x" * 70_000: "1"}}, "The body has at most 65536 bytes"),
+    ],
+)
+def test_a_body_without_limits_is_refused(body: object, text: str) -> None:
+    asked = link()
+    response = limits(asked, body=body)
+    assert response.status_code in (400, 413)
+    assert response.json()["message"].startswith(text)
+    assert asked.changes == []
+
+
+def test_a_queue_that_is_not_in_the_configuration_is_refused() -> None:
+    asked = FakeLink(partition(), worker=lambda query: Answer(status=404, body=b"Queue not found"))
+    assert limits(asked, LIMIT.replace("root.a", "root.x")).status_code == 404
+    dynamic = FakeLink(partition(), worker=lambda query: Answer(status=200, body=b"{}"))
+    response = limits(dynamic, LIMIT.replace("root.a", "root.x"))
+    assert response.status_code == 409
+    assert "does not define queue root.x: if it is dynamic" in response.json()["message"]
+    assert dynamic.changes == []
+
+
+def test_a_limit_is_changed_only_if_the_expected_configuration_is_in_force() -> None:
+    asked = link()
+    assert limits(asked, **{"If-Match": OTHER}).status_code == 412
+    assert asked.changes == []
+    assert limits(asked, **{"If-Match": CHECKSUM}).status_code == 200
+
+
+def test_only_scheduler_administrators_change_limits() -> None:
+    assert request(link(), LIMIT, "POST", body=b'{"maxApplications": 1}').status_code == 403

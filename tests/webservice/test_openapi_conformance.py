@@ -54,6 +54,7 @@ EXISTING: Final = {
     "group": ["developers"],
     "state": ["active", "completed", "rejected"],
     "host": ["a", "b"],
+    "rm": ["rm-golden", "nowhere"],
     "number": ["1"],
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.query_messages import Answer, ChangeNode, ChangeQueue, NodeAction, QueueAction
+from common.query_messages import Answer, ChangeNode, ChangeQueue, EndSession, NodeAction, QueueAction
 from tests.machines import said
 from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_admin_actions import TWO_QUEUES
@@ -77,3 +77,20 @@ def test_a_refusal_of_the_worker_is_passed_on(path: str) -> None:
     response = request(worker(), path, "POST", who=loopback_users(0))
     assert response.status_code == 404
     assert "nosuch does not exist" in response.json()["message"]
+
+
+@pytest.mark.parametrize(("query", "force"), [("", False), ("?force=true", True), ("?force=false", False)])
+def test_the_session_of_a_manager_is_ended_by_scheduler_administrators(query: str, force: bool) -> None:
+    asked = FakeLink(partition())
+    assert request(asked, f"/ws/v1/rm/rm-1/end{query}", "POST").status_code == 403
+    assert asked.changes == []
+    response = request(asked, f"/ws/v1/rm/rm-1/end{query}", "POST", who=loopback_users(0))
+    assert (response.status_code, response.json()) == (200, {"rm": "rm-1", "partitions": ["rm-1_default"]})
+    assert asked.changes == [("rm-1", EndSession(actor=ADMIN, force=force))]
+
+
+@pytest.mark.parametrize(("path", "status"), [("a%20b/end", 404), ("rm-1/end?force=maybe", 400)])
+def test_a_request_that_ends_no_manager_is_not_sent(path: str, status: int) -> None:
+    asked = FakeLink(partition())
+    assert request(asked, f"/ws/v1/rm/{path}", "POST", who=loopback_users(0)).status_code == status
+    assert asked.changes == []
