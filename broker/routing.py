@@ -344,8 +344,8 @@ class BrokerMachine:
             case "ReadConfig":
                 return [read_config(self.state, incoming, decode_body(ReadConfig, incoming.body))]
             case "EndSession":
-                request = decode_body(EndSession, incoming.body)
-                return rm_sessions.handle_end(self.state, self._changes, incoming, request)
+                wanted = decode_body(EndSession, incoming.body)
+                return rm_sessions.handle_end(self.state, self._changes, incoming, wanted)
             case "ReadHosts":
                 return [self._placement.answer_view(incoming.source, header.ref)]
             case "ChangeHosts":

@@ -1,6 +1,6 @@
 """Change limits of one queue in the text of a configuration, and leave the rest of the text as it is.
 
-Operators write comments, and order and align what they write, so a change must not format the text anew. The text is
+Operators write comments, and order and align what they write, so a change must not format the whole text. The text is
 read as a tree of places: YAML events with the characters where they begin and end. Each value is then replaced,
 inserted or removed at its place. At last the new text is parsed: unless it differs from the old one in exactly the
 wanted values, the change is refused, for example where an anchor, an alias or a merge key gives a value to several
