@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from common import rm_messages
 from common.messages import INT64_MAX, Resources
+from common.reasons import Reason
 from partition_worker.engine.sorted_items import Order
 
 # Ask shapes -----------------------------------------------------------------------------------------------------------
@@ -290,6 +291,24 @@ class Failure(NamedTuple):
     """Unix seconds."""
 
 
+class WaitCause(NamedTuple):
+    """What an attempt lacked: the first limit, queue or node that failed, with the figures of that moment. Its text is
+    made when it is shown (`explain/causes.py`).
+    """
+
+    code: Reason
+    queue: str = ""
+    user: str = ""
+    group: str = ""
+    node: str = ""
+    resource: str = ""
+    used: int = 0
+    """The amount of the resource in use, or the number of running applications."""
+    maximum: int = 0
+    """What may be used; or the number of nodes."""
+    asked: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class AskGroup:
     """Equal asks in order, and the results of the attempts to place them."""
@@ -307,6 +326,8 @@ class AskGroup:
     """Number of its asks with `scale_up_told`."""
     failures: dict[str, Failure] = field(default_factory=dict)
     """Reasons why they were not placed; there are few."""
+    causes: dict[Reason, tuple[WaitCause, Failure]] | None = None
+    """The latest cause with each code; None before the first."""
 
     def __post_init__(self) -> None:
         self.shape = shape = self.kind.shape
@@ -316,6 +337,13 @@ class AskGroup:
         """Count a failed attempt."""
         before = self.failures.get(reason)
         self.failures[reason] = Failure(1 if before is None else before.times + 1, now)
+
+    def note_cause(self, cause: WaitCause, now: float) -> None:
+        """Count a failed attempt with this cause, which replaces an earlier one with the same code."""
+        if self.causes is None:
+            self.causes = {}
+        before = self.causes.get(cause.code)
+        self.causes[cause.code] = cause, Failure(1 if before is None else before[1].times + 1, now)
 
     @property
     def head(self) -> Allocation:
@@ -392,6 +420,7 @@ class PendingAsks:
         after.attempted = attempted
         if after is not known:
             after.failures = dict(before.failures)
+            after.causes = None if before.causes is None else dict(before.causes)
 
     def tell(self, ask: Allocation) -> None:
         """Set `scale_up_told` of an ask; once for each."""

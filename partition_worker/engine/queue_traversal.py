@@ -48,7 +48,7 @@ from common.config.properties import parse_allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from common.wire import NEVER
-from partition_worker.engine import events, gang_scheduling, ledger, reservations
+from partition_worker.engine import events, gang_scheduling, ledger, reservations, wait_causes
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing, place_of
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.node_index import Node, Reservation
@@ -233,8 +233,10 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
         account = state.usage.account(application)
         attempt = Attempt(state, application, account)
         if application.state is AppState.ACCEPTED and not _may_run(state, application, account):
+            cause = wait_causes.find_start_cause(application, account)
             for group in application.asks.groups:  # any of its asks may be the first to fit once it may start
                 if group.kind.standing is not Standing.HELD:
+                    group.note_cause(cause, state.now)
                     attempt.wait_for_limits(group)
         elif state.now < application.back_off_until:
             attempt.retry_at = application.back_off_until
@@ -305,6 +307,7 @@ class Attempt:
         state, amounts, ask = self.state, group.shape.amounts, group.head
         if not self.account.has_room(amounts):
             group.note(NO_USER_QUOTA, state.now)
+            group.note_cause(wait_causes.find_limit_cause(self.account, amounts), state.now)
             events.record_quota_room(state, ask, self.account, found=False)
             self.wait_for_limits(group)
             return None
@@ -313,6 +316,7 @@ class Attempt:
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, state.now)
+                group.note_cause(wait_causes.find_queue_cause(self.leaf, amounts), state.now)
                 events.record_queue_room(state, ask, self.leaf, found=False)
                 group.attempted = True
                 self._wait(group)
@@ -328,6 +332,7 @@ class Attempt:
         nodes = self.state.nodes
         node = nodes.required_node(group.shape)
         if node is None:
+            group.note_cause(wait_causes.find_required_node_cause(nodes, group.shape), self.state.now)
             self._wait(group)
             return None
         fits = node.has_room(group.shape.amounts) and nodes.is_accepted(group.shape, node)
@@ -350,6 +355,8 @@ class Attempt:
                     return Reserve(self.application, group.head, node)
         decision = self._preempt(group, nodes_tried=True)
         if decision is None:
+            if group.kind.standing is Standing.OPEN:
+                group.note_cause(wait_causes.find_node_cause(self.state.nodes), self.state.now)
             group.attempted = True
             self.failed.append(group)
         return decision
