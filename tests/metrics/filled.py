@@ -63,6 +63,8 @@ def is_full(text: str) -> bool:
         'yunishard_rmproxy_window_messages{partition="rm-2_default"',
         'yunishard_process_up{process="supervisor"} 1',
         'yunishard_queue_draining_seconds{partition="rm-2_default",queue="root.leaving"}',
+        'yunishard_waiting_asks{partition="rm-1_default",reason=',
+        'yunishard_waiting_asks{partition="rm-2_default",reason=',
         'yunikorn_queue_app{partition="rm-2_default",queue="root.batch",state="running"} 1',
         'yunikorn_queue_app{partition="rm-1_default",queue="",state="rejected"} 1',
         'yunikorn_queue_app{partition="rm-2_default",queue="",state="rejected"} 1',

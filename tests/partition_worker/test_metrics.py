@@ -14,6 +14,7 @@ from common.messages import Header
 from common.metrics import BOUNDS_S, Family, Histogram, decode_families, encode_families
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
+from common.reasons import Reason
 from common.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -453,6 +454,15 @@ def test_decisions_what_waits_and_what_is_not_acknowledged_are_told() -> None:
     assert worker_samples(found, "outbox_messages") == {(bench.worker.name,): len(outbox)}
     assert worker_samples(found, "outbox_bytes") == {(bench.worker.name,): outbox.size}
     assert outbox.size > 0
+
+
+def test_asks_are_counted_by_the_reason_why_they_wait() -> None:
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask("k1", "k2"))
+    assert worker_samples(told(bench), "waiting_asks") == {(bench.worker.name, Reason.NOT_TRIED): 2}
+    bench.schedule()
+    assert worker_samples(told(bench), "waiting_asks") == {}
 
 
 def test_what_the_shell_tells_of_the_process_is_among_it() -> None:

@@ -1,0 +1,52 @@
+"""Waiting asks by reason, against one look-up for each group."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partition_worker.engine.explain.checks import find_reason
+from partition_worker.engine.explain.counts import UNCOUNTED, count_waiting_asks
+from tests.builders import apps, asks, nodes
+from tests.trial import Trial
+
+QUEUES = (
+    "root.a max=memory:4 maxapps=2; root.b limit.user.bob=memory:3 limit.user.eve=apps:1; "
+    "root.c application.sort.policy=stateaware; root.d application.unschedasks.backoff=1"
+)
+
+
+def count_one_by_one(trial: Trial) -> Counter[str]:
+    found = Counter[str]()
+    for application in trial.partition.applications.values():
+        for group in application.asks.groups_by_kind.values():
+            found[find_reason(trial.partition, application, group, trial.now)] += len(group.asks)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(("bob", "eve"))), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from((1, 2, 5, 90))), max_size=12),
+)
+def test_the_counts_are_those_of_each_group(places: list[tuple[str, str]], wanted: list[tuple[int, int]]) -> None:
+    trial = Trial(QUEUES).does(nodes("n1 memory=10", "n2 memory=6"))
+    names = [f"app-{number}" for number in range(len(places))]
+    trial.takes(apps(*(f"{name} root.{queue} user={user}" for name, (queue, user) in zip(names, places, strict=True))))
+    for number, (at, amount) in enumerate(wanted):
+        trial.takes(asks(f"{names[at % len(names)]} k{number} memory={amount}"))
+    for _ in range(2):
+        assert count_waiting_asks(trial.partition, trial.now) == count_one_by_one(trial)
+        trial.settles()
+    assert sum(count_waiting_asks(trial.partition, trial.now).values()) == sum(
+        len(one.requests) for one in trial.partition.applications.values()
+    )
+
+
+@pytest.mark.parametrize(("most", "counted"), [(0, 0), (2, 2), (9, 3)])
+def test_asks_beyond_the_bound_are_counted_without_a_reason(most: int, counted: int) -> None:
+    trial = Trial().does(nodes("n1 memory=1"), apps("app-1 root.a"))
+    trial.does(asks("app-1 k1 memory=5", "app-1 k2 memory=6", "app-1 k3 memory=7"))
+    found = count_waiting_asks(trial.partition, trial.now, groups_max=most)
+    assert (found.total(), found[UNCOUNTED]) == (3, 3 - counted)
