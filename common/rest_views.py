@@ -159,6 +159,8 @@ class LogEntryView(View, frozen=True, kw_only=True):
     message: str
     last_occurrence: int
     count: int
+    code: str = ""
+    """The reason code of a cause in the words of an explanation; empty for YuniKorn's messages."""
 
 
 class AskView(View, frozen=True, kw_only=True):

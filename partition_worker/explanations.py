@@ -22,6 +22,7 @@ from common.rest_views import encode_view
 from common.rm_messages import AddApplicationRequest, UserGroupInformation
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.durable_records import RejectionRecord
+from partition_worker.engine.explain.causes import DescribeCause, describe_cause
 from partition_worker.engine.explain.explanations import (
     explain_application,
     explain_ask,
@@ -44,7 +45,7 @@ def answer_explanation(partition: Partition, query: Query, now: float, stalls: S
         found = QUERIES[query.what](partition, query.args, visible, now, stalls)
     except NotDone as error:
         return Answer(status=error.status, body=str(error).encode())
-    return Answer(status=OK, body=encode_view(_Redactor(partition, visible).redact(found)))
+    return Answer(status=OK, body=encode_view(Redactor(partition, visible).redact(found)))
 
 
 # The four queries -----------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ QUERIES: Final[dict[str, _Answer]] = {
 # Redaction ------------------------------------------------------------------------------------------------------------
 
 
-class _Redactor:
+class Redactor:
     """Removes what a viewer may not see from an explanation of an object that the viewer may see."""
 
     def __init__(self, partition: Partition, visible: Visibility) -> None:
@@ -182,7 +183,7 @@ class _Redactor:
         """Return the explanation as its viewer may see it."""
         if self._visible.everything:
             return one
-        checks = [self._redact_check(check) for check in one.checks]
+        checks = [self.redact_check(check) for check in one.checks]
         hidden = {
             before.text: after.text for before, after in zip(one.checks, checks, strict=True) if before is not after
         }
@@ -205,7 +206,8 @@ class _Redactor:
             return shown or right is Right.ADMINISTER
         return right is not Right.NOTHING
 
-    def _redact_check(self, check: CheckView) -> CheckView:
+    def redact_check(self, check: CheckView) -> CheckView:
+        """Return a check as its viewer may see it."""
         if self._shows_amounts(check.queue, check.user, check.group) or check.code == Reason.CLUSTER_FULL:
             return check
         text = MEANINGS[Reason(check.code)].rstrip(".")
@@ -242,6 +244,14 @@ class _Redactor:
         changes = [one if self._shows_change(one) else replace(one, application="") for one in remedy.changes]
         text = REMEDY_MEANINGS[Remedy(remedy.code)] if len(changes) == 1 else "wait, and make the other changes"
         return replace(remedy, text=text, changes=changes, application="")
+
+
+def make_describer(partition: Partition, visible: Visibility) -> DescribeCause:
+    """Return the function that describes the causes in the allocation log for a viewer."""
+    if visible.everything:
+        return describe_cause
+    redactor = Redactor(partition, visible)
+    return lambda group, cause: redactor.redact_check(describe_cause(group, cause))
 
 
 def _replace_texts(text: str, hidden: Mapping[str, str]) -> str:

@@ -48,6 +48,7 @@ _TEXTS: Final[Mapping[PlacementReason, tuple[str, str]]] = {
         "{subject} is a leaf queue",
         "{subject} is a parent queue, and applications run in leaf queues",
     ),
+    PlacementReason.QUEUE_STOPPED: ("", "{subject} is stopped by an operator, and takes no new applications"),
     PlacementReason.QUEUE_ENDING: ("{subject} is not draining", "{subject} is draining, and takes no new applications"),
     PlacementReason.QUEUE_ACL: ("", "No access control list of {subject} or above lets user {user} submit"),
     PlacementReason.QUEUE_HIDDEN: (
@@ -62,6 +63,7 @@ _ABOUT_QUEUES: Final = frozenset(
         PlacementReason.RULE_PARENT_UNMATCHED,
         PlacementReason.QUEUE_MISSING,
         PlacementReason.QUEUE_OUTSIDE_ROOT,
+        PlacementReason.QUEUE_STOPPED,
         PlacementReason.QUEUE_PARENT,
         PlacementReason.QUEUE_ENDING,
         PlacementReason.QUEUE_ACL,

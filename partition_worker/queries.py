@@ -263,25 +263,26 @@ def _list_applications(request: _Request, among: Mapping[str, Application], stat
     return _encode_page(
         request,
         among,
-        lambda one: _build_application(one, request.name),
+        lambda one: _build_application(one, request),
         shows,
         lambda one: 1 + len(one.requests) + len(one.allocations),
     )
 
 
-def _build_application(one: Application, partition: str) -> View:
+def _build_application(one: Application, request: _Request) -> View:
     found = len(one.requests) + len(one.allocations)
     if found > LISTED_MAX:
         text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for its queue"
         raise NotDone(503, f"{text}, which has the sums")
-    return views.build_application_view(one, partition)
+    describe = explanations.make_describer(request.partition, request.visible)
+    return views.build_application_view(one, request.name, describe)
 
 
 def _answer_application(request: _Request) -> Answer:
     found = _find_applications(request).get(request.args.get("application", ""))
     if found is None or not request.visible.shows_application(found):
         raise NotDone(404, "Application not found")
-    return _encode(_build_application(found, request.name))
+    return _encode(_build_application(found, request))
 
 
 # Nodes, users and groups --------------------------------------------------------------------------------------------

@@ -21,10 +21,12 @@ from partition_worker.engine.administration import NotDone
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
+from partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.user_limits import QueueUsage, Tracker
+from partition_worker.explanations import make_describer
 from partition_worker.redaction import Right, Visibility
 from partition_worker.views import describe_node_state, drop_zeros_saturated
 
@@ -320,6 +322,19 @@ class _AskRow(NamedTuple):
     group: AskGroup
     head: Allocation
     """The first ask."""
+    describe: DescribeCause
+
+
+def _describe_failure(one: _AskRow) -> str:
+    """Why the last attempt to place one of the asks failed; empty if none failed."""
+    cause = find_latest_cause(one.group)
+    if cause is not None:
+        return one.describe(one.group, cause).text
+    latest, found = 0.0, ""
+    for reason, failure in one.group.failures.items():
+        if failure.last >= latest:
+            latest, found = failure.last, reason
+    return found
 
 
 _STANDINGS: Final[Mapping[Standing, str]] = {
@@ -341,17 +356,8 @@ _ASK: Final[Mapping[str, Getter[_AskRow]]] = {
     "placeholder": lambda one: one.head.placeholder,
     "taskGroup": lambda one: one.head.task_group,
     "requiredNode": lambda one: one.group.shape.required_node,
-    "message": lambda one: _find_last_failure(one.group),
+    "message": _describe_failure,
 }
-
-
-def _find_last_failure(group: AskGroup) -> str:
-    """Why the last attempt to place one of the asks failed; empty if none failed."""
-    latest, found = 0.0, ""
-    for reason, failure in group.failures.items():
-        if failure.last >= latest:
-            latest, found = failure.last, reason
-    return found
 
 
 def _build_asks(request: TableRequest) -> TableView:
@@ -367,7 +373,8 @@ def _build_asks(request: TableRequest) -> TableView:
     applications = [one for one in _filter_applications(narrowed, of) if one.requests]
     applications.sort(key=lambda one: one.application_id)
     _check_number(sum(len(one.asks.groups_by_kind) for one in applications), "application or queue")
-    found = [_AskRow(one, group, group.head) for one in applications for group in one.asks.groups]
+    describe = make_describer(partition, request.visible)
+    found = [_AskRow(one, group, group.head, describe) for one in applications for group in one.asks.groups]
     if key_filter is not None:
         found = [one for one in found if key_filter(one.head.key)]
     return _answer("asks", request, _require_queue(request, found), _ASK)

@@ -12,7 +12,7 @@ from common import rest_views
 from common.messages import Resources
 from common.resources import Limit, decode_sum, drop_zeros, saturate
 from common.rest_records import NodeState, NodeStateView
-from partition_worker.engine.allocation import FOREIGN, Allocation
+from partition_worker.engine.allocation import FOREIGN, Allocation, AskGroup
 from partition_worker.engine.application import Application, AppState, History, Use
 from partition_worker.engine.durable_records import (
     OperatorMark,
@@ -21,6 +21,7 @@ from partition_worker.engine.durable_records import (
     Template,
     VictimRecord,
 )
+from partition_worker.engine.explain.causes import DescribeCause, describe_cause
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.operator_marks import count_on_node
 from partition_worker.engine.partition import Partition
@@ -134,8 +135,11 @@ def _template(template: Template | None) -> rest_views.TemplateView | None:
     )
 
 
-def build_application_view(application: Application, partition: str) -> rest_views.ApplicationView:
+def build_application_view(
+    application: Application, partition: str, describe: DescribeCause = describe_cause
+) -> rest_views.ApplicationView:
     """An application that was accepted, whether or not it has ended."""
+    logs: dict[AskGroup, list[rest_views.LogEntryView]] = {}
     asks, allocations = application.requests, application.allocations
     history: History = {} if application.finished_ns else application.history  # YuniKorn has none for ended ones
     return rest_views.ApplicationView(
@@ -147,7 +151,7 @@ def build_application_view(application: Application, partition: str) -> rest_vie
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
         finished_time=application.finished_ns,
-        requests=[_ask(asks[key]) for key in sorted(asks)] if asks else [],
+        requests=[_ask(asks[key], logs, describe) for key in sorted(asks)] if asks else [],
         allocations=[_allocation(allocations[key]) for key in sorted(allocations)] if allocations else [],
         application_state=application.state,
         user=application.user.name,
@@ -202,7 +206,25 @@ def build_rejection_view(rejection: RejectionRecord, partition: str) -> rest_vie
     )
 
 
-def _ask(ask: Allocation) -> rest_views.AskView:
+def build_allocation_log(group: AskGroup, describe: DescribeCause) -> list[rest_views.LogEntryView]:
+    """The reasons why asks of a group were not placed: YuniKorn's messages, then the causes with their figures."""
+    found = [
+        rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+        for reason, failure in group.failures.items()
+    ]
+    for cause, failure in (group.causes or {}).values():
+        text, at_ns = describe(group, cause).text, int(failure.last * 1e9)
+        found.append(rest_views.LogEntryView(message=text, last_occurrence=at_ns, count=failure.times, code=cause.code))
+    return found
+
+
+def _ask(
+    ask: Allocation, logs: dict[AskGroup, list[rest_views.LogEntryView]], describe: DescribeCause
+) -> rest_views.AskView:
+    """A pending ask; `logs` has the log of each group, which its asks share."""
+    group = ask.group
+    if group is not None and group not in logs:
+        logs[group] = build_allocation_log(group, describe)
     return rest_views.AskView(
         allocation_key=ask.key,
         allocation_tags=ask.tags,
@@ -213,12 +235,7 @@ def _ask(ask: Allocation) -> rest_views.AskView:
         application_id=ask.application_id,
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
-        allocation_log=[
-            rest_views.LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
-            for reason, failure in ask.group.failures.items()
-        ]
-        if ask.group
-        else [],
+        allocation_log=[] if group is None else logs[group],
         triggered_preemption=ask.preemption_triggered,
         originator=ask.originator,
         scheduling_attempted=ask.group is not None and ask.group.attempted,

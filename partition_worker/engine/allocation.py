@@ -292,8 +292,8 @@ class Failure(NamedTuple):
 
 
 class WaitCause(NamedTuple):
-    """What an attempt lacked: the first limit, queue or node that failed, with the figures of that moment. Its text is
-    made when it is shown (`explain/causes.py`).
+    """The first limit, queue or node that an attempt failed at, with the figures of that moment. Its text is made when
+    it is shown (`explain/causes.py`).
     """
 
     code: Reason
@@ -305,7 +305,7 @@ class WaitCause(NamedTuple):
     used: int = 0
     """The amount of the resource in use, or the number of running applications."""
     maximum: int = 0
-    """What may be used; or the number of nodes."""
+    """The amount or number that may be used; or the number of nodes."""
     asked: int = 0
 
 

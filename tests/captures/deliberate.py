@@ -59,6 +59,11 @@ def _is_root(given: Document) -> bool:
     return isinstance(given, str) and given.startswith('{"queuename":"root"')
 
 
+def _is_cause(given: Document) -> bool:
+    """Whether it is an entry of the allocation log in the words of an explanation."""
+    return isinstance(given, dict) and "code" in given
+
+
 def _is_text(given: Document) -> bool:
     return isinstance(given, str) and bool(given.strip())
 
@@ -98,6 +103,8 @@ DELIBERATE: Final = (
     Deliberate("main-err-partition-normalised", "/body", _is_root, BY_ANY_NAME),
     # what is tried, and what counts
     Deliberate("*", "*/allocationLog/?/count", 1, ASIDE),
+    Deliberate("*", "*/allocationLog/?", _is_cause, OUR_OWN),
+    Deliberate("*", "*/allocationLog", lambda given: isinstance(given, list) and all(map(_is_cause, given)), OUR_OWN),
     Deliberate("*", "*/allocatingAcceptedApps/2", ABSENT, NOT_KEPT),
     # events
     Deliberate("main-events-batch*", "/body/EventRecords/51", ABSENT, RUNS),

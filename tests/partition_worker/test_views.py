@@ -214,6 +214,7 @@ def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
     assert ask.group is not None
     ask.preemption_triggered = ask.scale_up_told = ask.group.attempted = True
     ask.group.failures.clear()
+    ask.group.causes = None
     for reason, at in (("Not enough queue quota", 5.0), ("taint", 6.0), ("Not enough queue quota", 7.5)):
         ask.group.note(reason, at)
     (view,) = views.build_application_view(one.app("app-1"), "default").requests
@@ -222,6 +223,22 @@ def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
         LogEntryView(message="Not enough queue quota", last_occurrence=7_500_000_000, count=2),
         LogEntryView(message="taint", last_occurrence=6_000_000_000, count=1),
     ]
+
+
+def test_causes_follow_the_messages_of_the_log_and_equal_asks_share_it() -> None:
+    one = Trial("root.a max=memory:8").does(nodes("n1 memory=50"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=6", "app-1 a2 memory=6", "app-1 a3 memory=6"))
+    first, second = views.build_application_view(one.app("app-1"), "default").requests
+    assert first.allocation_log is second.allocation_log
+    *messages, cause = first.allocation_log
+    assert "Not enough queue quota" in [one.message for one in messages]
+    assert {one.code for one in messages} == {""}
+    assert (cause.message, cause.code, cause.count) == (
+        "root.a may use 8 B at most: 6 B are used, this ask needs 6 B, so 4 B are missing",
+        "queue-maximum",
+        1,
+    )
+    assert cause.last_occurrence == int(one.now * 1e9)
 
 
 def test_an_allocation_shows_whose_place_it_took_and_that_it_has_to_go() -> None:

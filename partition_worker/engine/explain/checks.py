@@ -90,7 +90,7 @@ def _check_queue_applications(application: Application) -> Iterator[CheckView]:
             running = level.running + len(level.allocating)
             yield _check_count(
                 Reason.QUEUE_APPLICATION_LIMIT,
-                f"{level.path} may run {_count(most, 'application')} at once: {running} run",
+                describe_running(level.path, "", running=running, most=most),
                 queue=level.path,
                 running=running,
                 most=most,
@@ -106,7 +106,7 @@ def _check_limit_applications(state: PartitionState, application: Application) -
             running = len(level.applications)
             yield _check_count(
                 Reason.USER_APPLICATION_LIMIT if kind == "user" else Reason.GROUP_APPLICATION_LIMIT,
-                f"{kind} {name} may run {_count(most, 'application')} at once in {level.path}: {running} run",
+                describe_running(f"{kind} {name}", f" in {level.path}", running=running, most=most),
                 queue=level.path,
                 running=running,
                 most=most,
@@ -133,6 +133,15 @@ def _check_count(
         asked=0 if counts else 1,
         shortfall=0 if passed else running + 1 - most,
     )
+
+
+def describe_running(subject: str, place: str, *, running: int, most: int) -> str:
+    """Return the sentence about a limit of running applications.
+
+    >>> describe_running("user ann", " in root.a", running=2, most=2)
+    'user ann may run 2 applications at once in root.a: 2 run'
+    """
+    return f"{subject} may run {_count(most, 'application')} at once{place}: {running} run"
 
 
 def _check_back_off(application: Application, now: float) -> CheckView:

@@ -1,0 +1,117 @@
+"""The causes that failed attempts note, and their words in the allocation log."""
+
+import pytest
+
+from common.reasons import Reason
+from partition_worker.engine.explain import checks, explanations
+from partition_worker.engine.explain.causes import describe_cause, find_latest_cause
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+
+
+def log(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
+    """The causes of the first group of asks, by code."""
+    group = trial.app(application_id).asks.first_group
+    return {str(cause.code): describe_cause(group, cause).text for cause, _ in (group.causes or {}).values()}
+
+
+def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
+    """The failed checks of the explanation of the first ask, by code."""
+    application = trial.app(application_id)
+    found = explanations.explain_ask(trial.partition, application, application.asks.first_group.head, trial.now)
+    return {check.code: check.text for check in found.checks if not check.passed}
+
+
+@pytest.mark.parametrize(
+    ("queues", "code", "text"),
+    [
+        (
+            "root.a max=vcore:4",
+            "queue-maximum",
+            (
+                "root.a may use 0.004 vcore at most: 0.003 vcore are used, this ask needs 0.003 vcore, "
+                "so 0.002 vcore are missing"
+            ),
+        ),
+        (
+            "root.a limit.user.bob=vcore:4",
+            "user-limit",
+            (
+                "user bob may use 0.004 vcore at most in root.a: 0.003 vcore are used, this ask needs 0.003 vcore, "
+                "so 0.002 vcore are missing"
+            ),
+        ),
+        (
+            "root.a limit.group.dev=vcore:4",
+            "group-limit",
+            (
+                "group dev may use 0.004 vcore at most in root.a: 0.003 vcore are used, this ask needs 0.003 vcore, "
+                "so 0.002 vcore are missing"
+            ),
+        ),
+        (
+            "root.a",
+            "cluster-full",
+            (
+                "the nodes together have 0.005 vcore: 0.003 vcore are used, this ask needs 0.003 vcore, "
+                "so 0.001 vcore are missing"
+            ),
+        ),
+    ],
+)
+def test_a_lack_of_room_is_noted_in_the_words_of_the_explanation(queues: str, code: str, text: str) -> None:
+    one = Trial(queues).does(nodes("n1 vcore=5" if code == "cluster-full" else "n1 vcore=50"))
+    one.does(apps("app-1 root.a user=bob groups=dev"), asks("app-1 a1 vcore=3", "app-1 a2 vcore=3"))
+    assert log(one) == {code: text}
+    assert explained(one)[code] == text
+
+
+@pytest.mark.parametrize(
+    ("queues", "code"),
+    [
+        ("root.a maxapps=1", "queue-application-limit"),
+        ("root.a limit.user.bob=apps:1", "user-application-limit"),
+        ("root.a limit.group.dev=apps:1", "group-application-limit"),
+    ],
+)
+def test_an_application_that_may_not_start_notes_the_limit(queues: str, code: str) -> None:
+    one = Trial(queues).does(nodes("n1 vcore=50"))
+    one.does(apps("app-0 root.a user=bob groups=dev", "app-1 root.a user=bob groups=dev"))
+    one.does(asks("app-0 a1 vcore=1"), asks("app-1 b1 vcore=1"))
+    assert log(one) == {code: explained(one)[code]}
+    assert log(one)[code].endswith("1 run, so this one has to wait")
+
+
+@pytest.mark.parametrize(("required", "code"), [("n9", "required-node-missing"), ("n1", "required-node-too-small")])
+def test_a_required_node_that_cannot_take_the_ask_is_noted(required: str, code: str) -> None:
+    one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=50"), apps("app-1 root.a"))
+    one.does(asks(f"app-1 a1 vcore=9 tag.yunikorn.apache.org/requiredNode={required}"))
+    assert log(one) == {code: explained(one)[code]}
+
+
+def test_an_ask_that_no_node_takes_notes_their_number() -> None:
+    one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=5"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 vcore=9"))
+    assert log(one) == {"no-node-fits": "no node takes it: none of 2 has 0.009 vcore available and accepts it"}
+
+
+def test_of_each_code_the_latest_figures_are_kept_and_counted() -> None:
+    one = Trial("root.a max=vcore:4").does(nodes("n1 vcore=50"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 vcore=1", "app-1 a2 vcore=1", "app-1 a3 vcore=4"))
+    group = one.app("app-1").asks.first_group
+    one.waits(1).does(released("app-1 a1"))
+    assert group.causes is not None
+    [(cause, failure)] = group.causes.values()
+    assert (cause.used, failure.times, failure.last) == (1, 2, one.now)
+    assert find_latest_cause(group) is cause
+    group.note("taint", one.now + 1)
+    assert find_latest_cause(group) is None
+
+
+def test_every_cause_has_a_text_of_its_own() -> None:
+    one = Trial("root.a").does(nodes("n1 vcore=5", "n2 vcore=5"), apps("app-1 root.a"), asks("app-1 a1 vcore=9"))
+    group = one.app("app-1").asks.first_group
+    assert group.causes is not None
+    cause = group.causes[Reason.NO_NODE_FITS][0]
+    for code in (Reason.QUEUE_ROOM_KEPT, Reason.REQUIRED_NODE_KEPT):
+        assert describe_cause(group, cause._replace(code=code)).text != checks.MEANINGS[code].rstrip(".")
