@@ -115,6 +115,15 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def describe_mark(mark: object) -> str:
+    """Return who stopped a queue or cordoned a node, when and why; empty without a mark."""
+    if not isinstance(mark, dict):
+        return ""
+    user, reason = as_text(mark.get("user")), as_text(mark.get("reason"))
+    since = format_ago(int(as_number(mark.get("time")) or 0), time.time_ns())
+    return f"{since}{f' by {user}' if user else ''}{f': {reason}' if reason else ''}"
+
+
 def _format_number(value: object, _: Frame) -> str:
     number = as_number(value)
     return UNKNOWN if number is None else f"{number:,}"

@@ -28,6 +28,7 @@ from yunishard.commands.listing import (
     as_amount,
     as_list,
     as_text,
+    describe_mark,
     draw_section,
     format_json,
     repeat,
@@ -171,13 +172,18 @@ def _show(args: argparse.Namespace) -> int:
     return repeat(args, draw)
 
 
+def _find_state(node: Row) -> str:
+    return "cordoned" if node.get("cordoned") else "schedulable" if node.get("schedulable") else "unschedulable"
+
+
 def _list_facts(node: Row, partition: str) -> list[tuple[str, Text]]:
     attributes = node.get("attributes")
     others = attributes.items() if isinstance(attributes, dict) else ()
     return [
         ("node", as_text(node.get("nodeID"))),
         ("partition", partition),
-        ("state", color_state("schedulable" if node.get("schedulable") else "unschedulable")),
+        ("state", color_state(_find_state(node))),
+        ("cordoned", describe_mark(node.get("cordoned"))),
         ("host", as_text(node.get("hostName"))),
         ("rack", as_text(node.get("rackName"))),
         ("reserved for", ", ".join(as_list(node.get("reservations")))),

@@ -5,11 +5,12 @@ Further actions of the noun, which change a queue, are entries of `ACTIONS` from
 """
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from common.table_definitions import TABLES
-from common.units import UNKNOWN, format_figure, list_kinds
+from common.units import UNKNOWN, format_ago, format_figure, list_kinds
 from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import QUIET, Cell, Screen, Text, color_state, draw_amounts, draw_bar, draw_facts
 from yunishard.commands.listing import (
@@ -29,6 +30,7 @@ from yunishard.commands.listing import (
     as_list,
     as_number,
     as_text,
+    describe_mark,
     draw_section,
     format_json,
     repeat,
@@ -234,12 +236,14 @@ _APPLICATIONS: Final = (
 
 def _list_facts(queue: Row, partition: str) -> list[tuple[str, Text]]:
     running, most = queue.get("runningApps", 0), queue.get("maxRunningApps", 0)
-    properties = queue.get("properties")
+    properties, draining = queue.get("properties"), as_number(queue.get("drainingSince"))
     settings = properties.items() if isinstance(properties, dict) else ()
     return [
         ("queue", as_text(queue.get("queuename"))),
         ("partition", partition),
-        ("state", color_state(as_text(queue.get("status")))),
+        ("state", color_state("stopped" if queue.get("stopped") else as_text(queue.get("status")))),
+        ("stopped", describe_mark(queue.get("stopped"))),
+        ("draining", format_ago(int(draining), time.time_ns()) if draining else ""),
         ("defined by", "the configuration" if queue.get("isManaged") else "placement"),
         ("running", f"{format_running(running, most)} application{'' if (running, most) == (1, 0) else 's'}"),
         ("may start", ", ".join(as_list(queue.get("allocatingAcceptedApps")))),

@@ -81,6 +81,16 @@ def test_a_node_is_shown_with_its_allocations(fake: FakeWeb, capsys: pytest.Capt
     assert "Allocations of other schedulers (1)\n" in out
 
 
+def test_a_cordoned_node_is_shown_with_who_cordoned_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {"nodeID": "n1", "schedulable": True, "cordoned": {"time": 1, "reason": "disk"}}
+    fake.says("GET partition/default/node/n1", shown)
+    assert node(fake, "show", "n1") == 0
+    state, cordoned = capsys.readouterr().out.splitlines()[2:4]
+    assert state == "state      cordoned"
+    assert cordoned.startswith("cordoned ")
+    assert cordoned.endswith(" d ago: disk")
+
+
 def test_a_missing_node_is_reported_with_the_nearest_one(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.refuses("GET partition/default/node/worker1", 404, "Node not found")
     fake.says_table("nodes", [node_row("worker-1", 0)], query="limit=2000")

@@ -1,6 +1,7 @@
 """`yunishard queue` against a fake web service."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -127,6 +128,17 @@ def test_a_queue_is_shown_with_the_queues_below(fake: FakeWeb, capsys: pytest.Ca
     assert "\nroot.a.x  " in out
     assert queue(fake, "show", "root.a", "--json") == 0
     assert json.loads(capsys.readouterr().out) == QUEUE
+
+
+def test_a_stopped_queue_is_shown_with_who_stopped_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = {"user": "alice", "time": 1, "reason": "maintenance"}
+    fake.says("GET partition/default/queue/root.a", {**QUEUE, "isLeaf": True, "stopped": mark, "drainingSince": 1})
+    fake.says_table("applications", [], query="queue=root.a&subtree=true&sort=-pending&limit=10")
+    assert queue(fake, "show", "root.a") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^state +stopped$", out, re.MULTILINE)
+    assert re.search(r"^stopped +\d+ d ago by alice: maintenance$", out, re.MULTILINE)
+    assert re.search(r"^draining +\d+ d ago$", out, re.MULTILINE)
 
 
 def test_a_missing_queue_is_reported_with_the_nearest_one(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
