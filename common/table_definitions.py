@@ -73,7 +73,7 @@ TABLES: Final[Mapping[TableName, TableDefinition]] = {
         summary="The pending asks, one row for equal asks of an application",
         columns=(
             *("key", "application", "queue", "user", "state", "count", "resource", "priority", "created"),
-            *("placeholder", "taskGroup", "requiredNode", "message"),
+            *("placeholder", "taskGroup", "requiredNode", "reason", "message"),
         ),
         amounts=frozenset({"resource"}),
         filters={

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from common.messages import Resources
+from common.reasons import Reason
 from common.resources import NOTHING
 from common.rest_views import Cell, TableView
 from common.table_definitions import LIVE_STATES, ROWS_MAX, TABLES, SortOrder, TableName, parse_sort
@@ -22,6 +23,7 @@ from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
+from partition_worker.engine.explain.checks import find_reason
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
@@ -36,6 +38,9 @@ EXAMINED_MAX: Final = 200_000
 """Objects that one table examines: finding, filtering and sorting them takes a worker up to a fifth of a second, during
 which it does not schedule. A table with more is refused: the caller narrows it with a filter.
 """
+
+REASONS_MAX: Final = 30_000
+"""Rows that are sorted by why they wait. Each reason costs up to 10 microseconds, so more are refused."""
 
 PARTIAL_SORT: Final = 8
 """If the table has this many times the rows up to the last one of the answer, only those are sorted."""
@@ -82,6 +87,8 @@ def _answer(
     if order is None:
         chosen = found[offset:end]
     else:
+        if order.column == "reason":
+            _check_number(len(found), "application, queue or user", REASONS_MAX)
         key = _make_key(getters[order.column], order, scales, is_amount=order.column in definition.amounts)
         chosen = _sort(found, key, end, is_descending=order.is_descending)[offset:]
     values = [list(map(getters[column], chosen)) for column in definition.columns]  # by column
@@ -167,9 +174,10 @@ def _sort(found: list[_T], key: Callable[[_T], SortValue], end: int, *, is_desce
 # Filters --------------------------------------------------------------------------------------------------------------
 
 
-def _check_number(number: int, advice: str) -> None:
-    if number > EXAMINED_MAX:
-        raise NotDone(503, f"the table has more than {EXAMINED_MAX} rows to choose from: narrow it with {advice}")
+def _check_number(number: int, advice: str, most: int | None = None) -> None:
+    most = EXAMINED_MAX if most is None else most
+    if number > most:
+        raise NotDone(503, f"the table has more than {most} rows to choose from: narrow it with {advice}")
 
 
 def _make_text_filter(request: TableRequest) -> Callable[[str], bool] | None:
@@ -220,7 +228,6 @@ _APPLICATION: Final[Mapping[str, Getter[Application]]] = {
     "started": lambda one: one.started_ns,
     "finished": lambda one: one.finished_ns,
     "priority": lambda one: None if one.asks.priority is None else one.priority,
-    "reason": lambda one: "",
     "message": lambda one: "",
 }
 
@@ -238,17 +245,21 @@ _REJECTION: Final[Mapping[str, Getter[RejectionRecord]]] = {
     "started": lambda one: 0,
     "finished": lambda one: one.at_ns,
     "priority": lambda one: None,
-    "reason": lambda one: "",
+    "reason": lambda one: Reason.PLACEMENT_REJECTED,
     "message": lambda one: one.reason,
 }
 
 
-def _get_either(column: str) -> Getter[Application | RejectionRecord]:
-    accepted, rejected = _APPLICATION[column], _REJECTION[column]
+def _make_application_getters(partition: Partition) -> dict[str, Getter[Application]]:
+    def find_first_reason(one: Application) -> str:
+        """Why the asks wait that are tried first; empty without asks."""
+        return find_reason(partition, one, one.asks.first_group, partition.now) if one.requests else ""
+
+    return {**_APPLICATION, "reason": find_first_reason}
+
+
+def _either(accepted: Getter[Application], rejected: Getter[RejectionRecord]) -> Getter[Application | RejectionRecord]:
     return lambda one: accepted(one) if isinstance(one, Application) else rejected(one)
-
-
-_EITHER: Final = {column: _get_either(column) for column in _APPLICATION}
 
 
 def _build_applications(request: TableRequest) -> TableView:
@@ -263,12 +274,14 @@ def _build_applications(request: TableRequest) -> TableView:
     if state not in ("", "all", "ended"):
         found = [one for one in found if _STATES[one.state] == state]
     found.sort(key=lambda one: one.application_id)
+    getters = _make_application_getters(request.partition)
     if state not in ("rejected", "ended", "all"):
-        return _answer("applications", request, _require_queue(request, found), _APPLICATION)
+        return _answer("applications", request, _require_queue(request, found), getters)
     both: list[Application | RejectionRecord] = [*found, *_find_rejections(request)]
     both.sort(key=lambda one: one.application_id)
     _check_number(len(both), "state or queue")
-    return _answer("applications", request, _require_queue(request, both), _EITHER)
+    either = {column: _either(getter, _REJECTION[column]) for column, getter in getters.items()}
+    return _answer("applications", request, _require_queue(request, both), either)
 
 
 def _find_live(request: TableRequest) -> list[Application]:
@@ -377,7 +390,8 @@ def _build_asks(request: TableRequest) -> TableView:
     found = [_AskRow(one, group, group.head, describe) for one in applications for group in one.asks.groups]
     if key_filter is not None:
         found = [one for one in found if key_filter(one.head.key)]
-    return _answer("asks", request, _require_queue(request, found), _ASK)
+    getters = {**_ASK, "reason": lambda one: find_reason(partition, one.application, one.group, partition.now)}
+    return _answer("asks", request, _require_queue(request, found), getters)
 
 
 def _drop_text(request: TableRequest) -> TableRequest:

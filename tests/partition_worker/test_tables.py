@@ -132,7 +132,7 @@ def test_an_application_has_its_amounts_and_counts(trial: Trial) -> None:
         "started": row["started"],
         "finished": 0,
         "priority": 3,
-        "reason": "",
+        "reason": "cluster-full",
         "message": "",
     }
     assert row["submitted"] == pytest.approx(START_S * 1e9)
@@ -146,6 +146,7 @@ def test_a_rejected_application_has_the_reason(trial: Trial) -> None:
         "",
         None,
     )
+    assert row["reason"] == "placement-rejected"
     assert "no placement rule matched" in str(row["message"])
 
 
@@ -215,7 +216,7 @@ def test_equal_asks_are_one_row(trial: Trial) -> None:
         ("a4", 1, {"memory": 12}),
         ("a2", 2, {"memory": 15}),
     ]
-    assert [row["state"] for row in found] == ["pending", "pending"]
+    assert [(row["state"], row["reason"]) for row in found] == [("pending", "cluster-full")] * 2
     assert all(row["message"] for row in found)
     [required] = rows(trial, "asks", text="B1")
     assert (required["application"], required["requiredNode"], required["resource"]) == ("App-2", "n2", {"gpu": 3})
@@ -385,6 +386,14 @@ def test_a_table_with_too_many_objects_is_refused_with_what_narrows_it(
     assert refusal(trial, "users")[0] == 503
     assert refusal(trial, "applications", state="all")[0] == 503
     assert answer(trial, "asks", application="app-5").status == 200
+
+
+def test_a_table_is_sorted_by_reason_up_to_a_number_of_rows(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_reason = [row["reason"] for row in rows(trial, "applications", sort="-reason")]
+    assert by_reason == sorted(map(str, by_reason), reverse=True)
+    monkeypatch.setattr(tables, "REASONS_MAX", 1)
+    assert refusal(trial, "asks", sort="reason")[0] == 503
+    assert answer(trial, "asks").status == 200
 
 
 def test_an_answer_has_no_more_rows_than_the_limit_of_all(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
