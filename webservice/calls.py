@@ -7,6 +7,7 @@ names (`find_partition`), queries its worker, and returns the body. HTTP itself 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -217,8 +218,20 @@ async def ask_partition(call: Call, partition: NamedPartition, what: str, **args
     Raises:
         RequestError: the worker does not answer, or with another status than 200.
     """
+    return await ask_recent(call, partition, what, args, age_max_s=inf)
+
+
+async def ask_recent(
+    call: Call, partition: NamedPartition, what: str, args: dict[str, str], *, age_max_s: float
+) -> Reply:
+    """As `ask_partition`, for an answer that is not older than this.
+
+    Raises:
+        RequestError: the worker does not answer, or with another status than 200.
+    """
     query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
-    found = await call.services.cache.answer(partition.entry.full_name, query, partition.entry.generation)
+    cache, entry = call.services.cache, partition.entry
+    found = await cache.answer(entry.full_name, query, entry.generation, age_max_s=age_max_s)
     body = read_document(found.answer)
     headers = age_header(found.age_s)
     if call.viewer is not None:

@@ -4,7 +4,7 @@ Concurrent equal requests share one query to the worker, sent after the last of 
 something sees the change. A cached answer is revalidated by its version: the worker replies that it still holds, and
 makes no document. An answer that took its worker long is served again, without asking, for a multiple of that time, so
 that all such answers together cost a worker at most SHARE of its time; while the next one is made, it is served a
-little longer, so that no one waits. Only then an answer may be older than its request.
+little longer, so that no one waits. Only then an answer may be older than its request; a caller may limit its age.
 
 Queries with arguments are unbounded in number. A partition answers one of those at a time, with a pause as long as the
 answer took, so its worker keeps half of its time. Queries without arguments do not queue behind those: monitoring must
@@ -17,6 +17,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -165,8 +166,11 @@ class ResponseCache:
             [((what,), spent_s) for what, spent_s in sorted(self._spent_s.items())],
         )
 
-    async def answer(self, partition: str, query: Query, generation: str = "") -> CachedAnswer:
-        """The answer of a partition, possibly cached. Answers of another `generation` are not reused.
+    async def answer(
+        self, partition: str, query: Query, generation: str = "", *, age_max_s: float = inf
+    ) -> CachedAnswer:
+        """The answer of a partition, possibly cached. Answers of another `generation` are not reused, nor are answers
+        that are older than the caller accepts.
 
         Raises:
             RequestError: 503, with what went wrong.
@@ -176,8 +180,8 @@ class ResponseCache:
         entry = self._entries.setdefault(key, _Entry(partition, key))
         self._entries.move_to_end(key)
         self._make_room()
-        if not self._is_servable(entry, MAKING_MAX_S):
-            await self._refresh(query, entry, arrived_at)
+        if not self._is_servable(entry, MAKING_MAX_S) or arrived_at - entry.queried_at > age_max_s:
+            await self._refresh(query, entry, arrived_at, age_max_s)
         elif not self._is_servable(entry) and (entry.renewal is None or entry.renewal.done()):
             entry.renewal = asyncio.create_task(self._refresh(query, entry, arrived_at))
         if isinstance(entry.outcome, RequestError):
@@ -201,10 +205,11 @@ class ResponseCache:
         if self._expensive_counts[partition] <= 0:
             del self._expensive_counts[partition]
 
-    async def _refresh(self, query: Query, entry: _Entry, arrived_at: float) -> None:
+    async def _refresh(self, query: Query, entry: _Entry, arrived_at: float, age_max_s: float = inf) -> None:
         """Query the worker for a request that arrived at this time, unless a later query was answered meanwhile."""
         async with entry.lock:
-            if entry.queried_at >= arrived_at or self._is_servable(entry):
+            is_young = arrived_at - entry.queried_at <= age_max_s
+            if entry.queried_at >= arrived_at or (is_young and self._is_servable(entry)):
                 return
             known = entry.outcome.version if isinstance(entry.outcome, Answer) else ""
             queried_at = self._clock()

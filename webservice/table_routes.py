@@ -3,12 +3,14 @@
 `common/table_definitions.py` has the tables; each one has a route, so that the OpenAPI document describes its filters.
 """
 
+import re
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
 from common.rest_views import TableView
 from common.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES, TableName, parse_sort
-from webservice.calls import Call, Reply, ask_partition, find_partition
+from webservice.calls import Call, Reply, ask_recent, find_partition
 from webservice.parameters import IF_NONE_MATCH, RM, Parameter, Schema, queue_name, whole_number
 from webservice.router import Access, Route, RouteGroup
 from webservice.views import RequestError
@@ -21,6 +23,10 @@ _LIMIT: Final = Parameter(
 _OFFSET: Final = Parameter(
     "offset", "How many rows come before; 0 if not set.", {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX}
 )
+_FRESH: Final = Parameter(
+    "Cache-Control", "`max-age=SECONDS`: the oldest answer that is accepted from the response cache.", place="header"
+)
+_MAX_AGE: Final = re.compile(r"\bmax-age=([0-9]{1,9})\b", re.IGNORECASE)
 _FLAGS: Final = ("subtree", "limited")
 _FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false", ""]}
 
@@ -39,7 +45,7 @@ def _list_parameters(name: TableName) -> tuple[Parameter, ...]:
         elif each in _FLAGS:
             schema = _FLAG
         found.append(Parameter(each, meaning, schema))
-    return (*found, RM, IF_NONE_MATCH)
+    return (*found, RM, IF_NONE_MATCH, _FRESH)
 
 
 def _declare_table(name: TableName) -> None:
@@ -61,8 +67,17 @@ def _declare_table(name: TableName) -> None:
         Each row has a value for each of `columns`; `total` is the number of rows that match. An unknown parameter is
         refused.
         """
-        partition = await find_partition(call)
-        return await ask_partition(call, partition, f"table-{name}", **_parse_args(name, call.query))
+        partition, args = await find_partition(call), _parse_args(name, call.query)
+        age_max_s = _parse_age(call.headers.get("cache-control", ""))
+        return await ask_recent(call, partition, f"table-{name}", args, age_max_s=age_max_s)
+
+
+def _parse_age(cache_control: str) -> float:
+    """The seconds in `max-age`: how old an answer the client accepts. Any age without it: `no-cache`, which browsers
+    send by themselves, has no effect, so that polling does not cost the worker more.
+    """
+    found = _MAX_AGE.search(cache_control)
+    return inf if found is None else float(found[1])
 
 
 for _name in TABLES:

@@ -1,11 +1,18 @@
 """What is asked of the worker for a table, and which requests are refused."""
 
+import asyncio
+
+import httpx
 import pytest
+from msgspec.structs import replace
 
 from common.names import ILLEGAL_QUEUE
 from common.query_messages import NOT_MODIFIED, Answer, Query
+from common.settings import Settings
 from common.table_definitions import OFFSET_MAX, ROWS_MAX, TABLES
-from tests.webservice.fakes import FakeLink, partition, request
+from tests.webservice.fakes import CLIENT, FakeLink, loopback_users, partition, request
+from webservice.api import Api
+from webservice.authn_authz import AccessControl
 
 PATH = "/ws/v1/partition/default/table"
 EMPTY = b'{"columns":[],"rows":[],"total":0,"resources":[]}\n'
@@ -113,3 +120,21 @@ def test_an_unchanged_table_is_not_sent_again() -> None:
     assert first.headers["ETag"] == 'W/"v1"'
     again = request(one, f"{PATH}/nodes", headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_client_limits_the_age_of_a_table() -> None:
+    """An answer that took its worker long is otherwise served again for seconds."""
+    numbers: list[int] = []
+
+    async def run() -> None:
+        api = Api(one, Settings(), AccessControl(loopback_users()))
+        transport = httpx.ASGITransport(app=api, client=CLIENT)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as client:
+            for cache_control in ("no-cache", "no-cache", "max-age=60", "max-age=0", "max-age=0"):
+                response = await client.get(f"{PATH}/nodes", headers={"Cache-Control": cache_control})
+                assert response.content == EMPTY
+                numbers.append(len(one.asked))
+
+    one = FakeLink(partition(), worker=lambda query: replace(worker(query), took_micro_seconds=100_000))
+    asyncio.run(run())
+    assert numbers == [1, 1, 1, 2, 3]

@@ -34,6 +34,8 @@ from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 _T = TypeVar("_T")
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
+AGE_MAX_S: Final = 1
+"""The oldest table that is shown: what a command changed is in the next list. All who list the same share an answer."""
 CONNECT_MAX_S: Final = 3.0
 """Timeout of a connection, if there are further addresses."""
 CHANGE_MAX_S: Final = 90.0
@@ -297,6 +299,7 @@ class Rest:
                 "Content-Type": "application/x-yaml" if body else "",
                 "If-Match": if_match if if_match in ("", "*") else f'"{if_match}"',
                 "If-None-Match": f'"{if_none_match}"' if if_none_match else "",
+                "Cache-Control": f"max-age={AGE_MAX_S}" if method == "GET" else "",
             }
         )
         if len(self._urls) > 1 and not self._has_probed:
