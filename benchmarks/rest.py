@@ -21,6 +21,7 @@ from benchmarks.shapes import batches
 from benchmarks.systems import SPAWN, Line, in_background, system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
+from common.table_definitions import ROWS_MAX, TABLES
 from yunishard.client import ResourceManager
 from yunishard.items import application, ask, node, release
 
@@ -29,6 +30,9 @@ BATCH: Final = 500
 
 PERIOD_S: Final = 1.0
 """How often each client asks for everything."""
+
+FIRST_ROWS: Final = 200
+"""Rows of a table that the dashboard requests at once."""
 
 CHURN: Final = 20
 """Pods that end, and that come, with each update while it is measured."""
@@ -161,6 +165,32 @@ class Client:
         self.unchanged[name] += response.status == 304
 
 
+def _waits_for_tables(host: str, port: int) -> list[Figure]:
+    """For the first rows of each table, sorted by each of its columns in turn, and for as many rows as one answer has.
+
+    A partition answers one of these at a time, and pauses as long as the answer took, so the client pauses too.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+
+    def wait(path: str) -> float:
+        began = perf_counter()
+        connection.request("GET", f"/ws/v1/partition/default/table/{path}", headers={"Cache-Control": "max-age=0"})
+        response = connection.getresponse()
+        body = response.read()
+        waited = perf_counter() - began
+        assert response.status == 200, (path, response.status, body[:200])
+        sleep(waited)
+        return waited * 1000
+
+    found: list[Figure] = []
+    for name, table in TABLES.items():
+        longest = max(wait(f"{name}?limit={FIRST_ROWS}&sort=-{column}") for column in table.sortable)
+        found.append(Figure(f"rest/table of {name}/longest answer with {FIRST_ROWS} sorted rows", longest, "ms"))
+        found.append(Figure(f"rest/table of {name}/all rows", wait(f"{name}?limit={ROWS_MAX}"), "ms"))
+    connection.close()
+    return found
+
+
 def _waits(host: str, port: int, count: int, seconds: float) -> list[Figure]:
     clients = [Client(host, port, number * PERIOD_S / count) for number in range(count)]
     with ThreadPoolExecutor(count) as pool:
@@ -215,10 +245,13 @@ def measured(size: Size, count: int, seconds: float) -> Iterator[Figure]:
         before, busy, began = _spent_s(rest), _cpu_s(supervisor), monotonic()
         waits = pool.submit(_waits, host, int(port), count, seconds).result()
         passed, used = monotonic() - began, _cpu_s(supervisor) - busy
-        spent = {name: spent - before.get(name, 0.0) for name, spent in _spent_s(rest).items()}
+        spent_after = _spent_s(rest)
+        tables = pool.submit(_waits_for_tables, host, int(port)).result()
+        spent = {name: spent - before.get(name, 0.0) for name, spent in spent_after.items()}
     yield Figure("rest/answers, of the worker's time", sum(spent.values()) / passed * 100, "%")
     for name, each in spent.items():
         yield Figure(f"rest/{name}, of the worker's time", each / passed * 100, "%")
     yield Figure("rest/processor time of the worker", used / passed * 100, "%")
     yield Figure("rest/processor time of the worker without clients", alone * 100, "%")
     yield from waits
+    yield from tables

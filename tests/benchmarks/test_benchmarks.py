@@ -41,6 +41,7 @@ from benchmarks.shapes import SHAPES, Workload, nearly_full
 from benchmarks.systems import WAYS
 from common.config.validation import find_build_problems, load
 from common.gc_tuning import YOUNG_OBJECTS
+from common.table_definitions import TABLE_NAMES
 from partition_worker.journal.database import JournalReader
 from partition_worker.journal.files import Files
 from partition_worker.partition_host import PartitionHost
@@ -319,3 +320,4 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     answers = rest.measured(rest.Size(nodes=20, queues=10, applications=30), count=2, seconds=3.0)
     names = {one.name for one in answers if one.value > 0}
     assert names >= {f"rest/{name}/{what}" for name in rest.PATHS for what in ("median", "99 of 100", "answers")}
+    assert names >= {f"rest/table of {name}/all rows" for name in TABLE_NAMES}
