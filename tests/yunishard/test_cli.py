@@ -29,13 +29,14 @@ def test_help_loads_nothing_of_the_system() -> None:
     assert not [name for name in ("asyncio", "common", "deploy", "msgspec", "yaml", "zmq") if f"'{name}'" in loaded]
 
 
-HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "rich", "shtab", "shutil", "yaml", "zmq")
+HEAVY = ("asyncio", "common.config.parse", "csv", "deploy", "rich", "shtab", "shutil", "textual", "yaml", "zmq")
 
 
 @pytest.mark.parametrize(
     "words",
     ["queue list", "app list", "app show app-1", "ask list", "node list", "user list", "group list", "config history",
-     "rm list", "event list", "complete queue root"],
+     "rm list", "event list", "status", "explain app-1", "explain app app-1", "history app", "history queue root",
+     "complete queue root"],
 )  # fmt: skip
 def test_commands_start_without_what_takes_long_to_load(words: str) -> None:
     """A command starts in less than 150 ms; each of these takes 5 to 100 ms."""

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from common.reasons import MEANINGS
 from common.rest_explain import CheckView, ExplanationView, RemedyView
-from common.units import format_ago, format_amount, format_seconds
+from common.units import format_amount, format_seconds
 from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, clean, draw_heading, draw_table
-
-ASKS_WHOLE: Final = 1
-"""Groups of equal asks that an application may have to be explained as a whole; of more, each gets a few lines."""
 
 REMEDIES_OF_ASK: Final = 2
 """Remedies shown for each of several asks; the explanation of the ask has all."""
@@ -29,22 +28,24 @@ _WIDTH_MIN: Final = 30
 def draw_explanation(screen: Screen, one: ExplanationView, now_ns: int) -> list[str]:
     """Return the lines of an explanation."""
     lines = [_draw_title(screen, one, now_ns), "", *wrap(screen, one.summary, colour=STRONG)]
+    if one.kind == "application" and len(one.asks) == 1:  # its checks repeat those of the application
+        ask = one.asks[0]
+        lines += ["", _draw_title(screen, ask, now_ns)]
+        return lines + _draw_body(screen, ask if ask.ahead else structs.replace(ask, ahead=one.ahead))
     lines += _draw_body(screen, one)
     if one.asks:
-        lines += draw_heading(
-            screen, f"Asks that wait: {len(one.asks)} groups of equal ones" if len(one.asks) > 1 else "Its ask"
-        )
+        lines += draw_heading(screen, "The asks that wait, one line for equal ones")
         for ask in one.asks:
-            lines += _draw_ask(screen, ask, now_ns, is_whole=len(one.asks) <= ASKS_WHOLE)
+            lines += _draw_ask(screen, ask, now_ns)
     return lines
 
 
 def _draw_title(screen: Screen, one: ExplanationView, now_ns: int) -> str:
     facts = [f"{one.kind} {one.name}", one.state]
     if one.count > 1:
-        facts.append(f"{one.count:,} equal asks")
+        facts.append(f"{one.count:,} equal asks" if one.kind == "ask" else f"{one.count:,} asks wait")
     if one.since:
-        facts.append(f"since {format_ago(one.since, now_ns)}")
+        facts.append(f"for {format_seconds((now_ns - one.since) / 1e9)}")
     if one.stopped_by:
         facts.append(one.stopped_by)
     return screen.paint(clean(" · ".join(fact for fact in facts if fact)), QUIET)
@@ -87,9 +88,14 @@ def _draw_checks(screen: Screen, one: ExplanationView) -> list[str]:
             word, colour, is_stopped = "STOPS", BAD, True
         else:
             word, colour = "fails", WARNING
-        text = wrap(screen, _describe_check(check), first=f"  {word:6}  ")
-        lines += [text[0].replace(word, screen.paint(word, colour), 1), *text[1:]]
+        lines += draw_mark(screen, word, colour, _describe_check(check))
     return lines
+
+
+def draw_mark(screen: Screen, word: str, colour: str, text: str, *, indent: str = "  ") -> list[str]:
+    """Return the lines of a check: its result in a word, then the text."""
+    lines = wrap(screen, text, first=f"{indent}{word:6}  ")
+    return [lines[0].replace(word, screen.paint(word, colour), 1), *lines[1:]]
 
 
 def _describe_check(check: CheckView) -> str:
@@ -114,10 +120,9 @@ def _draw_codes(screen: Screen, numbers: Mapping[str, int], heading: str) -> lis
     return [f"  {line}" for line in draw_table(_narrower(screen), (heading, "REASON", "MEANING"), rows, right={0})]
 
 
-def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int, *, is_whole: bool) -> list[str]:
+def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int) -> list[str]:
+    """Return a few lines about one of several asks; its own explanation has all."""
     lines = [_draw_title(screen, ask, now_ns), *wrap(screen, ask.summary, first="  ")]
-    if is_whole:
-        return [*lines, *_draw_body(screen, ask)]
     for remedy in ask.remedies[:REMEDIES_OF_ASK]:
         lines += wrap(screen, _describe_remedy(remedy), first="    would help: ")
     return lines
