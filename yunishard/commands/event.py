@@ -6,9 +6,10 @@ events (`event_texts.py`).
 """
 
 import argparse
+import heapq
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -23,6 +24,7 @@ from common.units import format_resources
 from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
 from yunishard.commands.console import add_actions, print_json
 from yunishard.commands.event_texts import TYPES, EventFilter, describe_event, name_type
+from yunishard.commands.partition_tables import add_partition
 from yunishard.commands.rest import RequestFailed, Rest, add_rest
 
 LIMIT_DEFAULT: Final = 100
@@ -41,8 +43,9 @@ _TRANSIENT: Final = frozenset({500, 502, 503, 504})
 
 
 class NumberedEvent(NamedTuple):
-    """An event with its number in its partition."""
+    """An event with its partition and its number there."""
 
+    partition: str
     number: int
     event: EventView
 
@@ -71,7 +74,7 @@ def add_event_arguments(parser: argparse.ArgumentParser) -> None:
         )
         own.add_argument("--type", choices=TYPES, default="", help=f"only about this: {', '.join(TYPES)}")
         own.add_argument("--text", metavar="TEXT", default="", help="only with this text in a name or a message")
-        own.add_argument("--partition", metavar="NAME", default="", help="(default: the only one)")
+        add_partition(own, default="all" if name == "list" else "the only one")
         if name == "list":
             about = "nothing before this time: 10m (ago), or 2026-01-31T12:00"
             own.add_argument("--since", metavar="TIME", type=parse_since, default=0, help=about)
@@ -104,11 +107,12 @@ def run_event(args: argparse.Namespace) -> int:
       130  interrupted with Ctrl-C
     """
     rest = Rest.from_arguments(args)
-    partition = args.partition or _find_only_partition(rest)
     wanted = EventFilter(args.type, args.object, args.text, getattr(args, "since", 0))
-    run = _list_events if args.action == "list" else _follow_events
+    if args.action == "list":
+        return _list_events(args, rest, [args.partition] if args.partition else rest.partitions(), wanted)
+    partition = args.partition or _find_only_partition(rest)
     with rest.hint_of_partitions(partition):
-        return run(args, rest, partition, wanted)
+        return _follow_events(args, rest, partition, wanted)
 
 
 def parse_since(text: str) -> int:
@@ -132,13 +136,16 @@ def _find_only_partition(rest: Rest) -> str:
 # List -----------------------------------------------------------------------------------------------------------------
 
 
-def _list_events(args: argparse.Namespace, rest: Rest, partition: str, wanted: EventFilter) -> int:
-    found = list(islice(read_newest_events(rest, partition, wanted), args.limit))[::-1]
+def _list_events(args: argparse.Namespace, rest: Rest, partitions: Sequence[str], wanted: EventFilter) -> int:
+    each = [read_newest_events(rest, partition, wanted) for partition in partitions]
+    by_time = heapq.merge(*each, key=lambda one: -one.event.timestampNano)  # the newest first
+    found = list(islice(by_time, args.limit))[::-1]
     if args.json:
-        print_json([{"number": one.number, **msgspec.to_builtins(one.event)} for one in found])
+        keys = [{"partition": one.partition, "number": one.number} for one in found]
+        print_json([{**key, **msgspec.to_builtins(one.event)} for key, one in zip(keys, found, strict=True)])
         return 0
     for one in found:
-        write(format_event(one.event))
+        write(format_event(one.event) + (f"  ({one.partition})" if len(partitions) > 1 else ""))
     if not found:
         sys.stderr.write("no such event is kept\n" if wanted != EventFilter() else "there are no events yet\n")
     return 0
@@ -146,7 +153,8 @@ def _list_events(args: argparse.Namespace, rest: Rest, partition: str, wanted: E
 
 def read_newest_events(rest: Rest, partition: str, wanted: EventFilter) -> Iterator[NumberedEvent]:
     """Read the events that a filter selects, the newest first, page by page."""
-    known = _read_batch(rest, partition, start=0, count=1)
+    with rest.hint_of_partitions(partition):
+        known = _read_batch(rest, partition, start=0, count=1)
     end = known.HighestID + 1
     while end > known.LowestID:
         start = max(known.LowestID, end - PAGE_EVENTS)
@@ -156,7 +164,7 @@ def read_newest_events(rest: Rest, partition: str, wanted: EventFilter) -> Itera
             if event.timestampNano < wanted.since_ns:
                 return
             if wanted.selects(event):
-                yield NumberedEvent(number, event)
+                yield NumberedEvent(partition, number, event)
         end = start
 
 

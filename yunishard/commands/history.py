@@ -74,16 +74,18 @@ def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for name, own in add_actions(parser, actions).items():
         if name == "app":
-            own.add_argument("application", metavar="ID", nargs="?", default="", help="one application")
+            own.add_argument("application", metavar="APP", nargs="?", default="", help="one application")
             own.add_argument("--queue", metavar="QUEUE", default="", help="only of this queue and those below it")
-            own.add_argument("--user", metavar="NAME", default="", help="only of this user")
+            own.add_argument("--user", metavar="USER", default="", help="only of this user")
             own.add_argument("--state", choices=STATES, default="", help=f"only in this state: {', '.join(STATES)}")
             add_list_options(own, COLUMNS)
         else:
             own.add_argument("queue", metavar="QUEUE", help="full path of the queue: root.research")
             about = f"one line for so long, as in 15m (default: a {INTERVALS}th of the time shown)"
             own.add_argument("--interval", metavar="TIME", type=_parse_interval, default=0, help=about)
-        own.add_argument("--partition", metavar="NAME", default="", help="only of this partition, also a former one")
+        own.add_argument(
+            "--partition", metavar="PARTITION", default="", help="only of this partition, also a former one"
+        )
         about = f"nothing before this time: 7h (ago), or 2026-01-31T12:00 (default: {SINCE_DEFAULT})"
         own.add_argument("--since", metavar="TIME", type=parse_since, default=SINCE_DEFAULT, help=about)
         add_rest(own)

@@ -203,7 +203,7 @@ def _list_application_columns(_: Frame) -> Sequence[TopColumn]:
         TopColumn("USED", _show_amounts("used")),
         TopColumn("PENDING", _show_amounts("pending")),
         TopColumn("ASKS", _show_number("asks"), is_wide=True),
-        TopColumn("WAITS FOR", _show_text("reason")),
+        TopColumn("WAITS FOR", _show_text("reason"), is_wide=True),
         TopColumn("SUBMITTED", _show_ago("submitted"), is_wide=True),
     )
 

@@ -82,8 +82,22 @@ def test_a_system_without_events_says_so(fake: FakeWeb, capsys: pytest.CaptureFi
 
 def test_of_several_partitions_one_has_to_be_named(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
-    assert run(fake, "list") == 1
+    assert run(fake, "follow") == 1
     assert "name one with --partition: default, gpu" in capsys.readouterr().err
+
+
+def test_the_events_of_all_partitions_are_listed_by_time(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    keeps(fake, 0, 2)
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    records = [{**event(7), "timestampNano": 2}]
+    known = {"InstanceUUID": "i", "LowestID": 0, "HighestID": 0, "EventRecords": records}
+    fake.says("GET events/batch?partition=gpu&start=0&count=1", known)
+    assert run(fake, "list", "--json") == 0
+    found = [(one["partition"], one["number"], one["timestampNano"]) for one in json.loads(capsys.readouterr().out)]
+    assert sorted(found) == [("default", 0, 1), ("default", 1, 2), ("gpu", 0, 2)]
+    assert [at for *_, at in found] == [1, 2, 2]
+    assert run(fake, "list") == 0
+    assert sum(line.endswith("  (gpu)") for line in capsys.readouterr().out.splitlines()) == 1
 
 
 def test_a_caller_without_the_role_is_refused_with_status_1(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
