@@ -18,18 +18,36 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common.rest_records import BatchView, EventResourceView, EventView
-from common.tables import write
 from common.text_formats import parse_duration
-from common.units import format_resources
+from common.units import UNKNOWN, format_resources, list_kinds
 from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
-from yunishard.commands.console import add_actions, print_json
+from yunishard.commands.console import add_actions
+from yunishard.commands.display import Text
 from yunishard.commands.event_texts import TYPES, EventFilter, describe_event, name_type
+from yunishard.commands.listing import (
+    AGE,
+    AMOUNTS,
+    NUMBER,
+    PARTITION,
+    Column,
+    Frame,
+    Row,
+    Rows,
+    Wanted,
+    add_list_options,
+    as_amount,
+    as_number,
+    as_text,
+    show_list,
+)
 from yunishard.commands.partition_tables import add_partition
 from yunishard.commands.rest import RequestFailed, Rest, add_rest
 
 LIMIT_DEFAULT: Final = 100
-LIMIT_MAX: Final = 1_000_000
-"""As many events as a partition can keep."""
+"""Events of a list without `--limit`."""
+
+PAST_MAX: Final = 1_000_000
+"""As many events as a partition can keep; a larger `--past` is wrong usage."""
 
 PAGE_EVENTS: Final = 1000
 """Events of one request, the most that the system returns."""
@@ -78,12 +96,10 @@ def add_event_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "list":
             about = "nothing before this time: 10m (ago), or 2026-01-31T12:00"
             own.add_argument("--since", metavar="TIME", type=parse_since, default=0, help=about)
-            about = f"how many at most (default: {LIMIT_DEFAULT})"
-            limit = parse_whole(1, LIMIT_MAX)
-            own.add_argument("--limit", metavar="N", type=limit, default=LIMIT_DEFAULT, help=about)
+            add_list_options(own, COLUMNS)
         else:
             about = "begin with so many past events (default: none)"
-            own.add_argument("--past", metavar="N", type=parse_whole(0, LIMIT_MAX), default=0, help=about)
+            own.add_argument("--past", metavar="N", type=parse_whole(0, PAST_MAX), default=0, help=about)
         add_rest(own)
 
 
@@ -137,18 +153,52 @@ def _find_only_partition(rest: Rest) -> str:
 
 
 def _list_events(args: argparse.Namespace, rest: Rest, partitions: Sequence[str], wanted: EventFilter) -> int:
-    each = [read_newest_events(rest, partition, wanted) for partition in partitions]
-    by_time = heapq.merge(*each, key=lambda one: -one.event.timestampNano)  # the newest first
-    found = list(islice(by_time, args.limit))[::-1]
-    if args.json:
-        keys = [{"partition": one.partition, "number": one.number} for one in found]
-        print_json([{**key, **msgspec.to_builtins(one.event)} for key, one in zip(keys, found, strict=True)])
-        return 0
-    for one in found:
-        write(format_event(one.event) + (f"  ({one.partition})" if len(partitions) > 1 else ""))
-    if not found:
-        sys.stderr.write("no such event is kept\n" if wanted != EventFilter() else "there are no events yet\n")
-    return 0
+    def fetch(_: Wanted) -> Rows:
+        each = [read_newest_events(rest, partition, wanted) for partition in partitions]
+        by_time = heapq.merge(*each, key=lambda one: -one.event.timestampNano)  # the newest first
+        rows = [_make_row(one) for one in islice(by_time, args.limit or LIMIT_DEFAULT)][::-1]
+        return Rows(rows, len(rows), list_kinds(*(as_amount(row["resources"]) for row in rows)))
+
+    hidden = ("resources", "message") if len(partitions) > 1 else ("resources", "message", PARTITION.name)
+    columns = [*(one for one in COLUMNS if one.name not in hidden), Column("details", cell=_show_details)]
+    return show_list(args, "event", COLUMNS, fetch, layout=lambda _, __: columns)
+
+
+def _make_row(one: NumberedEvent) -> Row:
+    """The event with the keys of the API, and in words."""
+    event = one.event
+    return {
+        "number": one.number,
+        "partition": one.partition,
+        **msgspec.to_builtins(event),
+        "time": event.timestampNano,
+        "about": name_type(event),
+        "event": describe_event(event),
+        "resources": {kind: amount.value for kind, amount in event.resource.resources.items()},
+    }
+
+
+def _show_clock(row: Row, _: Frame) -> Text:
+    return format_clock(int(as_number(row.get("time")) or 0))
+
+
+def _show_details(row: Row, _: Frame) -> Text:
+    """The message, or else the amounts: few events have both, and messages repeat them."""
+    amounts = format_resources(as_amount(row.get("resources"))) if row.get("resources") else UNKNOWN
+    return as_text(row.get("message")) or amounts
+
+
+COLUMNS: Final = (
+    Column("number", NUMBER, is_wide=True),
+    PARTITION,
+    Column("time", AGE, cell=_show_clock),
+    Column("about", heading="TYPE"),
+    Column("objectID", heading="OBJECT"),
+    Column("event"),
+    Column("referenceID", heading="OF"),
+    Column("resources", AMOUNTS),
+    Column("message"),
+)
 
 
 def read_newest_events(rest: Rest, partition: str, wanted: EventFilter) -> Iterator[NumberedEvent]:

@@ -25,7 +25,6 @@ from yunishard.commands.display import (
     Cell,
     Screen,
     Text,
-    clean,
     color_state,
     draw_bar,
     draw_table,
@@ -44,6 +43,9 @@ PARTITIONS_SHOWN: Final = 20
 
 WIDE_CHARACTERS: Final = 120
 """Characters of a line from which on a terminal shows amounts beside the bars."""
+
+BAR_NARROW: Final = 6
+"""Characters of a bar on a narrower one."""
 
 SILENT: Final = "silent"
 """The state of a partition that does not answer."""
@@ -279,7 +281,7 @@ def _draw_title(screen: Screen, status: Status, now_ns: int) -> list[str]:
     if checks:
         passed = sum(one.succeeded for one in checks)
         facts.append(f"{passed} of {format_count(len(checks), 'health check')} passed")
-    return [screen.paint(clean(" · ".join(facts)), QUIET)]
+    return wrap(screen, " · ".join(facts), colour=QUIET)
 
 
 def _draw_concerns(screen: Screen, status: Status) -> list[str]:
@@ -313,7 +315,7 @@ def _draw_partitions(screen: Screen, partitions: Sequence[Partition]) -> list[st
         ]
         for one in ordered[:PARTITIONS_SHOWN]
     ]
-    lines = draw_table(screen, [*headings, *(f"{kind.upper()} USED" for kind in kinds)], rows, right=right)
+    lines = draw_table(screen, [*headings, *(kind.upper() for kind in kinds)], rows, right=right)
     if more := len(ordered) - PARTITIONS_SHOWN:
         lines += (
             [screen.paint(f"and {format_count(more, 'partition')} more; --json has all", QUIET)] if more > 0 else []
@@ -325,10 +327,11 @@ def _draw_usage(screen: Screen, kind: str, one: Capacity) -> Cell:
     total, used = one.capacity.get(kind, 0), one.used_capacity.get(kind, 0)
     if not total:
         return Cell(UNKNOWN)
-    bar = draw_bar(screen, used, total)
     share = format_percent(used, total)
     if 0 < screen.width < WIDE_CHARACTERS:
+        bar = draw_bar(screen, used, total, cells=BAR_NARROW)
         return Cell(f"{bar.text} {share:>5}", bar.colour)
+    bar = draw_bar(screen, used, total)
     return Cell(f"{bar.text} {share:>5} {format_figure(kind, used)} of {format_figure(kind, total)}", bar.colour)
 
 

@@ -53,7 +53,7 @@ def test_the_latest_events_are_listed_the_newest_last(fake: FakeWeb, capsys: pyt
     keeps(fake, 3, 9)
     assert run(fake, "list", "--limit", "2") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2:] for line in lines] == [
+    assert [line.split()[2:] for line in lines[1:]] == [
         ["app", "app-1", "ask", "added", f"task-{n}", "1.5", "vcore"] for n in (7, 8)
     ]
 
@@ -69,15 +69,15 @@ def test_events_before_the_given_time_are_not_requested(fake: FakeWeb, capsys: p
     keeps(fake, 0, 3000)
     assert run(fake, "list", "--since", "1m") == 0
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "no such event is kept\n")
+    assert len(captured.out.splitlines()) == 1
     assert len(fake.asked) == 3
 
 
-def test_a_system_without_events_says_so(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_system_without_events_has_an_empty_list(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     known = {"InstanceUUID": "i", "LowestID": 0, "HighestID": 0, "EventRecords": None}
     fake.says("GET events/batch?partition=default&start=0&count=1", known)
     assert run(fake, "list") == 0
-    assert capsys.readouterr().err == "there are no events yet\n"
+    assert capsys.readouterr().out.split()[:3] == ["TIME", "TYPE", "OBJECT"]
 
 
 def test_of_several_partitions_one_has_to_be_named(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_the_events_of_all_partitions_are_listed_by_time(fake: FakeWeb, capsys: 
     assert sorted(found) == [("default", 0, 1), ("default", 1, 2), ("gpu", 0, 2)]
     assert [at for *_, at in found] == [1, 2, 2]
     assert run(fake, "list") == 0
-    assert sum(line.endswith("  (gpu)") for line in capsys.readouterr().out.splitlines()) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()].count("gpu") == 1
 
 
 def test_a_caller_without_the_role_is_refused_with_status_1(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`yunishard status` against a fake web service, in good times and bad ones."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -55,18 +56,7 @@ def test_a_healthy_system_is_status_0_and_fits_on_one_screen(fake: FakeWeb, caps
     assert lines[0].endswith("1 of 1 health check passed")
     assert lines[1] == "Nothing needs attention."
     table = lines[lines.index("") + 1 :]
-    assert table[0].split() == [
-        "PARTITION",
-        "STATE",
-        "NODES",
-        "RUNNING",
-        "WAITING",
-        "ALLOCS",
-        "VCORE",
-        "USED",
-        "MEMORY",
-        "USED",
-    ]
+    assert re.split(r"  +", table[0])[2:] == ["NODES", "RUNNING", "WAITING", "ALLOCS", "VCORE", "MEMORY"]
     assert table[1].split()[:6] == ["default", "active", "5", "3", "4", "7"]
     assert "25 % 2 of 8" in table[1]
     assert len(lines) < 24
