@@ -254,10 +254,20 @@ def describe_room(code: Reason, subject: str, place: str, kind: str, *, used: in
     """
     may = "have" if code is Reason.CLUSTER_FULL else "may use"
     most = "" if code is Reason.CLUSTER_FULL else " at most"
-    first = f"{subject} {may} {format_amount(kind, maximum)}{most}{place}: {format_amount(kind, used)} are used"
+    first = f"{subject} {may} {format_amount(kind, maximum)}{most}{place}: {count_amount(kind, used)} used"
     short = used + asked - maximum
-    missing = f", so {format_amount(kind, short)} are missing" if short > 0 else ""
+    missing = f", so {count_amount(kind, short)} missing" if short > 0 else ""
     return f"{first}, this ask needs {format_amount(kind, asked)}{missing}"
+
+
+def count_amount(kind: str, value: int) -> str:
+    """Return an amount with its verb.
+
+    >>> count_amount("vcore", 1000), count_amount("vcore", 2000)
+    ('1 vcore is', '2 vcore are')
+    """
+    text = format_amount(kind, value)
+    return f"{text} is" if text.startswith("1 ") else f"{text} are"
 
 
 def _limits(account: UsageAccount) -> Iterator[tuple[str, str, QueueUsage]]:

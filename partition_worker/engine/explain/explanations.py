@@ -27,6 +27,7 @@ from partition_worker.engine.explain.checks import (
     check_limits,
     check_partition,
     check_queues,
+    count_amount,
     find_reason,
 )
 from partition_worker.engine.explain.node_checks import (
@@ -304,7 +305,7 @@ def _check_level(level: Queue) -> CheckView:
     kind = max(shares, key=lambda one: (shares[one], one))
     used, most = level.allocated.get(kind, 0), maximum[kind]
     what = "the nodes together have" if level.parent is None else f"{level.path} may use"
-    text = f"{what} {format_amount(kind, most)}, and {format_amount(kind, used)} are used ({shares[kind]:.0%})"
+    text = f"{what} {format_amount(kind, most)}, and {count_amount(kind, used)} used ({shares[kind]:.0%})"
     return CheckView(
         code=Reason.CLUSTER_FULL if level.parent is None else Reason.QUEUE_MAXIMUM,
         passed=used < most,
@@ -379,7 +380,7 @@ def _check_node(node: Node) -> Iterator[CheckView]:
         total, left = node.capacity[kind], node.available.get(kind, 0)
         occupied = node.occupied.get(kind, 0)
         others = f", {format_amount(kind, occupied)} of it by other schedulers" if occupied else ""
-        text = f"{format_amount(kind, max(0, left))} of {format_amount(kind, total)} are left{others}"
+        text = f"{format_amount(kind, max(0, left))} of {format_amount(kind, total)} left{others}"
         yield CheckView(
             code=Reason.NODE_FULL,
             passed=left > 0,

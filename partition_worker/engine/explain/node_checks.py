@@ -16,6 +16,7 @@ from common.reasons import Reason
 from common.rest_explain import CheckView, NearMissView
 from common.units import format_amount
 from partition_worker.engine.allocation import Allocation, AskShape
+from partition_worker.engine.explain.checks import count_amount
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Tolerations
@@ -123,6 +124,8 @@ def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
             lacks = find_lacks(shape, node)
             misses.append((_distance(lacks) + 1.0, node.rank, node, verdict._replace(lacks=lacks)))
     found.examined = min(found.total, NODES_MAX)
+    if found.fits:
+        return found
     for _, _, node, verdict in nsmallest(_CANDIDATES_MAX, misses, key=lambda one: one[:2]):
         if len(found.nearest) == NEAREST_MAX:
             break
@@ -158,7 +161,7 @@ def check_nodes(survey: NodeSurvey) -> CheckView:
         waiting = survey.counts[Reason.VERDICT_PENDING]
         text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
         return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
-    found = ", ".join(f"{number} {_PHRASES[code]}" for code, number in survey.counts.most_common())
+    found = ", ".join(_count_phrase(number, _PHRASES[code]) for code, number in survey.counts.most_common())
     text = f"no node{beyond} takes it: of {_count_nodes(survey.examined)} {found}"
     nearest = next(((node, verdict) for node, verdict in survey.nearest if verdict.lacks), None)
     if nearest is None:
@@ -194,6 +197,13 @@ _PHRASES: Final = {
 """The words after the number of nodes, by code."""
 
 
+def _count_phrase(number: int, phrase: str) -> str:
+    """Return a number of nodes with what they are or do, of which the phrase has the plural."""
+    verb, _, rest = phrase.partition(" ")
+    singular = {"are": "is", "have": "has", "do": "does"}.get(verb, f"{verb}s")
+    return f"1 {singular} {rest}" if number == 1 else f"{number} {phrase}"
+
+
 def _count_nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
@@ -213,7 +223,7 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
             if value > has:
                 text = (
                     f"it requires the node {name}, which has {format_amount(kind, has)} in total: this ask needs "
-                    f"{format_amount(kind, value)}, so {format_amount(kind, value - has)} are missing"
+                    f"{format_amount(kind, value)}, so {count_amount(kind, value - has)} missing"
                 )
                 yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
         return
@@ -226,7 +236,7 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
         left = max(0, node.available.get(kind, 0))
         text = (
             f"it requires the node {name}, which has {format_amount(kind, left)} left: this ask needs "
-            f"{format_amount(kind, asked)}, so {format_amount(kind, missing)} are missing"
+            f"{format_amount(kind, asked)}, so {count_amount(kind, missing)} missing"
         )
         yield _node_check(Reason.REQUIRED_NODE_FULL, text, node, kind, asked, missing)
     verdict = judge_predicates(state, shape, node)
