@@ -8,11 +8,12 @@ more, until the ask runs (`explain/remedies.py` defines that promise).
 import contextlib
 import os
 import random
-from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from common.rest_explain import ExplanationView, RemedyView
+from common.rest_explain import ChangeView, ExplanationView, RemedyView
 from common.rm_messages import AllocationRelease
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.explain.explanations import (
@@ -31,6 +32,8 @@ from tests.trial import ADMIN, START_S
 
 LONG = os.environ.get("PROPERTIES") == "long"
 CLUSTERS = 1500 if LONG else 60
+RARE = (312, 432)
+"""Clusters that have shown defects: a drained node that is reserved, too; a placeholder that is too small."""
 STEPS = 45
 ASKS_MAX = 6
 ROUNDS_MAX = 60
@@ -94,7 +97,27 @@ def pending_heads(partition: Partition) -> list[str]:
     return [group.head.key for one in partition.applications.values() for group in one.asks.groups]
 
 
-FOUND: Counter[str] = Counter()
+def with_less(remedy: RemedyView) -> Iterator[list[ChangeView]]:
+    """The changes of a remedy, each time with one amount less by one."""
+    for number, one in enumerate(remedy.changes):
+        if one.code == "release-allocation":
+            continue
+        for kind, amount in one.amounts.items():
+            less = replace(one, amounts={**one.amounts, kind: amount - 1})
+            yield [*remedy.changes[:number], less, *remedy.changes[number + 1 :]]
+        if one.applications:
+            less = replace(one, applications=one.applications - 1)
+            yield [*remedy.changes[:number], less, *remedy.changes[number + 1 :]]
+
+
+def runs_after(partition: Partition, key: str, changes: list[ChangeView]) -> bool:
+    """Whether the ask runs, took no victims, and no other ask or allocation that moved has made room for it."""
+    copy = Copy(partition)
+    before = placed_keys(copy.partition)
+    copy.make(changes)
+    if not is_placed(copy.partition, key) or copy.partition.allocations[key].preemption_triggered:
+        return False
+    return {moved for moved, _ in placed_keys(copy.partition) ^ before} == {key}
 
 
 def make_until_placed(partition: Partition, key: str, first: RemedyView) -> None:
@@ -109,25 +132,24 @@ def make_until_placed(partition: Partition, key: str, first: RemedyView) -> None
         again = explain(copy.partition, key, copy.now)
         assert again.stopped_by, f"{key}: {remedy.text}"
         if not again.remedies:
-            FOUND["no further remedy"] += 1
             return
         remedy = next((one for one in again.remedies if one.code == remedy.code), again.remedies[0])
     raise AssertionError(f"{key}: it does not run after {ROUNDS_MAX} remedies")
 
 
-@pytest.mark.parametrize("seed", range(CLUSTERS))
+@pytest.mark.parametrize("seed", [*range(CLUSTERS), *RARE])
 def test_an_ask_runs_after_each_of_its_remedies_and_not_without(seed: int) -> None:
     partition = cluster(seed)
     heads = pending_heads(partition)
     for key in random.Random(seed).sample(heads, min(ASKS_MAX, len(heads))):
         found = explain(partition, key, partition.now)
-        FOUND[f"stop {found.stopped_by}"] += 1
         untouched = Copy(partition)
         untouched.settle()
         assert not is_placed(untouched.partition, key), f"{key} runs without a remedy: {found.summary}"
         for remedy in found.remedies:
-            FOUND[remedy.code] += 1
             make_until_placed(partition, key, remedy)
+            for less in with_less(remedy):
+                assert not runs_after(partition, key, less), f"{key} runs with less than {remedy.text}: {less}"
 
 
 @pytest.mark.parametrize("seed", range(0, CLUSTERS, 3))

@@ -20,6 +20,7 @@ from partition_worker.engine.explain.checks import count_amount
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
 from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Tolerations
+from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
 from partition_worker.engine.state import PartitionState
 
 NODES_MAX: Final = 20_000
@@ -232,6 +233,15 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
         yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
         return
     lacks = find_lacks(shape, node)
+    victims = [] if not lacks or ask.preemption_triggered else plan_required_node_victims(node, ask)
+    if victims:
+        text = f"it requires the node {name}, where it may preempt {len(victims)} less important allocations"
+        yield CheckView(code=Reason.REQUIRED_NODE_FULL, passed=True, text=text, node=name)
+        return
+    leaving = [one for one in node.allocations.values() if one.preempted]
+    if lacks and leaving and ask.preemption_triggered:
+        yield _check_leaving(node, len(leaving))
+        return
     for kind, missing, asked in lacks:
         left = max(0, node.available.get(kind, 0))
         text = (
@@ -253,14 +263,18 @@ def check_reserved_node(node: Node, ask: Allocation) -> CheckView:
     lacks = find_lacks(ask.shape, node)
     leaving = [one for one in node.allocations.values() if one.preempted]
     if ask.preemption_triggered and leaving:
-        text = f"{len(leaving)} allocations were preempted on {node.node_id} for it, and the RM has not released them"
-        return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=node.node_id)
+        return _check_leaving(node, len(leaving))
     if not lacks:
         text = f"{node.node_id} is reserved for it and has room"
         return CheckView(code=Reason.RESERVED_NODE_FULL, passed=True, text=text, node=node.node_id)
     kind, missing, asked = max(lacks, key=lambda one: one[1] / one[2])
     text = f"{node.node_id} is reserved for it, and still short by {format_amount(kind, missing)}"
     return _node_check(Reason.RESERVED_NODE_FULL, text, node, kind, asked, missing)
+
+
+def _check_leaving(node: Node, number: int) -> CheckView:
+    text = f"{number} allocations were preempted on {node.node_id} for it, and the RM has not released them"
+    return CheckView(code=Reason.VICTIMS_LEAVING, passed=False, text=text, node=node.node_id)
 
 
 def _node_check(code: Reason, text: str, node: Node, kind: str, asked: int, missing: int) -> CheckView:

@@ -6,7 +6,7 @@ node, unless asks that are tried before it (`turn.py`) get what the change freed
 explanation then has new remedies; as every remedy places at least one ask or gives it a reservation, the last one
 places this one. Without a change, the ask does not run in that copy.
 
-Amounts are minimal for the ask alone: with less, the check that names them would still fail. They are computed from
+Amounts are minimal for the ask alone: with less, it does not run unless others make room for it. They are computed from
 the failed checks, so remedies and checks never disagree. A remedy has several changes if several checks fail. There is
 none where no change can be promised to help: while the partition decides nothing, while the RM is to confirm a release
 or to answer about predicates, and for asks behind others in a queue that backs off.
@@ -193,6 +193,9 @@ def _list_node_changes(stuck: StuckAsk) -> Iterator[ChangeView]:
         for node in [node for node in closed if node.schedulable or node.cordon is None][:_GROWN_MAX]:
             code = Remedy.UNCORDON_NODE if node.schedulable else Remedy.MAKE_NODE_SCHEDULABLE
             yield ChangeView(code=code, node=node.node_id)
+    if stuck.survey.first is not None:
+        yield ChangeView(code=Remedy.ADD_NODE, amounts=dict(stuck.root_short))
+        return
     attributes = _find_attributes(stuck)
     if attributes is not None:
         yield _add(stuck, "", attributes)
