@@ -10,6 +10,7 @@ in its record. Not here: what a change means (`rm_sessions.py`, `config_updates.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import ClassVar, Final
@@ -28,6 +29,11 @@ so that they receive the reason."""
 REGISTRATION_MAX_S: Final = 600.0
 """Timeout of a whole registration. Each vote extends the roll-out's timeout by ROLLOUT_MAX_S up to this, because the
 workers of hundreds of partitions start in turns."""
+
+ENDINGS_MAX: Final = 3
+"""Workers of one partition that may crash before they are ready; then the change is refused. Each is replaced within a
+second, so the caller has the reason long before the timeout.
+"""
 
 NAMES_MAX: Final = 10
 """Partitions that a refusal names; the others are counted."""
@@ -53,6 +59,8 @@ class ConfigChange(ABC):
     """Partitions that run and keep their state; the others start empty. Only used for membership."""
     endings: dict[str, str] = field(default_factory=dict)
     """Partition to how its worker ended during the vote without a reason of its own."""
+    crashes: Counter[str] = field(default_factory=Counter)
+    """How many did."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only used for membership and size."""
     recording: int = 0
@@ -118,10 +126,16 @@ class ConfigChanges:
             change.started_at += seconds
 
     def start(self, change: ConfigChange) -> list[Outgoing]:
-        """Ask the present workers for their votes; the others are asked when they send Hello."""
+        """Ask the present workers for their votes; the others are asked when they send Hello. One that could not start
+        is tried again now, so that the caller soon has the worker or the reason.
+        """
         registry, rm = self._state.registry, change.target.rm
         self._in_progress[rm] = change
-        present = [name for name in change.target.configs if registry.assign_slot(rm, name).is_present]
+        slots = {name: registry.assign_slot(rm, name) for name in change.target.configs}
+        for slot in slots.values():
+            if slot.problem or slot.ending:
+                slot.due = min(slot.due, change.started_at)
+        present = [name for name, slot in slots.items() if slot.is_present]
         return [change.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
     def count_vote(self, partition: str, vote: control_messages.ConfigVote, now: float) -> list[Outgoing]:
@@ -149,16 +163,23 @@ class ConfigChanges:
 
     def handle_worker_ended(self, partition: str, ended: control_messages.WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready. If it cannot start, the change is aborted at once, so that the
-        caller receives the reason: a retry within seconds would not help. After a crash the next attempt may be in
-        time.
+        caller receives the reason: a retry within seconds would not help. After a crash the next attempt may succeed,
+        up to ENDINGS_MAX times.
         """
         change = self.find_for_partition(partition)
         if change is None or change.recording or partition in change.accepted or not ended.reason:
             return []
+        name = usual_name(partition)
         if not ended.cannot_start:
             change.endings[partition] = ended.reason
-            return []
-        name = usual_name(partition)
+            change.crashes[partition] += 1
+            if change.crashes[partition] < ENDINGS_MAX:
+                return []
+            reason = (
+                f"{ENDINGS_MAX} workers of partition {name} ended before they were ready, the last one: "
+                f"{ended.reason}; the log has the reason"
+            )
+            return self.abort(change, ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, reason), "unstartable")
         reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
         return self.abort(change, ChangeRefused(HTTPStatus.SERVICE_UNAVAILABLE, reason), "unstartable")
 
@@ -193,7 +214,7 @@ class ConfigChanges:
             names += f" and {len(missing) - NAMES_MAX} more (of {len(change.target.configs)} partitions)"
         reason = f"no answer from the workers of {names} within {waited_s:.0f} s"
         for partition in missing:
-            if ending := change.endings.get(partition) or slots[partition].problem:
+            if ending := change.endings.get(partition) or slots[partition].problem or slots[partition].ending:
                 return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"
         return reason
 

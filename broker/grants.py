@@ -163,6 +163,9 @@ class WorkerGrants:
             waiting = [partition]
         elif slot is None and partition:
             self._registry.remove_journal(partition, header.epoch)
-        for name in waiting if ended.cannot_start else ():
-            self._registry.slots[name].problem = ended.reason
+        for name in waiting if ended.reason else ():
+            if ended.cannot_start:
+                self._registry.slots[name].problem = ended.reason
+            else:
+                self._registry.slots[name].ending = ended.reason
         return waiting

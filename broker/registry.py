@@ -193,6 +193,8 @@ class WorkerSlot:
     delay: RestartDelay = dataclass_field(default_factory=RestartDelay)
     problem: str = ""
     """Why the worker cannot start or cannot run the configuration in force; cleared by its Hello."""
+    ending: str = ""
+    """How the last worker crashed before it was ready; cleared likewise."""
 
     @property
     def is_moving(self) -> bool:
@@ -353,6 +355,7 @@ class Registry:
                 life=one.generation(full_name),
                 session=one.session,
                 problem=self.slots[full_name].problem,
+                ending=self.slots[full_name].ending,
             )
 
     def name_problem(self, rm: str, partitions: list[str]) -> str:

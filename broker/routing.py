@@ -370,7 +370,8 @@ class BrokerMachine:
         slot = self._grants.accept_claim(incoming.source, hello.host, incoming.header)
         if slot is None:
             return []
-        slot.is_present, slot.was_served, slot.last_seen, slot.problem = True, True, now, ""
+        slot.is_present, slot.was_served, slot.last_seen = True, True, now
+        slot.problem = slot.ending = ""
         session = self.registry.sessions.get(slot.rm)
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)

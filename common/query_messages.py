@@ -264,6 +264,8 @@ class PartitionEntry(Part, frozen=True):
     """Of the RM."""
     problem: str = ""
     """Why its worker cannot start; empty once it has started."""
+    ending: str = ""
+    """How its last worker crashed before it was ready; likewise."""
 
     @property
     def generation(self) -> str:

@@ -259,6 +259,11 @@ def _diagnose(
     drift = [f"{name}: {show(problem)}" for name, one in found for problem in one.drift]
     journals = [f"{name}: {show(one.journal_problem)}" for name, one in found if one.journal_problem]
     unstartable = [f"{one.full_name}: {show(one.problem)}" for one in known.partitions if one.problem]
+    unstartable += [
+        f"{one.full_name}: its last worker ended before it was ready: {show(one.ending)}"
+        for one in known.partitions
+        if one.ending and not one.problem
+    ]
     poison = [f"{name}: {show(one.poison)}" for name, one in found if one.poison]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),

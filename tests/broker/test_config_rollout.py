@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
+from broker.config_rollout import ENDINGS_MAX, NAMES_MAX, ROLLOUT_MAX_S, ConfigChange
 from broker.registry import Registry, RmSession
 from broker.rm_sessions import RmRegistration
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig, WorkerEnded
@@ -115,6 +115,11 @@ def problems(bench: BrokerBench) -> dict[str, str]:
     return {one.full_name: one.problem for one in decode_body(PartitionList, listed.body).partitions}
 
 
+def endings(bench: BrokerBench) -> dict[str, str]:
+    [listed] = [one for one in bench.hear(WEB, ListPartitions(), ref="1", **NONE) if one.to == WEB]
+    return {one.full_name: one.ending for one in decode_body(PartitionList, listed.body).partitions}
+
+
 def refusals(sends: list[Outgoing]) -> list[str]:
     return [one.reason for one in said(sends) if isinstance(one, Refused)]
 
@@ -135,6 +140,39 @@ def test_a_worker_that_crashed_may_still_come_and_the_refusal_after_the_deadline
     assert ends(bench, PARTITION, "SIGSEGV") == []
     [refusal] = refusals(bench.wait(bench.now + ROLLOUT_MAX_S))
     assert refusal.endswith(" within 20 s; that of rm-1_default ended before it was ready: SIGSEGV")
+
+
+def test_workers_that_crash_again_and_again_refuse_the_change_long_before_the_deadline() -> None:
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    assert [ends(bench, GPU, "SIGSEGV") for _ in range(ENDINGS_MAX)][-1] != []
+    bench = BrokerBench()
+    bench.call(two_partitions())
+    for _ in range(ENDINGS_MAX - 1):
+        assert refusals(ends(bench, PARTITION, "exit status 1")) == []
+        assert refusals(ends(bench, GPU, "exit status 1")) == []
+    [refusal] = refusals(ends(bench, PARTITION, "SIGKILL"))
+    assert refusal == (
+        "registration of RM failed: 3 workers of partition rm-1_default ended before they were ready, the last one: "
+        "SIGKILL; the log has the reason"
+    )
+    assert bench.broker.state.counters.rollouts == {"unstartable": 1}
+
+
+def test_how_the_last_worker_of_a_registered_partition_crashed_is_listed_until_one_is_ready() -> None:
+    bench = registered()
+    ends(bench, PARTITION, "SIGSEGV")
+    assert endings(bench) == {PARTITION: "SIGSEGV"}
+    bench.hello(PARTITION)
+    assert endings(bench) == {PARTITION: ""}
+
+
+def test_a_new_change_tries_a_worker_that_could_not_start_again_at_once() -> None:
+    bench = registered()
+    ends(bench, PARTITION, FULL)
+    bench.broker.registry.slots[PARTITION].due = bench.now + 30.0
+    bench.call(session="session-2")
+    assert bench.broker.registry.slots[PARTITION].due <= bench.now
 
 
 MANY = 50

@@ -107,6 +107,11 @@ def test_paths_are_hidden_from_limited_viewers() -> None:
             'Workers that cannot start: ["rm-1_b: disk full" "rm-2_b: locked"]',
         ),
         (
+            reported(partitions=[replace(partition("rm-1", "b"), ending="SIGKILL")]),
+            "Workers",
+            'Workers that cannot start: ["rm-1_b: its last worker ended before it was ready: SIGKILL"]',
+        ),
+        (
             SystemProblems(space=("/s: 1.0 MiB free",)),
             "Disk space",
             'File systems without room: ["/s: 1.0 MiB free"]',
