@@ -39,7 +39,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard config`."""
     version = parse_whole(1, 999_999_999, "the number of a version")
     for name, own in add_actions(parser, {name: about for name, (_, about) in _CONFIG_ACTIONS.items()}).items():
-        own.add_argument("--rm", metavar="ID", default="", help="the resource manager (default: the only one)")
+        own.add_argument("--rm", metavar="RM", default="", help="the resource manager (default: the only one)")
         add_rest(own)
         match name:
             case "get":
