@@ -10,6 +10,7 @@ from typing import Final
 
 from common.table_definitions import TABLES
 from common.units import UNKNOWN, format_figure, list_kinds
+from yunishard.commands.changes import NODE_ACTIONS
 from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import Cell, Screen, Text, color_state, draw_amounts, draw_bar, draw_facts
 from yunishard.commands.listing import (
@@ -65,7 +66,8 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_node(args: argparse.Namespace) -> int:
-    """Show nodes with their capacity, what is used of it, and what runs there.
+    """Show nodes with their capacity, what is used of it, and what runs there; keep
+    new allocations from a node, or empty it.
 
     examples:
       yunishard node list                      all nodes
@@ -75,6 +77,9 @@ def run_node(args: argparse.Namespace) -> int:
       yunishard node list --state unschedulable
       yunishard node list --attribute si/rackname=r7 -o wide
       yunishard node show worker-17
+      yunishard node cordon worker-17 --reason "bad disk"
+      yunishard node drain worker-17 --wait
+      yunishard node uncordon worker-17
 
     exit codes:
       0  done
@@ -194,4 +199,5 @@ def _list_facts(node: Row, partition: str) -> list[tuple[str, Text]]:
 ACTIONS: Final[dict[str, Action]] = {
     "list": Action("list the nodes with their capacity and usage", _add_list, _list),
     "show": Action("show a node: attributes, amounts, and its allocations", _add_show, _show),
+    **NODE_ACTIONS,
 }

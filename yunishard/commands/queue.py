@@ -11,6 +11,7 @@ from typing import Final
 
 from common.table_definitions import TABLES
 from common.units import UNKNOWN, format_ago, format_figure, list_kinds
+from yunishard.commands.changes import QUEUE_ACTIONS
 from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import QUIET, Cell, Screen, Text, color_state, draw_amounts, draw_bar, draw_facts
 from yunishard.commands.listing import (
@@ -80,7 +81,8 @@ def add_queue_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_queue(args: argparse.Namespace) -> int:
-    """Show queues with what they use, are guaranteed, and may use.
+    """Show queues with what they use, are guaranteed, and may use; change one limit
+    of a queue; stop a queue and start it again.
 
     A bar shows the used part of the maximum, then what is pending; the mark | is at
     the guaranteed amount. A queue without a maximum has the one above it as scale.
@@ -92,6 +94,10 @@ def run_queue(args: argparse.Namespace) -> int:
       yunishard queue list --watch             redrawn every 2 s
       yunishard queue list --csv > queues.csv
       yunishard queue show root.research.ml
+      yunishard queue limit root.research --max vcore=40,memory=none
+      yunishard queue limit root.web --max-applications 5 --dry-run
+      yunishard queue stop root.batch --reason "new disks"
+      yunishard queue start root.batch
 
     exit codes:
       0  done
@@ -268,4 +274,5 @@ def _list_amounts(queue: Row) -> list[tuple[str, dict[str, int] | None]]:
 ACTIONS: Final[dict[str, Action]] = {
     "list": Action("show the tree of queues, or a part of it", _add_list, _list),
     "show": Action("show a queue: settings, amounts, the queues below, and the applications", _add_show, _show),
+    **QUEUE_ACTIONS,
 }

@@ -1,4 +1,4 @@
-"""`yunishard rm`: list the registered resource managers, over the REST API.
+"""`yunishard rm`: list the registered resource managers, and end one, over the REST API.
 
 Not here: their partitions in detail (`status.py`), their configurations (`administration.py`).
 """
@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from common.units import UNKNOWN
-from yunishard.commands.console import add_actions
+from yunishard.commands.changes import RM_ACTIONS
+from yunishard.commands.console import Action, add_action_table
 from yunishard.commands.display import Text
 from yunishard.commands.listing import AGE, LIST, STATE, Column, Frame, Row, Rows, Wanted, add_list_options, show_list
 from yunishard.commands.rest import Rest, add_rest
@@ -71,27 +72,35 @@ COLUMNS: Final = (
 
 def add_rm_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `yunishard rm`."""
-    actions = {"list": "list the resource managers, with their partitions"}
-    for own in add_actions(parser, actions).values():
-        add_list_options(own, COLUMNS)
-        add_rest(own)
+    add_action_table(parser, ACTIONS)
 
 
 def run_rm(args: argparse.Namespace) -> int:
     """List the registered resource managers: whether each is connected, its
     partitions, and what it reports about its build. Nothing is placed for a
-    resource manager that is away; its allocations stay.
+    resource manager that is away; its allocations stay. Or end one that does not
+    come back.
 
     examples:
       yunishard rm list
       yunishard rm list --watch
       yunishard rm list -o json
+      yunishard rm end rm-1                    it is away, and does not come back
 
     exit codes:
       0  done
       1  refused, with the reason
       2  wrong usage, or the system does not answer
     """
+    return ACTIONS[args.action].run(args)
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    add_list_options(parser, COLUMNS)
+    add_rest(parser)
+
+
+def _list(args: argparse.Namespace) -> int:
     rest = Rest.from_arguments(args)
 
     def fetch(_: Wanted) -> Rows:
@@ -108,3 +117,9 @@ def _make_row(one: ResourceManager) -> Row:
         "partitions": one.partitions,
         "build": one.build,
     }
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "list": Action("list the resource managers, with their partitions", _add_list, _list),
+    **RM_ACTIONS,
+}
