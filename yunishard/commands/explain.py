@@ -6,6 +6,7 @@ The worker makes the explanation; this requests and draws it. Not here: its layo
 import argparse
 import time
 from collections.abc import Sequence
+from http.client import BAD_REQUEST
 from typing import Final
 
 import msgspec
@@ -35,7 +36,12 @@ ACTIONS: Final = {
 }
 
 ASKS_MAX: Final = 100
-"""Asks that are searched for a key that no ask group begins with."""
+"""Asks with a part of the key that are compared with it; further ones are not found without `--app`."""
+
+GROUPS_MAX: Final = 20
+"""The largest groups of equal asks that are searched for a key within them; of others, `--app` is needed."""
+
+_ASKS: Final[TableName] = "asks"
 
 _METAVARS: Final = {"app": "APP", "ask": "ASK", "queue": "QUEUE", "node": "NODE", "any": "NAME"}
 
@@ -100,10 +106,11 @@ def run_explain(args: argparse.Namespace) -> int:
     rest = Rest.from_arguments(args)
     if args.action == "placement":
         return _explain_placement(args, rest)
-    partition, path = _find(rest, args)
+    explanations: dict[Place, Answer] = {}  # those that were requested to find the object
+    place = _find(rest, args, explanations)
 
     def draw(screen: Screen) -> list[str]:
-        answer = _read(rest, partition, path)
+        answer = explanations.pop(place, None) or read_object(rest, place[0], *place[1], "explain")
         if args.json:
             return answer.text.splitlines()
         return draw_explanation(screen, answer.decode(ExplanationView), time.time_ns())
@@ -129,12 +136,8 @@ def _explain_placement(args: argparse.Namespace, rest: Rest) -> int:
     return repeat(args, draw)
 
 
-def _read(rest: Rest, partition: str, path: Sequence[str]) -> Answer:
-    return read_object(rest, partition, *path, "explain")
-
-
-def _find(rest: Rest, args: argparse.Namespace) -> Place:
-    """Find the object that the options name.
+def _find(rest: Rest, args: argparse.Namespace, explanations: dict[Place, Answer]) -> Place:
+    """Find the object that the options name. An object exists if it can be explained; its explanation is kept.
 
     Raises:
         CommandFailed: there is none, or there are several.
@@ -143,7 +146,16 @@ def _find(rest: Rest, args: argparse.Namespace) -> Place:
     kinds = list(KINDS) if args.action == "any" else [args.action]
     if args.action != "any" and args.action != "ask" and len(partitions) == 1:
         return partitions[0], (KINDS[args.action], args.name)  # the answer reports what is missing
-    found = [place for kind in kinds for place in _find_places(rest, partitions, kind, args)]
+    places = [
+        (partition, path)
+        for kind in kinds
+        for partition in partitions
+        for path in _list_paths(rest, partition, kind, args.name, args.app if kind == "ask" else "")
+    ]
+    found = [place for place in places if _exists(rest, place, explanations)]
+    if not found and "ask" in kinds and not args.app:
+        places = [(partition, path) for partition in partitions for path in _list_groups(rest, partition, args.name)]
+        found = [place for place in places if _exists(rest, place, explanations)]
     if not found:
         raise CommandFailed(_describe_missing(rest, partitions, kinds, args.name))
     if len(found) > 1:
@@ -171,33 +183,29 @@ def _describe_place(place: Place) -> str:
     return f"explain {name} --partition {partition}"
 
 
-def _find_places(rest: Rest, partitions: Sequence[str], kind: str, args: argparse.Namespace) -> list[Place]:
-    """Find all objects of a kind and name."""
-    if kind == "ask":
-        return [place for one in partitions for place in _find_asks(rest, one, args.name, args.app)]
-    return [(one, (KINDS[kind], args.name)) for one in partitions if _exists(rest, one, KINDS[kind], args.name)]
-
-
-def _exists(rest: Rest, partition: str, *path: str) -> bool:
+def _exists(rest: Rest, place: Place, explanations: dict[Place, Answer]) -> bool:
+    partition, path = place
     try:
-        _read(rest, partition, path)
+        explanations[place] = rest.get("partition", partition, *path, "explain")
     except RequestFailed as failed:
-        if failed.code in (NOT_FOUND, 400):  # 400: no queue can have such a name
+        if failed.code in (NOT_FOUND, BAD_REQUEST):  # no queue can have such a name
             return False
         raise
     return True
 
 
-def _find_asks(rest: Rest, partition: str, key: str, application: str) -> list[Place]:
-    """Find the applications with a pending ask of this key. A table has only the first of equal asks by name."""
+def _list_paths(rest: Rest, partition: str, kind: str, name: str, application: str) -> list[tuple[str, ...]]:
+    """The paths that an object of this kind may have; those of an ask by the first of equal ones."""
+    if kind != "ask":
+        return [(KINDS[kind], name)]
     if application:
-        applications = [application]
-    else:
-        table: TableName = "asks"
-        rows = read_table(rest, table, [partition], {"text": key}, Wanted(limit=ASKS_MAX)).rows
-        applications = [as_text(row.get("application")) for row in rows if row.get("key") == key]
-        if not applications:
-            rows = read_table(rest, table, [partition], {}, Wanted(limit=ASKS_MAX)).rows
-            applications = list(dict.fromkeys(as_text(row.get("application")) for row in rows if row.get("count") != 1))
-    paths = [("application", one, "ask", key) for one in applications]
-    return [(partition, path) for path in paths if _exists(rest, partition, *path)]
+        return [("application", application, "ask", name)]
+    rows = read_table(rest, _ASKS, [partition], {"text": name}, Wanted(limit=ASKS_MAX)).rows
+    return [("application", as_text(row.get("application")), "ask", name) for row in rows if row.get("key") == name]
+
+
+def _list_groups(rest: Rest, partition: str, key: str) -> list[tuple[str, ...]]:
+    """The paths that an ask may have if it is not the first of equal ones, of which alone a table has the key."""
+    rows = read_table(rest, _ASKS, [partition], {}, Wanted("-count", GROUPS_MAX)).rows
+    groups = dict.fromkeys(as_text(row.get("application")) for row in rows if row.get("count") != 1)
+    return [("application", application, "ask", key) for application in groups]

@@ -32,7 +32,7 @@ def has_asks(fake: FakeWeb, partition: str, key: str, *applications: str) -> Non
     fake.says(
         f"GET partition/{partition}/table/asks?text={key}&limit=100", {**NO_ROWS, "rows": rows, "total": len(rows)}
     )
-    fake.says(f"GET partition/{partition}/table/asks?limit=100", NO_ROWS)
+    fake.says(f"GET partition/{partition}/table/asks?sort=-count&limit=20", NO_ROWS)
 
 
 def explains(fake: FakeWeb, path: str, partition: str = "default", **more: str) -> None:
@@ -75,7 +75,10 @@ def test_an_ask_is_found_by_its_key_or_with_its_application(fake: FakeWeb) -> No
 
 
 def test_a_key_within_a_group_of_equal_asks_is_found(fake: FakeWeb) -> None:
-    fake.says("GET partition/default/table/asks?limit=100", {**NO_ROWS, "rows": [["first", "app-1", 5]], "total": 1})
+    fake.says(
+        "GET partition/default/table/asks?sort=-count&limit=20",
+        {**NO_ROWS, "rows": [["first", "app-1", 5]], "total": 1},
+    )
     explains(fake, "application/app-1/ask/x")
     assert run(fake, "ask", "x") == 0
 
