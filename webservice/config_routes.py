@@ -198,7 +198,21 @@ def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
-@Route(CONFIGURATION, "POST", "/ws/v1/validate-conf", Access.KNOWN, (VerdictView,), body=_ANY_BODY, body_required=False)
+_ALL_PROBLEMS: Final = Parameter(
+    "problems", "Whether to list all problems, with their places.", {"type": "boolean", "default": False}
+)
+
+
+@Route(
+    CONFIGURATION,
+    "POST",
+    "/ws/v1/validate-conf",
+    Access.KNOWN,
+    (VerdictView,),
+    parameters=(_ALL_PROBLEMS,),
+    body=_ANY_BODY,
+    body_required=False,
+)
 async def validate(call: Call) -> Reply:
     """Whether a configuration is valid; nothing changes.
 
@@ -208,6 +222,7 @@ async def validate(call: Call) -> Reply:
     if services.validations.locked():
         raise RequestError(503, "Several configurations are being validated already, try again later")
     reason = ""
+    problems: list[Problem] = []
     try:
         async with services.validations:
             body = await call.body()
@@ -217,7 +232,9 @@ async def validate(call: Call) -> Reply:
         reason = f"the text is not UTF-8: {error}"
     except ConfigError as error:
         reason = error.problems[0].message
-    return Reply(encode(VerdictView(allowed=not reason, reason=reason)))
+        if call.query.get("problems") == "true":
+            problems = list(error.problems)
+    return Reply(encode(VerdictView(allowed=not reason, reason=reason, problems=problems)))
 
 
 @Route(

@@ -34,6 +34,8 @@ class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     allowed: bool
     reason: str = ""
+    problems: list[Problem] = []
+    """All of them, with their places, if the request asks for them."""
 
 
 class SettingView(Struct, frozen=True):

@@ -250,6 +250,14 @@ def test_a_configuration_gets_a_verdict(body: bytes, verdict: bytes) -> None:
     assert response.headers["access-control-allow-methods"] == "OPTIONS, POST"
 
 
+def test_the_verdict_lists_all_problems_with_their_places_on_request() -> None:
+    body = b"partitions:\n- name: default\n  queues:\n  - {name: a, resources: {max: {vcore: x}}}\n  - {name: a}\n"
+    response = request(link(), "/ws/v1/validate-conf?problems=true", "POST", body=body)
+    assert len(response.json()["problems"]) == 2
+    assert {one["line"] for one in response.json()["problems"]} <= {4, 5}
+    assert "problems" not in request(link(), "/ws/v1/validate-conf", "POST", body=body).json()
+
+
 def test_a_configuration_that_is_not_text_is_not_allowed() -> None:
     response = request(link(), "/ws/v1/validate-conf", "POST", body=b"\xff")
     assert response.json()["allowed"] is False

@@ -174,6 +174,11 @@ class Poll {
   }
 }
 
+/** Ask again at once for everything that is shown, after a change. */
+export function refreshPolls() {
+  restartPolls();
+}
+
 function restartPolls() {
   for (const poll of polls.values()) poll.restart();
 }

@@ -3,7 +3,7 @@
 import { usePoll } from "./api.js";
 import { html } from "./html.js";
 import { Loaded, NodeLink, PlainTable } from "./parts.js";
-import { amount, ago, count, duration } from "./units.js";
+import { count, duration } from "./units.js";
 
 /** The explanation that a path of the API answers. */
 export function Explained({ path, query, heading = "Why" }) {
@@ -14,26 +14,32 @@ export function Explained({ path, query, heading = "Why" }) {
   </section>`;
 }
 
-export function Explanation({ one }) {
+export function Explanation({ one, isBelow = false, isRepeated = false }) {
+  const reasons = Object.entries(one.reasons ?? {}).sort((left, right) => right[1] - left[1]);
   const nodes = Object.entries(one.nodes ?? {}).sort((left, right) => right[1] - left[1]);
   return html`
-    <p class="summary">${one.summary}${one.since ? html` <span class="quiet">(since ${ago(one.since)})</span>` : ""}</p>
+    ${!isBelow && html`<p class="summary">${one.summary}${one.since ? html` <span class="quiet">(for ${duration(Date.now() / 1000 - one.since / 1e9)})</span>` : ""}</p>`}
     ${one.checks?.length > 0 && html`<ol class="checks">${one.checks.map((check, index) => html`<${Check} key=${index} check=${check} isStop=${!check.passed && (!one.stoppedBy || check.code === one.stoppedBy)} />`)}</ol>`}
-    <${Remedies} remedies=${one.remedies} />
+    <${Remedies} remedies=${isRepeated ? [] : one.remedies} />
     ${one.ahead?.length > 0 && html`<h3>Ahead of it</h3><ol>${one.ahead.map((ahead, index) => html`<li key=${index}>${textOf(ahead)}</li>`)}</ol>`}
-    ${nodes.length > 0 && html`<${PlainTable} caption="Nodes by reason" rows=${nodes} columns=${[["reason", ([code]) => code], ["nodes", ([, number]) => count(number), true]]} />`}
-    ${one.nearest?.length > 0 && html`<${PlainTable} caption="Nearest nodes" rows=${one.nearest} columns=${[
+    ${nodes.length > 0 && html`<${PlainTable} caption="Nodes by reason" label=${`Nodes by reason, ${one.name}`} rows=${nodes} columns=${[["reason", ([code]) => words(code)], ["nodes", ([, number]) => count(number), true]]} />`}
+    ${one.nearest?.length > 0 && html`<${PlainTable} caption="Nearest nodes" label=${`Nearest nodes, ${one.name}`} rows=${one.nearest} columns=${[
       ["node", (miss) => html`<${NodeLink} name=${miss.node} />`],
-      ["short of", (miss) => amount(miss.resource, miss.shortfall), true],
+      ["why not", (miss) => miss.text || words(miss.code)],
     ]} />`}
-    ${one.asks?.length > 0 && html`<h3>Its asks</h3>${one.asks.map((ask, index) => html`<div class="card" key=${index}><strong>${ask.name}</strong><${Explanation} one=${ask} /></div>`)}`}
+    ${reasons.length > 0 && html`<${PlainTable} caption="Waiting asks by reason" label=${`Waiting asks by reason, ${one.name}`} rows=${reasons} columns=${[["reason", ([code]) => words(code)], ["asks", ([, number]) => count(number), true]]} />`}
+    ${one.asks?.length > 0 && html`<h3>${one.kind === "application" ? "Its asks" : "Asks that wait longest"}</h3>${one.asks.map((ask) => html`<details class="card" key=${ask.name} open=${one.asks.length === 1}><summary><strong>${ask.name}</strong>${ask.count > 1 ? ` and ${count(ask.count - 1)} more like it` : ""}: ${ask.summary}</summary><${Explanation} one=${ask} isBelow=${true} isRepeated=${one.kind === "application" && one.asks.length === 1} /></details>`)}`}
   `;
+}
+
+/** A reason code as words: "node-full" is "node full". */
+function words(code) {
+  return code.replaceAll("-", " ");
 }
 
 function Check({ check, isStop }) {
   return html`<li class=${check.passed ? "" : isStop ? "failed" : "failed other"}>
     <span class="hidden">${check.passed ? "passed: " : "stops it: "}</span>${check.text || check.code}
-    ${!check.passed && check.resource && check.shortfall ? html` <span class="quiet">(short by ${amount(check.resource, check.shortfall)})</span>` : ""}
   </li>`;
 }
 

@@ -79,7 +79,7 @@ export const Amounts = ({ value }) => html`<span>${amounts(value)}</span>`;
 export function AmountTable({ caption, rows, bar }) {
   const kinds = kindsOf(...rows.map(([, value]) => value));
   if (!kinds.length) return html`<p class="quiet">No amounts.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}><table>
     <caption>${caption}</caption>
     <thead><tr><th scope="col">resource</th>${bar && html`<th scope="col">use</th>`}${rows.map(([name]) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
     <tbody>${kinds.map((kind) => html`<tr key=${kind}><th scope="row">${kind}</th>${bar && html`<td>${bar(kind)}</td>`}
@@ -90,11 +90,11 @@ export function AmountTable({ caption, rows, bar }) {
 
 /**
  * A plain table of few rows: columns are [heading, cell(row), isNumber]. Below a heading that says the same, its caption
- * is only for screen readers.
+ * is only for screen readers. `label` is its name among others with the same caption.
  */
-export function PlainTable({ caption, columns, rows, keyOf, empty = "None.", isBelowHeading = false }) {
+export function PlainTable({ caption, columns, rows, keyOf, empty = "None.", isBelowHeading = false, label = caption }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${label}><table>
     <caption class=${isBelowHeading ? "hidden" : ""}>${caption}</caption>
     <thead><tr>${columns.map(([name, , isNumber]) => html`<th scope="col" class=${isNumber ? "number" : ""}>${name}</th>`)}</tr></thead>
     <tbody>${rows.map((row, index) => html`<tr key=${keyOf ? keyOf(row) : index}>
@@ -123,18 +123,18 @@ export function Loaded({ poll, children }) {
   `;
 }
 
-/** A field with a label that reports its value shortly after the last key; `options` are offered while typing. */
+/** A field with a label that reports its value shortly after the last key, or without a delay with each key; `options` are offered while typing. */
 export function Search({ label, value = "", onChange, delayMs = 250, options }) {
   const id = useId();
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   useEffect(() => {
-    if (text === value) return undefined;
+    if (text === value || !delayMs) return undefined;
     const timer = setTimeout(() => onChange(text.trim()), delayMs);
     return () => clearTimeout(timer);
   }, [text]);
   return html`<label class="field"><span>${label}</span>
-    <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" spellcheck="false" list=${options ? id : undefined} />
+    <input type="search" value=${text} onInput=${(event) => { setText(event.target.value); if (!delayMs) onChange(event.target.value.trim()); }} autocomplete="off" spellcheck="false" list=${options ? id : undefined} />
     ${options && html`<datalist id=${id}>${options.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}
   </label>`;
 }
@@ -142,9 +142,9 @@ export function Search({ label, value = "", onChange, delayMs = 250, options }) 
 const OPTIONS_MAX = 2000; // queues that are offered
 
 /** A field for the path of a queue, with all paths to choose from. */
-export function QueueSearch({ partition, label = "Queue", value, onChange }) {
+export function QueueSearch({ partition, label = "Queue", value, onChange, delayMs = 600 }) {
   const poll = usePoll(`partition/${segment(partition)}/table/queues`, { limit: OPTIONS_MAX }, 60_000);
-  return html`<${Search} label=${label} value=${value} onChange=${onChange} delayMs=${600} options=${rowsOf(poll.data).map((row) => row.queue)} />`;
+  return html`<${Search} label=${label} value=${value} onChange=${onChange} delayMs=${delayMs} options=${rowsOf(poll.data).map((row) => row.queue)} />`;
 }
 
 export function Choice({ label, value, options, onChange }) {

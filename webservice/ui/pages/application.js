@@ -1,9 +1,10 @@
 // One application: why it waits, its asks, its allocations, its states.
 
 import { segment, usePoll } from "../api.js";
+import { Actions } from "../actions.js";
 import { Explained } from "../explanation.js";
 import { html, useState } from "../html.js";
-import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, State } from "../parts.js";
+import { Ago, AmountTable, Facts, Loaded, NodeLink, PlainTable, QueueLink, QueueSearch, State } from "../parts.js";
 import { useAll } from "../table.js";
 import { amounts, count, time } from "../units.js";
 
@@ -31,6 +32,10 @@ export function Application({ partition, args: [name] }) {
     <${Loaded} poll=${asks}>${(data) => html`<${Asks} rows=${data.rows} path=${path} />`}<//>
     <h2>Allocations</h2>
     <${Allocations} all=${one.allocations ?? []} />
+    ${!one.finishedTime && html`<h2>Changes</h2><${Actions} actions=${[
+      { name: "move", label: "Move to another queue", path: `${path}/move`, wants: "queue", ask: (given) => html`<${QueueSearch} partition=${partition} label="To" delayMs=${0} ...${given} />`, text: "The application, with what it runs and asks for, is charged to the other queue from now on.", outcome: () => "Moved." },
+      { name: "kill", label: "Kill", path: `${path}/kill`, isDanger: true, text: `${name} fails: ${count(one.allocations?.length ?? 0)} allocations are released and all its asks are removed. This cannot be undone.`, outcome: () => "It is failing." },
+    ]} />`}
     <h2>States</h2>
     <${PlainTable} caption="States that it entered" rows=${one.stateLog ?? []} columns=${[["state", (row) => html`<${State} name=${row.applicationState} />`], ["time", (row) => time(row.time)]]} />
   `}<//>`;
@@ -46,7 +51,7 @@ function Asks({ rows, path }) {
     ["priority", (row) => row.priority, true],
     ["since", (row) => html`<${Ago} ns=${row.created} />`],
     ["last reason", (row) => row.message || "–"],
-    ["", (row) => html`<button aria-expanded=${String(open === row.key)} aria-label=${`Explain ${row.key}`} onClick=${() => setOpen(open === row.key ? "" : row.key)}>Explain</button>`],
+    [html`<span class="hidden">explanation</span>`, (row) => html`<button aria-expanded=${String(open === row.key)} aria-label=${`Explain ${row.key}`} onClick=${() => setOpen(open === row.key ? "" : row.key)}>Explain</button>`],
   ]} />
   ${open && html`<${Explained} key=${open} path=${`${path}/ask/${segment(open)}/explain`} heading=${`Why ${open} waits`} />`}`;
 }

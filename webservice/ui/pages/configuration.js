@@ -59,7 +59,7 @@ function Editor({ rm }) {
     <textarea id="config-text" class="editor" spellcheck="false" autocomplete="off" value=${text} onInput=${(event) => { setText(event.target.value); setReview(false); setOutcome(""); }} onKeyDown=${indent}></textarea>
     <p role="status">${!isChanged ? html`<span class="quiet">No changes.</span>` : verdict.isPending ? html`<span class="quiet">Checking …</span>` : verdict.reason ? html`<span class="state bad">${verdict.reason}</span>` : html`<span class="state good">valid</span>`}</p>
     <${Problem} error=${error} />
-    ${error?.problems?.length > 1 && html`<ul>${error.problems.map((one, index) => html`<li key=${index}>${one.line ? `line ${one.line}: ` : ""}${one.message}</li>`)}</ul>`}
+    ${error?.problems?.length > 1 && html`<ul>${error.problems.map((one, index) => html`<li key=${index}>${problemText(one)}</li>`)}</ul>`}
     ${outcome && html`<p class="state good" role="status">${outcome}</p>`}
     <div class="filters">
       <button class="main" disabled=${!isChanged || Boolean(verdict.reason) || verdict.isPending} onClick=${() => setReview(true)}>Review the change</button>
@@ -99,8 +99,8 @@ function useVerdict(text, isLoaded) {
     const timer = setTimeout(async () => {
       let reason;
       try {
-        const answer = await (await send(address("validate-conf"), { method: "POST", body: text, headers: { "Content-Type": "application/x-yaml" } })).json();
-        reason = answer.allowed ? "" : answer.reason;
+        const answer = await (await send(address("validate-conf", { problems: "true" }), { method: "POST", body: text, headers: { "Content-Type": "application/x-yaml" } })).json();
+        reason = answer.allowed ? "" : (answer.problems ?? []).map(problemText).join("; ") || answer.reason;
       } catch (failure) {
         reason = failure.message;
       }
@@ -141,6 +141,13 @@ function Impact({ rm, text }) {
     ${impact.effects.length ? html`<ul class="impact">${impact.effects.map((one, index) => html`<li key=${index} class="attention">${one.text}${one.queue && html` (<${QueueLink} name=${one.queue} />)`}</li>`)}${more(impact.effects, impact.effectCount)}</ul>` : html`<p role="status">Nothing exceeds a new limit, and no queue with applications is removed.</p>`}
     ${impact.incomplete.length > 0 && html`<ul class="impact">${impact.incomplete.map((one, index) => html`<li key=${index}>Not compared: ${one}</li>`)}</ul>`}
   `;
+}
+
+const PROBLEMS_SHOWN = 200; // characters of a place
+
+function problemText({ line, path, message, hint }) {
+  const place = [line ? `line ${line}` : "", (path ?? "").slice(0, PROBLEMS_SHOWN)].filter(Boolean).join(", ");
+  return `${place ? `${place}: ` : ""}${message}${hint ? ` (${hint})` : ""}`;
 }
 
 // Diff ----------------------------------------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 import { usePoll } from "../api.js";
 import { html, useState } from "../html.js";
 import { Ago, AppLink, Choice, NodeLink, PlainTable, Problem, QueueLink, Search } from "../parts.js";
+import { amountsOf, describeEvent, TYPES } from "../event_texts.js";
 import { setParams } from "../route.js";
 import { count } from "../units.js";
 
 const BATCH = 1000; // the newest events that are searched
 const SHOWN = 200; // rows at first, and more with each press of the button
-const TYPES = { 1: "request", 2: "application", 3: "node", 4: "queue", 5: "user or group" };
 
 export function Events({ partition, params }) {
   const { text = "", type = "" } = params;
@@ -27,9 +27,11 @@ export function Events({ partition, params }) {
     <${Problem} error=${range.error ?? batch.error} />
     ${batch.data && html`<${PlainTable} caption="Events, newest first" rows=${found.slice(0, shown)} keyOf=${(row) => `${row.timestampNano} ${row.objectID} ${row.referenceID} ${row.message}`} empty="No event matches." columns=${[
       ["time", (row) => html`<${Ago} ns=${row.timestampNano} />`],
-      ["about", (row) => TYPES[row.type] ?? "–"],
+      ["about", (row) => html`<span class="line">${TYPES[row.type] ?? "–"}</span>`],
       ["object", (row) => html`<${Subject} type=${row.type} name=${row.objectID} />`],
       ["reference", (row) => html`<${Reference} row=${row} />`],
+      ["change", (row) => describeEvent(row)],
+      ["amounts", (row) => html`<span class="line">${amountsOf(row)}</span>`],
       ["message", (row) => row.message ?? ""],
     ]} />`}
     ${found.length > shown && html`<p><button onClick=${() => setShown(shown + SHOWN)}>Show ${count(Math.min(SHOWN, found.length - shown))} more</button></p>`}
@@ -51,5 +53,5 @@ function Reference({ row }) {
 
 function matches(one, text, type) {
   if (type && String(one.type) !== type) return false;
-  return !text || [one.objectID, one.referenceID, one.message].some((part) => (part ?? "").toLowerCase().includes(text));
+  return !text || [one.objectID, one.referenceID, one.message, describeEvent(one)].some((part) => (part ?? "").toLowerCase().includes(text));
 }

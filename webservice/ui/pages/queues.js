@@ -1,6 +1,7 @@
 // The tree of queues, and one queue.
 
 import { segment, usePoll } from "../api.js";
+import { Actions, markText } from "../actions.js";
 import { Explained } from "../explanation.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search, State } from "../parts.js";
@@ -129,6 +130,7 @@ export function Queue({ partition, args: [name] }) {
   return html`<${Loaded} poll=${poll}>${(one) => html`
     <${Facts} rows=${[
       ["state", html`<${State} name=${one.status} />`],
+      ["stopped", markText(one.stopped)],
       ["parent", one.parent ? html`<${QueueLink} name=${one.parent} />` : ""],
       ["running applications", `${count(one.runningApps ?? 0)}${one.maxRunningApps ? ` of ${count(one.maxRunningApps)}` : ""}`],
       ["order", one.sortingPolicy],
@@ -144,6 +146,11 @@ export function Queue({ partition, args: [name] }) {
       ["preempting", one.preemptingResource],
     ].filter(([, value]) => value && Object.keys(value).length)} />
     <p><${Link} page="applications" params=${{ queue: one.queuename, subtree: "true" }}>Applications<//> · <${Link} page="history" params=${{ queue: one.queuename }}>History<//></p>
+    <${Actions} actions=${[one.stopped ? {
+      name: "start", label: "Start the queue", path: `${path}/start`, text: "Applications in this queue and below it are scheduled again.", outcome: (answer) => (answer.stoppedAbove ? `Started, but ${answer.stoppedAbove} above it is stopped.` : "Started."),
+    } : {
+      name: "stop", label: "Stop the queue", path: `${path}/stop`, wants: "reason", isDanger: true, text: "Neither this queue nor those below it take new applications, and nothing more is placed for those in them. What runs continues.", outcome: () => "Stopped.",
+    }]} />
     ${one.childNames?.length > 0 && html`<h2>Queues below</h2><ul>${one.childNames.map((child) => html`<li key=${child}><${QueueLink} name=${child.startsWith("root") ? child : `${one.queuename}.${child}`} /></li>`)}</ul>`}
   `}<//>
   <${Explained} path=${`${path}/explain`} heading="Why things wait here" />`;

@@ -1,0 +1,110 @@
+"""Changes from the dashboard to a live system: a configuration, and stopping, cordoning, moving and killing."""
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.browser import Tab
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+def edit(page: Page, before: str, after: str) -> None:
+    """Replace a part of the configuration in the editor."""
+    editor = page.get_by_label("Configuration as YAML")
+    text = editor.input_value()
+    assert before in text
+    editor.fill(text.replace(before, after))
+
+
+def test_a_configuration_is_validated_compared_measured_and_applied(tab: Tab) -> None:
+    page = tab.open("configuration")
+    tab.expect_text("No changes.")
+    edit(page, "max: {vcore: 60, memory: 240Gi}", "max: {vcore: twenty, memory: 240Gi}")
+    tab.expect_text("line 41", "resources.max", "invalid quantity")
+    expect(page.get_by_role("button", name="Review the change")).to_be_disabled()
+    edit(page, "max: {vcore: twenty, memory: 240Gi}", "max: {vcore: 40, memory: 64Gi}")
+    tab.expect_text("valid")
+    page.get_by_role("button", name="Review the change").click()
+    expect(page.get_by_role("region", name="Changed lines")).to_contain_text("+                 max: {vcore: 40")
+    tab.expect_text(
+        "1 line added, 1 removed",
+        "default root.analytics.reports resources.max.vcore: 60 -> 40",
+        "root.analytics.reports uses 80 GiB, 16 GiB more than its new maximum 64 GiB",
+    )
+    assert tab.find_violations() == []
+    page.get_by_role("button", name="Apply").click()
+    tab.expect_text("Applied as version 2.", "No changes.")
+    queue = httpx.get(f"{tab.root}/ws/v1/partition/default/queue/root.analytics.reports").json()
+    assert queue["maxResource"]["vcore"] == 40_000
+
+
+def test_a_configuration_that_was_changed_meanwhile_is_not_overwritten(tab: Tab) -> None:
+    page = tab.open("configuration")
+    tab.expect_text("No changes.")
+    address = f"{tab.root}/ws/v1/config?rm=company"
+    other = httpx.get(address).text + "# of a colleague\n"
+    assert httpx.put(address, content=other.encode()).status_code == 200
+    edit(page, "max: {vcore: 16, memory: 64Gi}", "max: {vcore: 18, memory: 64Gi}")
+    page.get_by_role("button", name="Review the change").click()
+    page.get_by_role("button", name="Apply").click()
+    tab.expect_text("Another version was applied meanwhile")
+    assert httpx.get(address).text == other
+    tab.forget("412")
+
+
+def test_a_change_may_be_undone_before_it_is_applied(tab: Tab) -> None:
+    page = tab.open("configuration")
+    tab.expect_text("No changes.")
+    edit(page, "name: sandbox", "name: playground")
+    expect(page.get_by_role("button", name="Review the change")).to_be_enabled()
+    page.get_by_role("button", name="Undo all").click()
+    tab.expect_text("No changes.")
+    assert "sandbox" in page.get_by_label("Configuration as YAML").input_value()
+
+
+def test_a_queue_is_stopped_with_a_reason_and_started(tab: Tab) -> None:
+    page = tab.open("queue/root.sandbox")
+    page.get_by_role("button", name="Stop the queue").click()
+    confirm = page.get_by_role("form", name="Stop the queue")
+    confirm.get_by_label("Reason").fill("disk full")
+    assert tab.find_violations() == []
+    confirm.get_by_role("button", name="Stop the queue").click()
+    tab.expect_text("Stopped.", "by ", "disk full")
+    page.get_by_role("button", name="Start the queue").click()
+    page.get_by_role("form", name="Start the queue").get_by_role("button", name="Start the queue").click()
+    tab.expect_text("Started.", "active")
+
+
+def test_a_node_is_cordoned_and_uncordoned_and_a_confirmation_may_be_cancelled(tab: Tab) -> None:
+    page = tab.open("node/node-20")
+    page.get_by_role("button", name="Drain").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("form")).to_have_count(0)
+    page.get_by_role("button", name="Cordon", exact=True).click()
+    page.get_by_role("form", name="Cordon").get_by_role("button", name="Cordon").click()
+    tab.expect_text("Cordoned.", "cordoned")
+    page.get_by_role("button", name="Uncordon").click()
+    page.get_by_role("form", name="Uncordon").get_by_role("button", name="Uncordon").click()
+    tab.expect_text("Uncordoned.", "schedulable")
+
+
+def test_an_application_is_moved_and_killed(tab: Tab) -> None:
+    page = tab.open("application/scratch")
+    page.get_by_role("button", name="Move to another queue").click()
+    move = page.get_by_role("form", name="Move to another queue")
+    move.get_by_label("To").fill("root.nowhere")
+    move.get_by_role("button", name="Move to another queue").click()
+    expect(move).to_contain_text("root.nowhere")  # refused, with the reason of the API
+    tab.forget("Failed to load resource")
+    move.get_by_label("To").fill("root.research.language")
+    move.get_by_role("button", name="Move to another queue").click()
+    tab.expect_text("Moved.", "root.research.language")
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_role("form", name="Kill").get_by_role("button", name="Kill").click()
+    tab.expect_text("It is failing.")
+    expect(page.locator("main")).to_contain_text(re.compile("failing|failed|not found"))
+    tab.open()
+    tab.forget("404", is_certain=False)  # if the page asked once more for the application

@@ -1,0 +1,64 @@
+// Changes that operators make to one object: each asks for confirmation, sends one request, and shows the outcome.
+//
+// The API decides who may do what, and audits it; a refusal is shown in its words.
+
+import { address, refreshPolls, send } from "./api.js";
+import { html, useRef, useState } from "./html.js";
+import { Problem } from "./parts.js";
+
+/**
+ * Buttons for the changes of one object. actions: [{name, text, path, label, isDanger, ask, wants}]; `text` tells what
+ * the change does, `ask` is a component for a value that the change needs, `wants` the query parameter for it, and
+ * `outcome(answer)` a sentence about the answer.
+ */
+export function Actions({ actions }) {
+  const [chosen, setChosen] = useState("");
+  const [outcome, setOutcome] = useState("");
+  const one = actions.find((each) => each.name === chosen);
+  const close = (text) => {
+    setChosen("");
+    setOutcome(text);
+  };
+  return html`<section class="actions" aria-label="Changes">
+    <div class="filters">${actions.map((each) => html`<button key=${each.name} aria-expanded=${String(each.name === chosen)} onClick=${() => { setOutcome(""); setChosen(each.name === chosen ? "" : each.name); }}>${each.label}</button>`)}</div>
+    ${one && html`<${Confirm} key=${one.name} one=${one} onDone=${close} />`}
+    ${outcome && html`<p class="state good" role="status">${outcome}</p>`}
+  </section>`;
+}
+
+function Confirm({ one, onDone }) {
+  const [value, setValue] = useState("");
+  const [error, setError] = useState(null);
+  const [isSent, setSent] = useState(false);
+  const isSending = useRef(false); // two presses in one frame send one request
+  const submit = async (event) => {
+    event.preventDefault();
+    if (isSending.current) return;
+    isSending.current = true;
+    setSent(true);
+    setError(null);
+    try {
+      const answer = await (await send(address(one.path, one.wants ? { [one.wants]: value } : {}), { method: "POST" })).json();
+      refreshPolls();
+      onDone(one.outcome ? one.outcome(answer) : "Done.");
+    } catch (failure) {
+      setError(failure);
+      setSent(false);
+      isSending.current = false;
+    }
+  };
+  return html`<form class="card confirm" aria-label=${one.label} onSubmit=${submit}>
+    <p>${one.text}</p>
+    ${one.ask ? html`<${one.ask} value=${value} onChange=${setValue} />` : one.wants && html`<label class="field wide"><span>Reason, for other operators</span><input value=${value} onInput=${(event) => setValue(event.target.value)} maxlength="500" autocomplete="off" /></label>`}
+    <${Problem} error=${error} />
+    <div class="filters">
+      <button class="main ${one.isDanger ? "danger" : ""}" disabled=${isSent || (one.ask && !value)}>${one.label}</button>
+      <button type="button" onClick=${() => onDone("")}>Cancel</button>
+    </div>
+  </form>`;
+}
+
+/** Who stopped a queue or cordoned a node, and why. */
+export function markText(mark) {
+  return mark && `by ${mark.user}${mark.reason ? `: ${mark.reason}` : ""}`;
+}
