@@ -42,8 +42,8 @@ BATCH: Final = 500
 LEAVES: Final = 49
 """Leaf queues of each parent."""
 USERS, GROUPS = 200, 20
-QUIET_S: Final = 5.0
-"""Without results for so long, everything that can be placed is."""
+QUIET_S: Final = 3.0
+"""Once ordinary pods run and there are no results for so long, everything that can be placed is."""
 
 WAITING: Final = {
     72: "queue-maximum",
@@ -247,12 +247,12 @@ async def run(address: str, rm_id: str, scale: Scale, churn: int) -> None:
     async with await ResourceManager.connect(address, rm_id=rm_id, config=config(scale), timeout_s=60) as rm:
         building = asyncio.create_task(build(rm, scale))
         churning: asyncio.Task[None] | None = None
+        ordinary = sum(len([*asks(number)]) for number in range(scale.applications) if not reason_of(number))
         results = aiter(rm.results())
         while True:
             waiting = asyncio.ensure_future(anext(results))
             while not (await asyncio.wait([waiting], timeout=QUIET_S))[0]:
-                if building.done() and churning is None:
-                    building.result()
+                if building.done() and building.result() is None and placed >= ordinary and churning is None:
                     print(f"built in {last - began:.1f} s: {placed} allocations; interrupt to end", flush=True)
                     churning = asyncio.create_task(replace_pods(rm, scale, churn) if churn else asyncio.sleep(0))
             _, news = waiting.result()
