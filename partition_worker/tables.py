@@ -23,7 +23,7 @@ from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.durable_records import RejectionRecord
 from partition_worker.engine.explain.causes import DescribeCause, find_latest_cause
-from partition_worker.engine.explain.checks import find_reason
+from partition_worker.engine.explain.counts import ReasonFinder
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
@@ -40,7 +40,7 @@ which it does not schedule. A table with more is refused: the caller narrows it 
 """
 
 REASONS_MAX: Final = 30_000
-"""Rows that are sorted by why they wait. Each reason costs up to 10 microseconds, so more are refused."""
+"""Rows that are sorted by why they wait. Each reason or text costs about 10 microseconds, so more are refused."""
 
 PARTIAL_SORT: Final = 8
 """If the table has this many times the rows up to the last one of the answer, only those are sorted."""
@@ -87,7 +87,7 @@ def _answer(
     if order is None:
         chosen = found[offset:end]
     else:
-        if order.column == "reason":
+        if order.column in ("reason", "message"):
             _check_number(len(found), "application, queue or user", REASONS_MAX)
         key = _make_key(getters[order.column], order, scales, is_amount=order.column in definition.amounts)
         chosen = _sort(found, key, end, is_descending=order.is_descending)[offset:]
@@ -251,9 +251,11 @@ _REJECTION: Final[Mapping[str, Getter[RejectionRecord]]] = {
 
 
 def _make_application_getters(partition: Partition) -> dict[str, Getter[Application]]:
+    finder = ReasonFinder(partition, partition.now)
+
     def find_first_reason(one: Application) -> str:
         """Why the asks wait that are tried first; empty without asks."""
-        return find_reason(partition, one, one.asks.first_group, partition.now) if one.requests else ""
+        return finder.find(one, one.asks.first_group) if one.requests else ""
 
     return {**_APPLICATION, "reason": find_first_reason}
 
@@ -390,7 +392,8 @@ def _build_asks(request: TableRequest) -> TableView:
     found = [_AskRow(one, group, group.head, describe) for one in applications for group in one.asks.groups]
     if key_filter is not None:
         found = [one for one in found if key_filter(one.head.key)]
-    getters = {**_ASK, "reason": lambda one: find_reason(partition, one.application, one.group, partition.now)}
+    finder = ReasonFinder(partition, partition.now)
+    getters = {**_ASK, "reason": lambda one: finder.find(one.application, one.group)}
     return _answer("asks", request, _require_queue(request, found), getters)
 
 

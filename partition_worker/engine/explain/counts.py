@@ -1,4 +1,4 @@
-"""Counts the waiting asks of a partition by reason, for the metrics.
+"""Finds the reasons of all waiting asks of a partition, for tables, and counts the asks by reason, for the metrics.
 
 The reasons are those of `find_reason`, which costs several microseconds. In a large partition most asks of a queue have
 the same few shapes and wait for the same, so the reason is looked up once for each queue and shape, where nothing about
@@ -25,27 +25,26 @@ _Alike = tuple[int, AskShape, bool, bool]
 """Leaf, shape, whether the application has to start first, whether the group was tried."""
 
 
-def count_waiting_asks(state: PartitionState, now: float, *, groups_max: int = GROUPS_MAX) -> Counter[str]:
-    """Return the number of asks by reason code, in the order of the applications' arrival."""
-    found = Counter[str]()
-    known: dict[_Alike, Reason] = {}
-    left = groups_max
-    for application in state.applications.values():
-        if not application.requests:
-            continue
-        account = state.usage.accounts.get(application.rank)
-        is_plain = _is_plain(application, account, now)
-        for group in application.asks.groups_by_kind.values():
-            if not left:
-                found[UNCOUNTED] += len(group.asks)
-                continue
-            left -= 1
-            if is_plain and group.plain:
-                reason = _find_alike(state, application, group, now, known)
-            else:
-                reason = find_reason(state, application, group, now, account)
-            found[reason] += len(group.asks)
-    return found
+class ReasonFinder:
+    """Finds why asks wait, for many of them at one moment."""
+
+    def __init__(self, state: PartitionState, now: float) -> None:
+        self._state = state
+        self._now = now
+        self._known: dict[_Alike, Reason] = {}
+
+    def find(self, application: Application, group: AskGroup) -> Reason:
+        """The reason of `find_reason`."""
+        account = self._state.usage.accounts.get(application.rank)
+        if not group.plain or not _is_plain(application, account, self._now):
+            return find_reason(self._state, application, group, self._now, account)
+        leaf = application.queue
+        starts = application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating
+        key = (leaf.rank, group.shape, starts, group.attempted)
+        reason = self._known.get(key)
+        if reason is None:
+            reason = self._known[key] = find_reason(self._state, application, group, self._now, account)
+        return reason
 
 
 def _is_plain(application: Application, account: UsageAccount | None, now: float) -> bool:
@@ -54,13 +53,14 @@ def _is_plain(application: Application, account: UsageAccount | None, now: float
     return is_unlimited and now >= application.back_off_until and not application.queue.state_aware
 
 
-def _find_alike(
-    state: PartitionState, application: Application, group: AskGroup, now: float, known: dict[_Alike, Reason]
-) -> Reason:
-    leaf = application.queue
-    starts = application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating
-    key = (leaf.rank, group.shape, starts, group.attempted)
-    reason = known.get(key)
-    if reason is None:
-        reason = known[key] = find_reason(state, application, group, now)
-    return reason
+def count_waiting_asks(state: PartitionState, now: float, *, groups_max: int = GROUPS_MAX) -> Counter[str]:
+    """Return the number of asks by reason code, in the order of the applications' arrival."""
+    found, finder, left = Counter[str](), ReasonFinder(state, now), groups_max
+    for application in state.applications.values():
+        for group in application.asks.groups_by_kind.values() if application.requests else ():
+            if left:
+                left -= 1
+                found[finder.find(application, group)] += len(group.asks)
+            else:
+                found[UNCOUNTED] += len(group.asks)
+    return found
