@@ -15,7 +15,7 @@ from common.messages import Resources
 from common.rest_views import FilterView, TemplateView, View
 
 PlacementOutcome = Literal["accepted", "rejected", "unknown"]
-RuleOutcome = Literal["placed", "refused", "rejected", "no-match", "not-tried"]
+RuleOutcome = Literal["placed", "matched", "refused", "rejected", "no-match", "not-tried"]
 
 
 class PlacementCheckView(View, frozen=True, kw_only=True):
@@ -36,8 +36,9 @@ class PlacementRuleView(View, frozen=True, kw_only=True):
     parameters: dict[str, str] = field(default_factory=dict)
     filter: FilterView | None = None
     outcome: RuleOutcome
-    """`placed`: it decides. `refused`: the queue that it gives does not take the application, so the next rule is
-    tried. `rejected`: it rejects the application, and no other rule is tried. `no-match`: it gives no queue.
+    """`placed`: it decides. `matched`: a parent rule that gives a queue. `refused`: the queue that it gives does not
+    take the application, so the next rule is tried. `rejected`: it rejects the application, and no other rule is
+    tried. `no-match`: it gives no queue.
     """
     queue: str = ""
     """The queue that it gives."""
@@ -110,5 +111,9 @@ class PlacementExplanationView(View, frozen=True, kw_only=True):
     """Of a queue that placement created or would create."""
     limits: list[PlacementLimitView] = field(default_factory=list)
     """From the leaf up; those of the user and the group after those of the queues."""
+    checks: list[PlacementCheckView] = field(default_factory=list)
+    """The limits of running applications, and whether they let the application start now. Codes are those of
+    `common/reasons.py`.
+    """
     problems: list[str] = field(default_factory=list)
     """Tags that cannot be parsed and set nothing."""

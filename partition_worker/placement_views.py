@@ -12,6 +12,7 @@ from msgspec import DecodeError, convert
 from msgspec.json import decode
 
 from common.placement_reasons import MEANINGS, PlacementReason
+from common.reasons import Reason
 from common.resources import saturate
 from common.rest_placement import (
     PlacementAccessView,
@@ -26,6 +27,7 @@ from common.rest_placement import (
 from common.rest_views import RuleView
 from common.rm_messages import AddApplicationRequest, UserGroupInformation
 from partition_worker.engine.administration import NotDone
+from partition_worker.engine.explain.checks import describe_running
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.placement_explanation import ExplainedPlacement, explain_placement
 from partition_worker.engine.placement_trace import PlacementCheck, RuleTrace, find_failed_check
@@ -110,11 +112,13 @@ def build_placement_view(
     others = partition.placement.describe()[len(tried) :] if found.code is not PlacementReason.USER_INVALID else []
     deciding = next((number for number, rule in enumerate(tried, start=1) if rule.outcome == "placed"), 0)
     leaf = found.leaf
+    limits = [] if leaf is None else list(_build_limits(partition, leaf, found.user, visible))
+    checks = [_check_start(limit) for limit in limits if limit.max_applications]
     return PlacementExplanationView(
         kind="placement",
         name=found.user.name,
         state=_find_outcome(found),
-        summary=_summarize(partition, found, tried, deciding),
+        summary=_summarize(partition, found, tried, deciding, checks),
         stopped_by=found.code or "",
         message=found.message,
         groups=list(found.user.groups),
@@ -124,7 +128,8 @@ def build_placement_view(
         created=found.created,
         access=None if leaf is None else _build_access(leaf, found.user),
         template=None if leaf is None else _build_template(leaf),
-        limits=[] if leaf is None else list(_build_limits(partition, leaf, found.user, visible)),
+        limits=limits,
+        checks=checks,
         problems=found.problems,
     )
 
@@ -135,11 +140,18 @@ def _find_outcome(found: ExplainedPlacement) -> PlacementOutcome:
     return "unknown" if found.code is PlacementReason.USER_GROUPS_UNKNOWN else "rejected"
 
 
-def _summarize(partition: Partition, found: ExplainedPlacement, rules: list[PlacementRuleView], deciding: int) -> str:
+def _summarize(
+    partition: Partition,
+    found: ExplainedPlacement,
+    rules: list[PlacementRuleView],
+    deciding: int,
+    checks: list[PlacementCheckView],
+) -> str:
     if found.leaf is not None:
         created = ", which is created" if found.created else ""
         by = f"rule {deciding} ({rules[deciding - 1].name}) decides"
-        return f"The application is placed in {found.leaf.path}{created}: {by}."
+        waits = next((f" It waits there, because {one.text}." for one in checks if not one.passed), "")
+        return f"The application is placed in {found.leaf.path}{created}: {by}.{waits}"
     assert found.code is not None, "no queue and no reason"
     if found.code is PlacementReason.RULES_INVALID:
         return f"The application is rejected, because no placement rule is active: {partition.placement.problem}."
@@ -169,18 +181,18 @@ class _RuleViews:
         only = RuleTrace(rule.view, rule.source, [*shown, hidden], error=rule.error)
         return self._build(only)
 
-    def _build(self, rule: RuleTrace) -> PlacementRuleView:
+    def _build(self, rule: RuleTrace, *, is_parent: bool = False) -> PlacementRuleView:
         failed = find_failed_check(rule.checks)
         return PlacementRuleView(
             name=rule.view.name,
             parameters=rule.view.parameters,
             filter=rule.view.filter,
-            outcome=_outcome_of(rule),
+            outcome=_outcome_of(rule, is_parent=is_parent),
             queue=rule.path,
             stopped_by="" if failed is None else failed.code,
             checks=[self._build_check(rule, one) for one in rule.checks],
             more_checks=rule.left_out,
-            parent_rule=None if rule.parent is None else self._build(rule.parent),
+            parent_rule=None if rule.parent is None else self._build(rule.parent, is_parent=True),
         )
 
     def _reveals_hidden(self, rule: RuleTrace) -> bool:
@@ -214,12 +226,14 @@ class _RuleViews:
         return text.format(subject=check.subject, source=rule.source, user=user.name)
 
 
-def _outcome_of(rule: RuleTrace) -> RuleOutcome:
+def _outcome_of(rule: RuleTrace, *, is_parent: bool) -> RuleOutcome:
     if rule.decides:
         return "placed"
     if rule.error:
         return "rejected"
-    return "refused" if rule.path else "no-match"
+    if not rule.path:
+        return "no-match"
+    return "matched" if is_parent else "refused"
 
 
 # After placement ------------------------------------------------------------------------------------------------------
@@ -255,6 +269,17 @@ def _build_template(leaf: Queue) -> PlacementTemplateView | None:
         guaranteed_resource=template.guaranteed or {},
         properties=template.properties,
     )
+
+
+def _check_start(limit: PlacementLimitView) -> PlacementCheckView:
+    """The check whether a limit of running applications lets one more start."""
+    running, most = limit.running_applications, limit.max_applications
+    who = f"user {limit.user}" if limit.user else f"group {limit.group}" if limit.group else ""
+    code = Reason.QUEUE_APPLICATION_LIMIT
+    if who:
+        code = Reason.USER_APPLICATION_LIMIT if limit.user else Reason.GROUP_APPLICATION_LIMIT
+    text = describe_running(who or limit.queue, f" in {limit.queue}" if who else "", running=running, most=most)
+    return PlacementCheckView(code=code, passed=running < most, text=text, queue=limit.queue)
 
 
 def _build_limits(partition: Partition, leaf: Queue, user: User, visible: Visibility) -> Iterator[PlacementLimitView]:

@@ -8,6 +8,8 @@ from common.acl import EVERYBODY, Acl
 from common.config.model import FilterConfig, PlacementRuleConfig
 from common.query_messages import Actor, Answer, Query
 from partition_worker import queries
+from partition_worker.engine.durable_records import OperatorMark
+from tests.builders import apps, asks, nodes
 from tests.partition_worker.engine.placement_builders import rule
 from tests.trial import Trial
 
@@ -103,6 +105,7 @@ def test_a_queue_that_would_be_created_is_shown_with_its_template(trial: Trial) 
     parent = rules(found)[0]["parentRule"]
     assert isinstance(parent, dict)
     assert (parent["name"], parent["queue"], texts(parent)) == ("fixed", "root.tenants", ["+ root.tenants exists"])
+    assert parent["outcome"] == "matched"
     assert trial.partition.tree.find("root.tenants.team") is None
 
 
@@ -138,6 +141,29 @@ def test_a_rule_that_cannot_be_used_is_the_reason() -> None:
     found = shown(Trial("root.a", rules=(rule("nosuch"),)), user="bob", groups="dev", queue="root.a")
     assert found["stoppedBy"] == "rules-invalid"
     assert "unknown rule name specified nosuch" in str(found["summary"])
+
+
+def test_whether_the_application_may_start_now_is_checked() -> None:
+    one = Trial("root.a maxapps=2 limit.user.bob=apps:1").does(nodes("n1 memory=9"), apps("app-1 root.a user=bob"))
+    found = shown(one, user="bob", groups="dev", queue="root.a")
+    assert texts(found) == [
+        "+ root.a may run 2 applications at once: 0 run",
+        "+ user bob may run 1 application at once in root.a: 0 run",
+    ]
+    one.does(asks("app-1 a1 memory=1"))
+    found = shown(one, user="bob", groups="dev", queue="root.a")
+    assert [check["code"] for check in found["checks"] if not check["passed"]] == ["user-application-limit"]  # type: ignore[attr-defined]
+    assert str(found["summary"]).endswith(
+        "It waits there, because user bob may run 1 application at once in root.a: 1 run."
+    )
+
+
+def test_a_stopped_queue_is_named() -> None:
+    one = Trial("root.a; root.p parent")
+    one.partition.tree.set_stops({"root.a": OperatorMark(user="op", at_ns=1)})
+    found = shown(one, user="bob", groups="dev", queue="root.a")
+    assert texts(rules(found)[0])[-1] == "- root.a is stopped by an operator, and takes no new applications"
+    assert str(found["message"]).endswith("no placement rule matched: queue root.a is stopped by an operator")
 
 
 # Who may see it -------------------------------------------------------------------------------------------------------

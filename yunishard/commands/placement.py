@@ -13,6 +13,7 @@ from yunishard.commands.explanation import draw_mark, wrap
 
 _OUTCOMES: Final[dict[RuleOutcome, tuple[str, str]]] = {
     "placed": ("DECIDES", GOOD),
+    "matched": ("gives a queue", GOOD),
     "refused": ("refused", WARNING),
     "rejected": ("REJECTS", BAD),
     "no-match": ("no match", QUIET),
@@ -37,6 +38,11 @@ def draw_placement(screen: Screen, one: PlacementExplanationView) -> list[str]:
     if one.limits:
         lines += draw_heading(screen, "Limits that apply")
         lines += [line for limit in one.limits for line in wrap(screen, _describe_limit(limit), first="  ")]
+    if one.checks:
+        lines += draw_heading(screen, "Whether it may start now")
+        for check in one.checks:
+            mark = ("passed", GOOD) if check.passed else ("waits", WARNING)
+            lines += draw_mark(screen, *mark, check.text, indent="  ")
     if one.problems:
         lines += draw_heading(screen, "Tags without an effect")
         lines += [line for problem in one.problems for line in wrap(screen, problem, first="  ")]

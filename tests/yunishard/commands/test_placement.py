@@ -24,7 +24,7 @@ def test_an_accepted_application_shows_the_rule_the_queue_and_the_limits() -> No
             queue="root.users.alice",
             checks=[PlacementCheckView(code="queue-missing", passed=True, text="root.users.alice can be created")],
             more_checks=7,
-            parent_rule=PlacementRuleView(name="fixed", outcome="placed", queue="root.users"),
+            parent_rule=PlacementRuleView(name="fixed", outcome="matched", queue="root.users"),
         ),
     ]
     one = PlacementExplanationView(
@@ -42,6 +42,9 @@ def test_an_accepted_application_shows_the_rule_the_queue_and_the_limits() -> No
             PlacementLimitView(queue="root.users", maximum={"vcore": 8000}, used={"vcore": 500}, max_applications=9),
             PlacementLimitView(queue="root", user="alice"),
         ],
+        checks=[
+            PlacementCheckView(code="queue-application-limit", passed=False, text="root.users may run 9 applications")
+        ],
         problems=["namespace.resourcequota: not JSON"],
     )
     assert draw_placement(Screen(), one) == [
@@ -52,7 +55,7 @@ def test_an_accepted_application_shows_the_rule_the_queue_and_the_limits() -> No
         "Placement rules, in their order",
         "  1. no match: tag, rule-no-value",
         "  2. DECIDES: user create=true, filter: allow users alice; groups like dev.*, gives root.users.alice",
-        "     parent rule DECIDES: fixed, gives root.users",
+        "     parent rule gives a queue: fixed, gives root.users",
         "     passed  root.users.alice can be created",
         "     and 7 checks more",
         "",
@@ -65,6 +68,9 @@ def test_an_accepted_application_shows_the_rule_the_queue_and_the_limits() -> No
         "Limits that apply",
         "  root.users: at most 8 vcore; used 0.5 vcore; 0 of 9 applications run",
         "  root for user alice: unlimited",
+        "",
+        "Whether it may start now",
+        "  waits   root.users may run 9 applications",
         "",
         "Tags without an effect",
         "  namespace.resourcequota: not JSON",
