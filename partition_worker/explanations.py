@@ -228,7 +228,11 @@ class Redactor:
                 shown.append(one)
             else:
                 hidden += 1
-        return [*shown, AheadView(text=f"{hidden} others")] if hidden else shown
+        return (
+            [*shown, AheadView(text=f"{hidden} other{'s' if hidden > 1 else ''}, which you may not see")]
+            if hidden
+            else shown
+        )
 
     def _shows_remedy(self, remedy: RemedyView) -> bool:
         """Whether a remedy can be shown without the name of an application that is hidden."""

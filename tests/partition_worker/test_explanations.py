@@ -56,7 +56,10 @@ def test_a_user_sees_neither_the_amounts_of_other_queues_nor_the_applications_of
     assert (failed["queue"], failed["shortfall"]) == ("root.p", 3)
     assert "used" not in failed
     assert found["summary"].startswith("Waits because root.p: a queue on the path uses as much as its maximum allows.")
-    assert [one["text"] for one in found["ahead"]] == ["1 others"]
+    assert [one["text"] for one in found["ahead"]] == ["1 other, which you may not see"]
+    everything = asked(busy(), "ask", application="app-3", ask="c1")[1]["remedies"]
+    assert [one["code"] for one in everything] == ["raise-queue-maximum", "release-allocation"]
+    assert [one["code"] for one in found["remedies"]] == ["raise-queue-maximum"]
 
 
 def test_the_application_of_another_user_does_not_exist() -> None:
