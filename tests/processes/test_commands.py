@@ -112,7 +112,7 @@ def test_applications_are_filtered_and_sorted(rest: str) -> None:
 def test_an_application_is_shown_with_the_reason_why_it_waits(rest: str) -> None:
     lines = lines_of(rest, "app", "show", "app-1")
     assert "Pending asks (1)" in lines
-    assert any("Not enough user quota" in line for line in lines)
+    assert any("user-limit  user alice may use 5 vcore at most in root.batch: " in line for line in lines)
     assert "Allocations (5)" in lines
 
 

@@ -140,7 +140,8 @@ _ASKS: Final = (
     Column("state", STATE),
     Column("priority", NUMBER),
     Column("created", AGE),
-    Column("message", heading="LAST REASON"),
+    Column("reason"),
+    Column("message", heading="LAST ATTEMPT"),
 )
 _ALLOCATIONS: Final = (
     Column("allocationKey", heading="ALLOCATION"),
@@ -380,7 +381,8 @@ ASKS: Final = (
     Column("application"),
     Column("queue"),
     Column("user"),
-    *_ASKS[1:],
+    *_ASKS[1:-1],
+    Column("message", heading="LAST ATTEMPT", is_wide=True),
     Column("requiredNode", heading="REQUIRED-NODE", is_wide=True),
     Column("placeholder", FLAG, is_wide=True),
     Column("taskGroup", heading="TASK-GROUP", is_wide=True),

@@ -111,7 +111,7 @@ APPLICATION = {
                  {"time": 1_700_000_090 * 10**9, "applicationState": "Running"}],
 }  # fmt: skip
 ASKS = [{"key": "ask-1", "application": "app-1", "count": 1, "resource": {"vcore": 500}, "state": "pending",
-         "priority": 3, "created": 1, "message": "Not enough queue quota"}]  # fmt: skip
+         "priority": 3, "created": 1, "reason": "queue-maximum", "message": "Not enough queue quota"}]  # fmt: skip
 
 
 def test_an_application_is_shown_with_its_asks_and_allocations(
@@ -176,7 +176,7 @@ def test_an_ask_that_does_not_exist_is_status_1(fake: FakeWeb, capsys: pytest.Ca
 def test_asks_are_listed(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     fake.says_table("asks", ASKS, query="application=app-1&limit=10000")
     assert main(["ask", "list", "--rest", fake.url, "--app", "app-1"]) == 0
-    assert "  Not enough queue quota\n" in capsys.readouterr().out
+    assert "  queue-maximum\n" in capsys.readouterr().out
 
 
 # kill and move --------------------------------------------------------------------------------------------------------
