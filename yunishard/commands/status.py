@@ -124,6 +124,8 @@ class Status:
     health: Health | None = None
     processes: list[ProcessStatus] | None = None
     concerns: list[Concern] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    """Parts that the caller may not see."""
 
     @property
     def managers(self) -> list[ResourceManager]:
@@ -193,7 +195,9 @@ def read_status(rest: Rest, *, with_processes: bool = False) -> Status:
                 status.concerns.append(
                     Concern(f"{what} cannot be read: {failed}", "look into the log of `yunishard up`")
                 )
-            elif failed.code != HTTPStatus.FORBIDDEN:
+            elif failed.code == HTTPStatus.FORBIDDEN:
+                status.hidden.append(what)
+            else:
                 status.concerns.append(Concern(f"{what}: {failed}"))
         return None
 
@@ -269,6 +273,9 @@ def draw_status(screen: Screen, status: Status, now_ns: int) -> list[str]:
         lines += ["", *_draw_hosts(screen, status.hosts.hosts)]
     if status.processes:
         lines += ["", *_draw_processes(screen, status.processes, now_ns)]
+    if status.hidden:
+        text = f"Only scheduler administrators see: {', '.join(status.hidden)}"
+        lines += ["", screen.paint(text, QUIET)]
     return lines
 
 
