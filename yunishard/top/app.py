@@ -148,6 +148,8 @@ class TablePane(Vertical):
         except CommandFailed as failed:
             self.show_state(str(failed), is_failure=True)
             return
+        if not self.app.is_open:
+            return
         if (self.sort, self.text) != wanted or self.app.partition != partition:
             self._wake.set()  # it was changed meanwhile
             return
@@ -214,7 +216,8 @@ class TablePane(Vertical):
     def show_state(self, text: str, *, is_failure: bool = False) -> None:
         """Show a line below the table."""
         style = "bold red" if is_failure else "dim"
-        self.query_one(".state", Static).update(RichText(clean(text), style=style))
+        for line in self.query(".state").results(Static):  # there is none while the screen closes
+            line.update(RichText(clean(text), style=style))
 
     @property
     def selected_key(self) -> str:
@@ -275,7 +278,8 @@ class TextScreen(ModalScreen[None]):
     def show_lines(self, lines: Sequence[str]) -> None:
         """Replace the text. Lines may have the colours of `display.py`."""
         self.lines = list(lines)
-        self.query_one("#text", Static).update(RichText.from_ansi("\n".join(lines)))
+        for text in self.query("#text").results(Static):  # there is none while the screen closes
+            text.update(RichText.from_ansi("\n".join(lines)))
 
 
 class DetailScreen(TextScreen):
@@ -359,6 +363,7 @@ class TopApp(App[None]):
         Binding("n", "next_partition", "Partition", show=False),
         Binding("question_mark", "help", "Help"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         *(Binding(str(number), f"show_tab({number})", show=False) for number in range(1, len(TABLES) + 1)),
         Binding("tab", "next_tab", show=False, priority=True),
     ]
@@ -410,7 +415,12 @@ class TopApp(App[None]):
 
     def is_polled(self, pane: TablePane) -> bool:
         """Whether a table is requested again: it is visible, and nothing is paused."""
-        return not self.is_paused and pane is self.pane
+        return self.is_open and not self.is_paused and pane is self.pane
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the screen has its parts; an answer may arrive while it closes."""
+        return bool(self.query("TablePane DataTable") and self.query("#title") and self.query("#totals"))
 
     # Totals
 
@@ -433,12 +443,15 @@ class TopApp(App[None]):
             self.partitions = found.decode(list[Partition])
         if not self.partition and self.partitions:
             self.partition = self.partitions[0].name
-            self.pane.refresh_now()
+            for pane in self._panes:
+                pane.refresh_now()
         checks = await asyncio.to_thread(health.request, ("scheduler", "healthcheck"), {})
         if checks is not None:
             self._problems = sum(not one.succeeded for one in checks.decode(Health).health_checks)
 
     def _show_title(self) -> None:
+        if not self.is_open:
+            return
         several = f" (of {len(self.partitions)}, n: next)" if len(self.partitions) > 1 else ""
         facts = [f"yunishard top · {self.partition or 'no partition'}{several}", self.rest.url]
         title = RichText(clean(" · ".join([*facts, time.strftime("%H:%M:%S")])))
