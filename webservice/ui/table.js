@@ -7,21 +7,28 @@ import { html, useCallback, useEffect, useRef, useState } from "./html.js";
 import { Problem } from "./parts.js";
 import { count } from "./units.js";
 
-const ROW_PX = 33; // as in style.css
+export const ROW_PX = 33; // as in style.css
 const PAGE_ROWS = 200; // rows of a request
-const SPARE_ROWS = 20; // rows above and below the visible ones
+export const SPARE_ROWS = 20; // rows above and below the visible ones
+const STEP_ROWS = 10; // rows by which the window moves, so that not each pixel draws all of them again
 const REFRESH_MS = 3000;
 
-/** The rows that a scrolled element shows: [first, last], with spare ones. */
+/** The rows that a scrolled element shows: [first, last], with spare ones, in steps. */
+export function windowOf({ scrollTop, clientHeight }) {
+  const top = Math.floor(scrollTop / ROW_PX / STEP_ROWS) * STEP_ROWS;
+  const shown = Math.ceil(clientHeight / ROW_PX) + STEP_ROWS;
+  return [Math.max(0, top - SPARE_ROWS), top + shown + SPARE_ROWS];
+}
+
+/** The same of the element that is shown, up to a total; with a reference for it, and a function to measure again. */
 function useWindow(total) {
   const box = useRef(null);
   const [seen, setSeen] = useState([0, 2 * SPARE_ROWS]);
   const measure = useCallback(() => {
     const element = box.current;
     if (!element) return;
-    const first = Math.max(0, Math.floor(element.scrollTop / ROW_PX) - SPARE_ROWS);
-    const last = Math.ceil((element.scrollTop + element.clientHeight) / ROW_PX) + SPARE_ROWS;
-    setSeen((old) => (old[0] === first && old[1] === last ? old : [first, last]));
+    const seen = windowOf(element);
+    setSeen((old) => (old[0] === seen[0] && old[1] === seen[1] ? old : seen));
   }, []);
   useEffect(() => {
     measure();

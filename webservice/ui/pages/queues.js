@@ -6,11 +6,9 @@ import { Explained } from "../explanation.js";
 import { html, useMemo, useRef, useState } from "../html.js";
 import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Search, State } from "../parts.js";
 import { setParams } from "../route.js";
-import { useAll } from "../table.js";
+import { ROW_PX, useAll, windowOf } from "../table.js";
 import { count, kindsOf } from "../units.js";
 
-const ROW_PX = 33; // as in style.css
-const SPARE_ROWS = 20;
 const BARS = 3; // resource types that are shown at once, unless the user chooses one
 
 export function Queues({ partition, params }) {
@@ -72,9 +70,8 @@ export function QueueRows({ rows, resources, kind = "", parents, closed, onToggl
   const [seen, setSeen] = useState([0, 60]);
   const maxima = useMemo(() => new Map(rows.map((row) => [row.queue, row.maximum])), [rows]);
   const measure = () => {
-    const first = Math.max(0, Math.floor(box.current.scrollTop / ROW_PX) - SPARE_ROWS);
-    const last = Math.ceil((box.current.scrollTop + box.current.clientHeight) / ROW_PX) + SPARE_ROWS;
-    setSeen((old) => (old[0] === first && old[1] === last ? old : [first, last]));
+    const now = windowOf(box.current);
+    setSeen((old) => (old[0] === now[0] && old[1] === now[1] ? old : now));
   };
   const kinds = kind ? [kind] : kindsOf(Object.fromEntries(resources.map((one) => [one, 0]))).slice(0, BARS);
   const first = Math.min(seen[0], Math.max(0, rows.length - 1));

@@ -1,0 +1,60 @@
+"""Make the pictures of docs/operating/dashboard.md from a live system with the work of the example:
+
+.venv/bin/python -m tests.dashboard.screenshots
+
+Look at them before you commit them.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from playwright.sync_api import Page, ViewportSize
+
+from tests.dashboard.browser import NARROW, Tab, chromium, open_tab
+from tests.dashboard.example_cluster import example_cluster
+from tests.deploy.system import FREE_PORTS, up
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "operating" / "images"
+SIZE: Final[ViewportSize] = {"width": 1160, "height": 720}
+
+
+def review(page: Page) -> None:
+    """Change the configuration, and show what that means."""
+    editor = page.get_by_label("Configuration as YAML")
+    text = editor.input_value()
+    editor.fill(text.replace("max: {vcore: 60, memory: 240Gi}", "max: {vcore: 40, memory: 64Gi}"))
+    page.get_by_role("button", name="Review the change").click()
+    page.get_by_text("What it means for the work that runs now").wait_for()
+    page.get_by_role("button", name="Apply").scroll_into_view_if_needed()
+
+
+def take(tab: Tab, name: str, place: str, text: str, *, is_review: bool = False) -> None:
+    page = tab.open(place)
+    tab.expect_text(text)
+    if is_review:
+        review(page)
+    page.wait_for_timeout(500)  # bars grow to their length
+    page.screenshot(path=FOLDER / f"dashboard-{name}.png", animations="disabled")
+
+
+def main() -> None:
+    """Write all pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder, up("--ephemeral", *FREE_PORTS, folder=Path(folder)) as running:
+        endpoints = running.announced()
+        with example_cluster(endpoints["native"]), chromium() as browser:
+            with open_tab(browser, endpoints["rest"], SIZE) as tab:
+                take(tab, "overview", "overview", "research")
+                take(tab, "queues", "queues", "language")
+                take(tab, "application", "application/cohort-model", "add a node with")
+                take(tab, "configuration", "configuration", "No changes.", is_review=True)
+            with open_tab(browser, endpoints["rest"], SIZE, "dark") as tab:
+                take(tab, "nodes", "nodes", "unschedulable")
+            with open_tab(browser, endpoints["rest"], NARROW) as tab:
+                take(tab, "narrow", "applications", "train-llm")
+        running.stop()
+
+
+if __name__ == "__main__":
+    main()
