@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import grpc
 import pytest
 
+from rmproxy.si import scheduler_pb2
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from yunishard.blocking import BlockingResourceManager
 from yunishard.exceptions import ConfigurationRefused, RegistrationRefused
@@ -49,7 +52,7 @@ class System:
     def __init__(self, running: Up, state: Path) -> None:
         endpoints = running.announced()
         self.up = running
-        self.native, self._rest = endpoints["native"], endpoints["rest"]
+        self.native, self.grpc, self._rest = endpoints["native"], endpoints["grpc"], endpoints["rest"]
         self.disk = Path(f"/proc/{running.process.pid}/root{state}")
         """The state directory, as the system sees it."""
 
@@ -108,6 +111,14 @@ def test_a_registration_is_refused_at_once_with_the_cause_and_granted_once_there
         pass
     with system.rm("rm-1") as rm:
         assert rm.partitions == ("rm-1_default",)
+
+
+def test_a_registration_over_grpc_is_refused_at_once_with_the_cause(system: System) -> None:
+    request = scheduler_pb2.RegisterResourceManagerRequest(rmID="rm-g", version="1", policyGroup="queues")
+    with system.full(), grpc.insecure_channel(system.grpc) as channel, pytest.raises(grpc.RpcError) as refused:
+        SchedulerStub(channel).RegisterResourceManager(request, timeout=10)
+    assert "the worker of partition rm-g_default cannot start: " in str(refused.value)
+    assert "full; correct that" in str(refused.value)
 
 
 def test_health_names_everything_that_a_full_disk_stops_and_is_well_again_once_there_is_room(system: System) -> None:
