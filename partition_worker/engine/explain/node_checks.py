@@ -77,17 +77,32 @@ class NodeSurvey:
 
 def judge_node(state: PartitionState, shape: AskShape, node: Node, *, own: bool = False) -> Verdict:
     """Return whether a node takes such an ask; `own` is whether it is reserved for this very ask."""
+    code = _find_obstacle(shape, node, own=own)
+    if code is not None:
+        return Verdict(code, _CLOSED.get(code, ""), () if code in _CLOSED else find_lacks(shape, node))
+    return judge_predicates(state, shape, node)
+
+
+def _find_obstacle(shape: AskShape, node: Node, *, own: bool) -> Reason | None:
+    """Return why a node does not take such an ask, apart from the predicates; None if it might."""
     if not own:
         if not node.schedulable:
-            return Verdict(Reason.NODE_UNSCHEDULABLE, "it is drained by the RM")
+            return Reason.NODE_UNSCHEDULABLE
         if node.cordon is not None:
-            return Verdict(Reason.NODE_CORDONED, "an operator cordoned it")
+            return Reason.NODE_CORDONED
         if node.reservations:
-            return Verdict(Reason.NODE_RESERVED, "it is reserved for another ask")
-    if not node.has_room(shape.amounts):
-        code = Reason.NODE_FULL if node.is_large_enough(shape.amounts) else Reason.NODE_TOO_SMALL
-        return Verdict(code, lacks=find_lacks(shape, node))
-    return judge_predicates(state, shape, node)
+            return Reason.NODE_RESERVED
+    if node.has_room(shape.amounts):
+        return None
+    return Reason.NODE_FULL if node.is_large_enough(shape.amounts) else Reason.NODE_TOO_SMALL
+
+
+_CLOSED: Final = {
+    Reason.NODE_UNSCHEDULABLE: "it is drained by the RM",
+    Reason.NODE_CORDONED: "an operator cordoned it",
+    Reason.NODE_RESERVED: "it is reserved for another ask",
+}
+"""Reasons that do not depend on the room of a node, as texts."""
 
 
 def judge_predicates(state: PartitionState, shape: AskShape, node: Node, *, allocate: bool = True) -> Verdict:
@@ -113,32 +128,41 @@ def find_lacks(shape: AskShape, node: Node) -> Lacks:
 def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
     """Judge the nodes for an ask that may run on any."""
     shape, found = ask.shape, NodeSurvey(total=len(state.nodes))
-    misses: list[tuple[float, int, Node, Verdict]] = []
+    wanted = [(kind, value) for kind, value in shape.amounts if value > 0]
+    misses: list[tuple[float, int, Node, Reason]] = []
+    counts: dict[Reason, int] = {}
     for node in islice(state.nodes, NODES_MAX):
-        verdict = judge_node(state, shape, node, own=ask.reserved and ask.key in node.reservations)
-        found.counts[verdict.code] += 1
-        if found.first is None and verdict.code is Reason.NODE_FITS:
-            found.first = node
-        if verdict.code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL):
-            misses.append((_distance(verdict.lacks), node.rank, node, verdict))
-        elif verdict.code in (Reason.NODE_UNSCHEDULABLE, Reason.NODE_CORDONED, Reason.NODE_RESERVED):
-            lacks = find_lacks(shape, node)
-            misses.append((_distance(lacks) + 1.0, node.rank, node, verdict._replace(lacks=lacks)))
+        code = _find_obstacle(shape, node, own=ask.reserved and ask.key in node.reservations)
+        if code is None:
+            code = judge_predicates(state, shape, node).code
+            if found.first is None and code is Reason.NODE_FITS:
+                found.first = node
+        elif found.first is None:
+            closed = 0.0 if code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL) else 1.0
+            misses.append((_measure_distance(wanted, node) + closed, node.rank, node, code))
+        counts[code] = counts.get(code, 0) + 1
+    found.counts.update(counts)
     found.examined = min(found.total, NODES_MAX)
     if found.fits:
         return found
-    for _, _, node, verdict in nsmallest(_CANDIDATES_MAX, misses, key=lambda one: one[:2]):
+    for _, _, node, code in nsmallest(_CANDIDATES_MAX, misses):
         if len(found.nearest) == NEAREST_MAX:
             break
         if judge_predicates(state, shape, node).code is Reason.NODE_FITS:
-            found.nearest.append((node, verdict))
+            found.nearest.append((node, Verdict(code, _CLOSED.get(code, ""), find_lacks(shape, node))))
     return found
 
 
-def _distance(lacks: Lacks) -> float:
+def _measure_distance(wanted: list[tuple[str, int]], node: Node) -> float:
     """How far a node is from taking an ask: the missing part of the type that is shortest, and a little for others."""
-    parts = [missing / asked for _, missing, asked in lacks]
-    return max(parts, default=0.0) + 0.01 * sum(parts)
+    available, worst, total = node.available, 0.0, 0.0
+    for kind, value in wanted:
+        left = available.get(kind, 0)
+        if left < value:
+            part = (value - left) / value
+            total += part
+            worst = max(worst, part)
+    return worst + 0.01 * total
 
 
 def describe_miss(node: Node, verdict: Verdict) -> NearMissView:
