@@ -49,6 +49,7 @@ EXISTING: Final = {
     "partition": ["default", "rm-golden_default", "[rm-golden]default"],
     "queue": ["root.gang", "root", "ROOT.production.services", "root.%2540recovery%2540"],
     "application": ["app-gang", "app-running", "app-none"],
+    "ask": ["real-a-1", "gp-4"],
     "node": ["node-1", "node-2"],
     "user": ["alice", "bob"],
     "group": ["developers"],
