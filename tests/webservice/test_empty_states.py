@@ -68,6 +68,7 @@ NAMES: Final = {
     "partition": "default",
     "queue": "root",
     "application": "app-none",
+    "ask": "ask-none",
     "node": "node-none",
     "user": "nobody",
     "group": "nobody",
@@ -79,7 +80,10 @@ NAMES: Final = {
 READ: Final = [
     route.path.format(**NAMES)
     for route in routes(debug=False)
-    if route.method == "GET" and route.access is not Access.ANYBODY and not route.path.endswith("/events/stream")
+    if route.method == "GET"
+    and route.access is not Access.ANYBODY
+    and not route.path.endswith("/events/stream")
+    and "/table/" not in route.path  # a missing value of a table is null by its definition
 ]
 
 EXCEPTIONS: Final = {
