@@ -7,7 +7,16 @@ from msgspec.structs import replace
 
 from common.control_messages import Repeat
 from common.messages import Message
-from common.query_messages import STEPS_MAX, Actor, Answer, KillApplication, MoveApplication, Schedule
+from common.query_messages import (
+    STEPS_MAX,
+    Actor,
+    Answer,
+    ChangeNode,
+    ChangeQueue,
+    KillApplication,
+    MoveApplication,
+    Schedule,
+)
 from common.rest_records import DecisionView
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
@@ -319,3 +328,32 @@ def test_what_the_rm_is_asked_to_let_go_for_it_is_told_with_a_step() -> None:
     assert _describe(decision, effects) == DecisionView(
         kind="preempt", application_id="app-1", allocation_key="a1", node_id="n1", releases=["a1"]
     )
+
+
+# Marks of operators ---------------------------------------------------------------------------------------------------
+
+
+def test_the_marks_of_operators_outlast_the_session_of_the_rm(bench: Bench) -> None:
+    assert answer_of(bench, ChangeQueue(queue="root.other", action="stop", actor=OP)) == 200
+    assert answer_of(bench, ChangeNode(node_id="n1", action="cordon", actor=OP)) == 200
+    bench.configure(TWO_QUEUES, rollout=2, session="another")
+    partition = bench.worker.partition
+    assert partition is not None
+    assert len(partition.nodes) == 0, "the new session starts empty"
+    queue = partition.tree.find("root.other")
+    assert queue is not None
+    assert (queue.status, list(partition.nodes.cordons)) == ("Stopped", ["n1"])
+
+
+def test_a_queue_that_its_administrator_may_not_see_does_not_exist(bench: Bench) -> None:
+    ann = Actor(user="ann")
+    hidden = ChangeQueue(queue="root.nosuch", action="stop", actor=ann, seen_only=True)
+    assert answer_of(bench, hidden) == 404
+    assert answer_of(bench, ChangeQueue(queue="root.batch", action="stop", actor=ann, seen_only=True)) == 403
+    assert answer_of(bench, ChangeQueue(queue="root.other", action="stop", actor=ann, seen_only=True)) == 200
+
+
+def answer_of(bench: Bench, message: Message) -> int:
+    """The status of the answer."""
+    [told] = [one for one in said(bench.hear(message, ref="ws 1")) if isinstance(one, Answer)]
+    return told.status

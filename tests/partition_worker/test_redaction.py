@@ -9,7 +9,7 @@ from common.query_messages import Actor, Query
 from partition_worker import queries
 from partition_worker.engine.durable_records import PreemptionRecord, VictimRecord
 from partition_worker.engine.user_resolution import User
-from partition_worker.redaction import Right, Visibility
+from partition_worker.redaction import Right, Visibility, redact_node, redact_queue
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 
@@ -222,3 +222,20 @@ def test_rights_are_those_that_queues_grant(trial: Trial, viewer: Actor) -> None
         assert visible.find_right(queue) is (Right.ADMINISTER if queue.admits_administration(user) else granted), (
             queue.path
         )
+
+
+# Marks of operators ---------------------------------------------------------------------------------------------------
+
+
+def test_the_user_who_stopped_a_queue_or_cordoned_a_node_is_shown_to_administrators_only() -> None:
+    trial = Trial("root.a adminacl=ann submitacl=bob").does(nodes("n1 memory=1")).stops("root.a", "why").cordons("n1")
+    for user, named in (("ann", True), ("bob", False)):
+        visible = Visibility(trial.partition, Actor(user=user))
+        stopped = redact_queue(trial.queue("root.a"), visible, subtree=False, partition="").stopped
+        cordoned = redact_node(trial.node("n1"), visible).cordoned
+        assert stopped is not None
+        assert cordoned is not None
+        assert (stopped.user, stopped.reason, cordoned.user) == ("op" if named else "", "why", "")
+    cordoned = redact_node(trial.node("n1"), Visibility(trial.partition, None)).cordoned
+    assert cordoned is not None
+    assert cordoned.user == "op"
