@@ -72,12 +72,14 @@ def edit_queue(text: str, partition: str, path: str, change: LimitChange) -> str
     names = path.lower().split(".")
     wanted = _replace_partition(before, index, _change_partition(before.partitions[index], names, change))
     mark, body = (_BOM, text.removeprefix(_BOM)) if text.startswith(_BOM) else ("", text)
-    for keys, value in change.edits():
-        body = _edit(body, index, names, keys, value)
     try:
+        for keys, value in change.edits():
+            body = _edit(body, index, names, keys, value)
         after = parse_with_lines(body)[0]
     except ConfigError as error:
         raise EditError(f"queue {path}: {_BY_HAND}: {error.problems[0]}") from None
+    except yaml.YAMLError as error:  # an earlier edit has made the text invalid
+        raise EditError(f"queue {path}: {_BY_HAND}: {error}") from None
     if _without_empty(after) != _without_empty(wanted):
         raise EditError(f"queue {path}: {_BY_HAND}: another value would change, too (an anchor, alias or merge key?)")
     return mark + body
@@ -333,5 +335,9 @@ def _write_flow(keys: tuple[str, ...], value: str) -> str:
 
 
 def _write_scalar(value: str) -> str:
-    """Write a text plain if it needs no quotes, otherwise in double quotes, whose escapes JSON shares."""
-    return value if _PLAIN.fullmatch(value) else msgspec.json.encode(value).decode()
+    """Write a text plain if it needs no quotes, otherwise in double quotes."""
+    if _PLAIN.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    parts = (one if one.isprintable() else "\\U" + format(ord(one), "08x") for one in escaped)
+    return '"' + "".join(parts) + '"'

@@ -56,7 +56,6 @@ EXISTING: Final = {
     "state": ["active", "completed", "rejected"],
     "host": ["a", "b"],
     "rm": ["rm-golden", "nowhere"],
-    "ask": ["ask-1", "none"],
     "number": ["1"],
 }
 

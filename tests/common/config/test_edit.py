@@ -176,7 +176,7 @@ def test_next_to_anchors_a_value_of_its_own_changes() -> None:
 
 # Any configuration ----------------------------------------------------------------------------------------------------
 
-KINDS = st.sampled_from(["vcore", "memory", "nvidia.com/gpu", "a: b", "ü#"])
+KINDS = st.sampled_from(["vcore", "memory", "nvidia.com/gpu", "a: b", "ü#", "\x7f\n", '"\\', "\U0001f600"])
 QUANTITIES = st.sampled_from(["1", "40", "2Gi", "500m", "1.5", "x y", "# no"])
 AMOUNTS = st.dictionaries(KINDS, QUANTITIES, max_size=3)
 
