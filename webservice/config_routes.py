@@ -198,9 +198,7 @@ def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
-_ALL_PROBLEMS: Final = Parameter(
-    "problems", "Whether to list all problems, with their places.", {"type": "boolean", "default": False}
-)
+_ALL_PROBLEMS: Final = Parameter("problems", "`true` lists all problems, with their places; anything else does not.")
 
 
 @Route(

@@ -203,6 +203,8 @@ class TablePane(Vertical):
             table.add_columns(*headings)
         for key, row in zip(keys, cells, strict=True):
             table.add_row(*row, key=key)
+        for number, column in enumerate(table.columns.values()):  # at once: measuring them later may not happen
+            column.content_width = max([len(headings[number]), *(row[number].cell_len for row in cells)])
         if at in keys:
             table.move_cursor(row=keys.index(at), scroll=False)
             table.scroll_to(y=top, animate=False)
