@@ -33,7 +33,17 @@ from webservice.broker_client import decode_answer, read_document
 from webservice.calls import JSON, RM_SHOWN_MAX, Call, Reply, ask_partition, default_rm, find_partition
 from webservice.config_impact import measure_impact
 from webservice.config_view import config_json, config_yaml
-from webservice.parameters import ANY_TEXT, IF_MATCH, IF_NONE_MATCH, RM, Parameter, Schema, entity_tag
+from webservice.parameters import (
+    ANY_TEXT,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    RM,
+    Parameter,
+    Schema,
+    declare_flag,
+    entity_tag,
+    read_flag,
+)
 from webservice.router import ANY_OBJECT, BINARY, BYTES, JSON_MEDIA, TEXT, YAML, Access, Content, Route, RouteGroup
 from webservice.views import RequestError, SettingView, VerdictView, encode
 
@@ -66,10 +76,8 @@ _ORIGIN_MAX: Final = 256
 """Characters of the origin of a version, which names the queue whose limits changed."""
 
 _NUMBER: Final = Parameter("version", "The number of the earlier version.", parameters.VERSION_NUMBER, required=True)
-_FORCE: Final = Parameter(
-    "force",
-    "Whether to overwrite the watched file even if it has an edit that is not in force.",
-    {"type": "boolean", "default": False},
+_FORCE: Final = declare_flag(
+    "force", "Whether to overwrite the watched file even if it has an edit that is not in force."
 )
 
 
@@ -198,7 +206,7 @@ def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
-_ALL_PROBLEMS: Final = Parameter("problems", "`true` lists all problems, with their places; anything else does not.")
+_ALL_PROBLEMS: Final = declare_flag("problems", "Whether to list all problems, with their places.")
 
 
 @Route(
@@ -216,7 +224,7 @@ async def validate(call: Call) -> Reply:
 
     One configuration is validated at a time: a large one takes seconds, and any caller may send one.
     """
-    services = call.services
+    services, lists_problems = call.services, read_flag(call.query, "problems")
     if services.validations.locked():
         raise RequestError(503, "Several configurations are being validated already, try again later")
     reason = ""
@@ -230,7 +238,7 @@ async def validate(call: Call) -> Reply:
         reason = f"the text is not UTF-8: {error}"
     except ConfigError as error:
         reason = error.problems[0].message
-        if call.query.get("problems") == "true":
+        if lists_problems:
             problems = list(error.problems)
     return Reply(encode(VerdictView(allowed=not reason, reason=reason, problems=problems)))
 
@@ -298,10 +306,8 @@ def _prepare_change(call: Call) -> ChangeConfig:
     """A change without its configuration: with the author, the precondition, and whether it may overwrite an edit of
     the watched file.
     """
-    expected, force = parameters.expected_checksum(call.headers.get("if-match")), call.query.get("force", "false")
-    if force not in ("true", "false"):
-        raise RequestError(400, f"force is {force[:RM_SHOWN_MAX]!r}, expected true or false")
-    return ChangeConfig(config="", author=call.requester.user, expected=expected, overwrite=force == "true")
+    expected, force = parameters.expected_checksum(call.headers.get("if-match")), read_flag(call.query, "force")
+    return ChangeConfig(config="", author=call.requester.user, expected=expected, overwrite=force)
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
@@ -341,9 +347,7 @@ def _make_invalid(problems: list[Problem]) -> RequestError:
 _LIMIT_BYTES_MAX: Final = 64 * 1024
 """Bytes of a request for other limits of a queue; a longer one is refused."""
 
-_DRY_RUN: Final = Parameter(
-    "dryRun", "Whether only to show what would change, and its problems.", {"type": "boolean", "default": False}
-)
+_DRY_RUN: Final = declare_flag("dryRun", "Whether only to show what would change, and its problems.")
 
 
 @Route(
@@ -364,9 +368,7 @@ async def limit(call: Call) -> Reply:
 
     The text is changed in place, with its comments and order, and put in force like any other configuration.
     """
-    wanted, dry_run = _prepare_change(call), call.query.get("dryRun", "false")
-    if dry_run not in ("true", "false"):
-        raise RequestError(400, f"dryRun is {dry_run[:RM_SHOWN_MAX]!r}, expected true or false")
+    wanted, dry_run = _prepare_change(call), read_flag(call.query, "dryRun")
     change, path = await _read_limits(call), parameters.queue_path(call.segments["queue"])
     partition = await find_partition(call)
     rm, name = partition.entry.rm_id, partition.entry.name
@@ -376,7 +378,7 @@ async def limit(call: Call) -> Reply:
     try:
         async with call.services.validation_lock:
             text = await asyncio.to_thread(edit_queue, current.config, name, path, change)
-            if dry_run == "true":
+            if dry_run:
                 await asyncio.to_thread(load, text)
     except QueueNotWrittenError as error:
         await ask_partition(call, partition, "queue", queue=path)  # a missing queue is 404
@@ -387,7 +389,7 @@ async def limit(call: Call) -> Reply:
     except ConfigError as error:
         raise _make_invalid(list(error.problems)) from None
     made = ChangedView(checksum=compute_checksum(text), version=0, partitions=[], file=False, followers=[])
-    if dry_run != "true":
+    if not dry_run:
         origin = f"limit of {path}"[:_ORIGIN_MAX]
         wanted = structs.replace(wanted, config=text, origin=origin, expected=current.checksum)
         made = await _put_in_force(call, rm, wanted)
@@ -397,7 +399,7 @@ async def limit(call: Call) -> Reply:
         queue=path,
         diff="".join(f"{line}\n" for line in lines),
         base=current.checksum,
-        dry_run=dry_run == "true",
+        dry_run=dry_run,
     )
     return Reply(encode(view), headers={} if view.dry_run else {"ETag": entity_tag(made.checksum)})
 

@@ -13,7 +13,7 @@ from common.rest_records import EndedView, NodeStateView, QueueStateView
 from webservice import parameters
 from webservice.broker_client import read_document
 from webservice.calls import RM_SHOWN_MAX, Call, Reply, find_partition
-from webservice.parameters import RM, Parameter
+from webservice.parameters import RM, Parameter, declare_flag, read_flag
 from webservice.router import Access, Route, RouteGroup
 from webservice.views import RequestError
 
@@ -66,10 +66,8 @@ async def _change_queue(call: Call, action: QueueAction) -> Reply:
 
 # Resource managers ----------------------------------------------------------------------------------------------------
 
-_FORCE: Final = Parameter(
-    "force",
-    "Whether to end it even while it is connected; it then registers again, with empty partitions.",
-    {"type": "boolean", "default": False},
+_FORCE: Final = declare_flag(
+    "force", "Whether to end it even while it is connected; it then registers again, with empty partitions."
 )
 
 
@@ -87,12 +85,10 @@ async def end_manager(call: Call) -> Reply:
 
     As after its pause timeout: everything that it has is removed, and it starts empty if it registers again.
     """
-    rm, force = call.segments["rm"], call.query.get("force", "false")
-    if force not in ("true", "false"):
-        raise RequestError(400, f"force is {force[:RM_SHOWN_MAX]!r}, expected true or false")
+    rm, force = call.segments["rm"], read_flag(call.query, "force")
     if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
         raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
-    answer = await call.services.broker.change(EndSession(actor=call.requester, force=force == "true"), rm=rm)
+    answer = await call.services.broker.change(EndSession(actor=call.requester, force=force), rm=rm)
     return Reply(read_document(answer).strip() + b"\n")
 
 

@@ -92,6 +92,27 @@ def whole_number(text: str, number_max: int, error: str) -> int:
     return int(text)
 
 
+SHOWN_MAX: Final = 64
+"""Characters of a refused value that an error repeats."""
+
+
+def declare_flag(name: str, description: str) -> Parameter:
+    """Declare a query parameter that is `true` or `false`, which is the default."""
+    return Parameter(name, description, {"type": "boolean", "default": False})
+
+
+def read_flag(query: Mapping[str, str], name: str) -> bool:
+    """The value of a parameter of `declare_flag`.
+
+    Raises:
+        RequestError: it is neither `true` nor `false`.
+    """
+    value = query.get(name, "false")
+    if value not in ("true", "false"):
+        raise RequestError(400, f"{name} is {value[:SHOWN_MAX]!r}, expected true or false")
+    return value == "true"
+
+
 # Names ----------------------------------------------------------------------------------------------------------------
 
 _DECODED_TWICE: Final = "It is decoded twice: write `%` and `+` as `%25` and `%2B`, and escape those once more."

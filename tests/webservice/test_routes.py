@@ -256,6 +256,8 @@ def test_the_verdict_lists_all_problems_with_their_places_on_request() -> None:
     assert len(response.json()["problems"]) == 2
     assert {one["line"] for one in response.json()["problems"]} <= {4, 5}
     assert "problems" not in request(link(), "/ws/v1/validate-conf", "POST", body=body).json()
+    refused = request(link(), "/ws/v1/validate-conf?problems=null", "POST", body=body)
+    assert (refused.status_code, refused.json()["message"]) == (400, "problems is 'null', expected true or false")
 
 
 def test_a_configuration_that_is_not_text_is_not_allowed() -> None:
