@@ -19,6 +19,12 @@ from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_limits import QueueUsage, UsageAccount
+from partition_worker.engine.wait_causes import (
+    find_limit_cause,
+    find_queue_cause,
+    find_required_node_cause,
+    find_start_cause,
+)
 
 
 def check_partition(state: PartitionState, stalls: Sequence[Reason] = ()) -> Iterator[CheckView]:
@@ -303,15 +309,10 @@ def find_reason(
         return Reason.GANG_PLACEHOLDER
     amounts, head = group.shape.amounts, group.head
     if not account.has_room(amounts):
-        full = next(level for level in account.limits if not level.has_room(amounts))
-        return Reason.USER_LIMIT if full in account.user.upward else Reason.GROUP_LIMIT
-    leaf = application.queue
+        return find_limit_cause(account, amounts).code
     keeps = application.reservations[head.key].keeps if head.reserved else NOTHING
-    if not leaf.has_room(amounts, keeps):
-        full_queues = [one for one in leaf.ancestry() if one.maximum and _is_short(one.maximum, one.allocated, amounts)]
-        if not full_queues:
-            return Reason.QUEUE_ROOM_KEPT
-        return Reason.CLUSTER_FULL if full_queues[0].parent is None else Reason.QUEUE_MAXIMUM
+    if not application.queue.has_room(amounts, keeps):
+        return find_queue_cause(application.queue, amounts).code
     return _find_node_reason(state, application, group)
 
 
@@ -328,13 +329,10 @@ def find_application_reason(
         return Reason.QUEUE_NOT_LEAF
     if not reserved and leaf.state_aware and not state.readiness.turns.is_turn_of(application):
         return Reason.STATE_AWARE_TURN
-    if application.state is AppState.ACCEPTED:
-        if not leaf.may_start(application.application_id):
-            return Reason.QUEUE_APPLICATION_LIMIT
-        if not account.may_start():
-            full = next(level for level in account.limits if not level.may_start())
-            is_user = full in account.user.upward
-            return Reason.USER_APPLICATION_LIMIT if is_user else Reason.GROUP_APPLICATION_LIMIT
+    if application.state is AppState.ACCEPTED and not (
+        leaf.may_start(application.application_id) and account.may_start()
+    ):
+        return find_start_cause(application, account).code
     if not reserved and now < application.back_off_until:
         return Reason.BACK_OFF
     return None
@@ -347,13 +345,8 @@ def _find_node_reason(state: PartitionState, application: Application, group: As
         if any(one.preempted for one in node.allocations.values()) and head.preemption_triggered:
             return Reason.VICTIMS_LEAVING
         return Reason.REQUIRED_NODE_FULL if shape.required_node else Reason.RESERVED_NODE_FULL
-    if shape.required_node:
-        node_there = nodes.get(shape.required_node)
-        if node_there is None:
-            return Reason.REQUIRED_NODE_MISSING
-        if nodes.required_node(shape) is None:
-            is_large = node_there.is_large_enough(shape.amounts)
-            return Reason.REQUIRED_NODE_KEPT if is_large else Reason.REQUIRED_NODE_TOO_SMALL
+    if shape.required_node and nodes.required_node(shape) is None:
+        return find_required_node_cause(nodes, shape).code
     if shape.constraint is not None and shape.constraint.asked in nodes.predicates.verdicts.deferred:
         return Reason.VERDICT_PENDING
     return Reason.NO_NODE_FITS if group.attempted else Reason.NOT_TRIED
