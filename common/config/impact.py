@@ -16,6 +16,7 @@ from common.config import model
 from common.config.model import LimitConfig, PartitionConfig, QueueConfig
 from common.config.properties import parse_delay
 from common.names import ROOT
+from common.text_formats import format_count
 from common.units import format_amount, format_seconds
 
 ANYONE: Final = "*"
@@ -113,7 +114,8 @@ def _index(partition: PartitionConfig) -> dict[str, QueueConfig]:
 
 def _describe_removed_partition(partition: str, use: PartitionUse) -> Effect:
     number = next((one.applications for one in use.queues if one.queue == ROOT), 0)
-    text = f"partition {partition} ends: its nodes leave, and its {_count(number)} {_verb(number, 'fails', 'fail')}"
+    what = f"{format_count(number, 'application')} {_verb(number, 'fails', 'fail')}"
+    text = f"partition {partition} ends: its nodes leave, and its {what}"
     return Effect(code="partition-removed", text=text, partition=partition, applications=number)
 
 
@@ -132,14 +134,13 @@ def _check_queue(
     if after is None:
         if before is not None and one.applications and one.is_leaf:
             number = one.applications
-            text = (
-                f"{one.queue} is removed: its {_count(number)} {_verb(number, 'continues', 'continue')}, and it takes"
-            )
-            text += " nothing new"
+            what = f"{format_count(number, 'application')} {_verb(number, 'continues', 'continue')}"
+            text = f"{one.queue} is removed: its {what}, and it takes nothing new"
             yield Effect(code="queue-removed", text=text, partition=partition, queue=one.queue, applications=number)
         return
     if one.is_leaf and after.is_parent and one.applications:
-        text = f"{one.queue} becomes a parent: its {_count(one.applications)} stay, and new ones go to queues below it"
+        what = format_count(one.applications, "application")
+        text = f"{one.queue} becomes a parent: its {what} stay, and new ones go to queues below it"
         yield Effect(
             code="queue-becomes-parent",
             text=text,
@@ -165,10 +166,11 @@ def _check_queue(
             maximum=most,
         )
     if _is_excess(one.running, earlier.applications, bounds.applications):
+        running = format_count(one.running, "application")
         over = f"{one.running - bounds.applications} more than its new maximum {bounds.applications}"
         yield Effect(
             code="queue-above-applications",
-            text=f"{one.queue} runs {_count(one.running)}, {over}: no other one starts until fewer run",
+            text=f"{one.queue} runs {running}, {over}: no other one starts until fewer run",
             partition=partition,
             queue=one.queue,
             used=one.running,
@@ -221,10 +223,11 @@ def _check_principal(
             group=group,
         )
     if _is_excess(one.running, earlier.applications, bounds.applications):
+        running = format_count(one.running, "application")
         over = f"{one.running - bounds.applications} more than the new limit {bounds.applications}"
         yield Effect(
             code=f"{kind}-above-applications",
-            text=f"{who} runs {_count(one.running)} in {one.queue}, {over}: no other one starts until fewer run",
+            text=f"{who} runs {running} in {one.queue}, {over}: no other one starts until fewer run",
             partition=partition,
             queue=one.queue,
             used=one.running,
@@ -247,10 +250,6 @@ def _bounds_of_principal(queue: QueueConfig, kind: Principal, name: str) -> _Bou
                 most = model.parse_amounts(entry.max_resources)
                 return _Bounds(most if any(most.values()) else {}, entry.max_applications)
     return None
-
-
-def _count(number: int) -> str:
-    return f"{number} application{'' if number == 1 else 's'}"
 
 
 def _verb(number: int, one: str, several: str) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from common.reasons import MEANINGS, Reason
 from common.rest_explain import CheckView
-from common.units import format_amount, format_resources
+from common.units import format_resources
 from partition_worker.engine.allocation import AskGroup, WaitCause
-from partition_worker.engine.explain.checks import describe_room, describe_running
+from partition_worker.engine.explain.checks import describe_kept_room, describe_room, describe_running
+from partition_worker.engine.explain.node_checks import describe_kept_node, describe_missing_node, describe_small_node
 
 DescribeCause = Callable[[AskGroup, WaitCause], CheckView]
 """Describes a cause as its viewer may see it."""
@@ -56,17 +57,14 @@ def _describe(group: AskGroup, cause: WaitCause) -> str:
                 code, "the nodes together", "", cause.resource, used=used, maximum=maximum, asked=cause.asked
             )
         case Reason.QUEUE_ROOM_KEPT:
-            return f"{cause.queue} keeps the room that is left for asks for which others were preempted"
+            return describe_kept_room(cause.queue)
         case Reason.NO_NODE_FITS:
             asked = format_resources(dict(group.shape.amounts))
             return f"no node takes it: none of {maximum} has {asked} available and accepts it"
         case Reason.REQUIRED_NODE_MISSING:
-            return f"it requires the node {cause.node}, which does not exist"
+            return describe_missing_node(cause.node)
         case Reason.REQUIRED_NODE_TOO_SMALL:
-            has, needed = format_amount(cause.resource, maximum), format_amount(cause.resource, cause.asked)
-            missing = format_amount(cause.resource, cause.asked - maximum)
-            first = f"it requires the node {cause.node}, which has {has} in total"
-            return f"{first}: this ask needs {needed}, so {missing} are missing"
+            return describe_small_node(cause.node, cause.resource, total=maximum, asked=cause.asked)
         case Reason.REQUIRED_NODE_KEPT:
-            return f"it requires the node {cause.node}, which is kept for an ask for which others were preempted there"
+            return describe_kept_node(cause.node)
     return MEANINGS[code].rstrip(".")

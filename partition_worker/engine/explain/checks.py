@@ -13,6 +13,7 @@ from common.messages import Resources
 from common.reasons import MEANINGS, Reason
 from common.resources import NOTHING
 from common.rest_explain import CheckView
+from common.text_formats import format_count
 from common.units import format_amount, format_seconds
 from partition_worker.engine.allocation import Amounts, AskGroup, Standing
 from partition_worker.engine.application import Application, AppState
@@ -147,14 +148,15 @@ def describe_running(subject: str, place: str, *, running: int, most: int) -> st
     >>> describe_running("user ann", " in root.a", running=2, most=2)
     'user ann may run 2 applications at once in root.a: 2 run'
     """
-    return f"{subject} may run {_count(most, 'application')} at once{place}: {running} run"
+    return f"{subject} may run {format_count(most, 'application')} at once{place}: {running} run"
 
 
 def _check_back_off(application: Application, now: float) -> CheckView:
     left, leaf = application.back_off_until - now, application.queue
     enough = leaf.policies.back_off_after
     if left > 0:
-        text = f"{_count(enough, 'ask')} of the application fitted no node, so it is skipped for {format_seconds(left)}"
+        asks = format_count(enough, "ask")
+        text = f"{asks} of the application fitted no node, so it is skipped for {format_seconds(left)}"
         return CheckView(code=Reason.BACK_OFF, passed=False, text=text, queue=leaf.path)
     text = "It is not in a pause after asks that fitted no node"
     return CheckView(code=Reason.BACK_OFF, passed=True, text=text, queue=leaf.path)
@@ -207,7 +209,7 @@ def check_queues(leaf: Queue, amounts: Amounts, keeps: Resources = NOTHING) -> I
             is_full=is_short,
         )
         if level.kept and not level.leaves_kept(amounts, keeps):
-            text = f"{level.path} keeps the room that is left for asks for which others were preempted"
+            text = describe_kept_room(level.path)
             yield CheckView(code=Reason.QUEUE_ROOM_KEPT, passed=False, text=text, queue=level.path)
 
 
@@ -266,6 +268,11 @@ def describe_room(code: Reason, subject: str, place: str, kind: str, *, used: in
     return f"{first}, this ask needs {format_amount(kind, asked)}{missing}"
 
 
+def describe_kept_room(path: str) -> str:
+    """Return the sentence about a queue with room that others get."""
+    return f"{path} keeps the room that is left for asks for which others were preempted"
+
+
 def count_amount(kind: str, value: int) -> str:
     """Return an amount with its verb.
 
@@ -283,10 +290,6 @@ def _limits(account: UsageAccount) -> Iterator[tuple[str, str, QueueUsage]]:
     if account.group is not None:
         for level in account.group.limits:
             yield "group", account.group_name or "", level
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 # Reasons without texts ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Final
 from common.reasons import MEANINGS, Reason
 from common.resources import NOTHING, fits
 from common.rest_explain import AheadView, CheckView, ExplanationView, RemedyView
+from common.text_formats import format_count
 from common.units import format_amount, format_resources, format_seconds, list_kinds
 from partition_worker.engine.allocation import Allocation, AskGroup, Standing
 from partition_worker.engine.application import ENDED, Application
@@ -149,7 +150,7 @@ def _explain_group(
 def _summarize_ask(failed: list[CheckView], ahead: list[AheadView], head: Allocation, named: Allocation) -> str:
     if failed:
         others = len({one.code for one in failed}) - 1
-        more = f" {others} other check{'s' if others > 1 else ''} would stop it, too." if others else ""
+        more = f" {format_count(others, 'other check')} would stop it, too." if others else ""
         return f"Waits because {failed[0].text}.{more}"
     if named is not head:
         return f"Waits for its turn: {head.key} and other equal asks of the application come first."
@@ -193,7 +194,7 @@ def _check_gang(application: Application, group: AskGroup) -> CheckView:
     text = (
         f"it is to replace a placeholder of task group {name}: {task_group.outstanding} are left, of which "
         f"{len(task_group.free)} can be replaced and {pending} wait for a node themselves; "
-        f"{_count(task_group.waiting, 'ask')} of the group wait for one"
+        f"{format_count(task_group.waiting, 'ask')} of the group wait for one"
     )
     return CheckView(code=Reason.GANG_PLACEHOLDER, passed=False, text=text, queue=application.queue.path)
 
@@ -259,7 +260,7 @@ def _summarize_application(application: Application, failed: list[CheckView], as
         if swapping:
             return f"{swapping} asks have their node and wait until the RM confirms the release of their placeholders."
         return f"Nothing waits: {len(application.allocations)} allocations, and no ask is pending."
-    what = f"{_count(waiting, 'ask')} wait{'s' if waiting == 1 else ''}"
+    what = f"{format_count(waiting, 'ask')} wait{'s' if waiting == 1 else ''}"
     if failed:
         return f"{what} because {failed[0].text}."
     first = asks[0].summary.removeprefix("Waits ")
@@ -321,7 +322,7 @@ def _summarize_queue(queue: Queue, waiting: "WaitingAsks", explained: list[Expla
     if not waiting.asks:
         return f"Nothing waits below {queue.path}: it uses {format_resources(queue.allocated)}."
     reason = waiting.main_reason
-    asks, apps = _count(waiting.asks, "ask"), _count(waiting.applications, "application")
+    asks, apps = format_count(waiting.asks, "ask"), format_count(waiting.applications, "application")
     of = f"the first {waiting.counted}" if waiting.counted < waiting.asks else "them"
     counted = "" if len(waiting.reasons) == 1 else f" {waiting.reasons[reason]} of {of}:"
     oldest = min(explained, key=lambda one: one.since)
@@ -374,7 +375,7 @@ def _check_node(node: Node) -> Iterator[CheckView]:
         text = "an operator cordoned it, so it takes nothing new"
         yield CheckView(code=Reason.NODE_CORDONED, passed=False, text=text, node=node.node_id)
     reserved = len(node.reservations)
-    text = f"it is reserved for {reserved} ask{'s' if reserved != 1 else ''}" if reserved else "it is not reserved"
+    text = f"it is reserved for {format_count(reserved, 'ask')}" if reserved else "it is not reserved"
     yield CheckView(code=Reason.NODE_RESERVED, passed=not reserved, text=text, node=node.node_id)
     for kind in list_kinds(node.capacity):
         total, left = node.capacity[kind], node.available.get(kind, 0)
@@ -458,7 +459,3 @@ def _list_groups(applications: Iterable[Application]) -> Iterator[tuple[Applicat
     for application in applications:
         for group in application.asks.groups:
             yield application, group
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from common.reasons import Reason
 from common.rest_explain import CheckView, NearMissView
+from common.text_formats import format_count
 from common.units import format_amount
 from partition_worker.engine.allocation import Allocation, AskShape
 from partition_worker.engine.explain.checks import count_amount
@@ -187,7 +188,7 @@ def check_nodes(survey: NodeSurvey) -> CheckView:
         text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
         return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
     found = ", ".join(_count_phrase(number, _PHRASES[code]) for code, number in survey.counts.most_common())
-    text = f"no node{beyond} takes it: of {_count_nodes(survey.examined)} {found}"
+    text = f"no node{beyond} takes it: of {format_count(survey.examined, 'node')} {found}"
     nearest = next(((node, verdict) for node, verdict in survey.nearest if verdict.lacks), None)
     if nearest is None:
         return CheckView(code=Reason.NO_NODE_FITS, passed=False, text=text)
@@ -229,8 +230,20 @@ def _count_phrase(number: int, phrase: str) -> str:
     return f"1 {singular} {rest}" if number == 1 else f"{number} {phrase}"
 
 
-def _count_nodes(number: int) -> str:
-    return f"{number} node" if number == 1 else f"{number} nodes"
+def describe_missing_node(name: str) -> str:
+    """Return the sentence about a required node that does not exist."""
+    return f"it requires the node {name}, which does not exist"
+
+
+def describe_small_node(name: str, kind: str, *, total: int, asked: int) -> str:
+    """Return the sentence about a required node that is too small even when it is empty."""
+    first = f"it requires the node {name}, which has {format_amount(kind, total)} in total"
+    return f"{first}: this ask needs {format_amount(kind, asked)}, so {count_amount(kind, asked - total)} missing"
+
+
+def describe_kept_node(name: str) -> str:
+    """Return the sentence about a required node that others get."""
+    return f"it requires the node {name}, which is kept for an ask for which others were preempted there"
 
 
 def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[CheckView]:
@@ -239,21 +252,18 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
     node = nodes.get(shape.required_node)
     name = shape.required_node
     if node is None:
-        text = f"it requires the node {name}, which does not exist"
+        text = describe_missing_node(name)
         yield CheckView(code=Reason.REQUIRED_NODE_MISSING, passed=False, text=text, node=name)
         return
     if not node.is_large_enough(shape.amounts):
         for kind, value in shape.amounts:
             has = node.capacity.get(kind, 0)
             if value > has:
-                text = (
-                    f"it requires the node {name}, which has {format_amount(kind, has)} in total: this ask needs "
-                    f"{format_amount(kind, value)}, so {count_amount(kind, value - has)} missing"
-                )
+                text = describe_small_node(name, kind, total=has, asked=value)
                 yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
         return
     if not ask.reserved and nodes.required_node(shape) is None:
-        text = f"it requires the node {name}, which is kept for an ask for which others were preempted there"
+        text = describe_kept_node(name)
         yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
         return
     lacks = find_lacks(shape, node)

@@ -13,6 +13,7 @@ from typing import Final
 from common.reasons import Reason
 from common.resources import drop_zeros
 from common.rest_explain import CheckView
+from common.text_formats import format_count
 from common.units import format_resources, format_seconds
 from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import Application
@@ -114,7 +115,7 @@ def _find_pause(state: PartitionState, leaf: Queue, group: AskGroup, now: float)
 
 def _describe_plan(plan: Preempt, waits: tuple[CheckView, float] | None) -> PreemptionOutlook:
     node, victims = plan.node.node_id, plan.victims
-    what = f"{len(victims)} allocation{'s' if len(victims) != 1 else ''} on {node}"
+    what = f"{format_count(len(victims), 'allocation')} on {node}"
     if waits is not None:
         return PreemptionOutlook(waits[0], waits[1], victims, node)
     text = f"it may preempt {what}"

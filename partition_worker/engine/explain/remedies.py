@@ -24,6 +24,7 @@ from common.messages import Resources
 from common.names import NODE_PARTITION
 from common.reasons import Reason, Remedy
 from common.rest_explain import ChangeView, CheckView, RemedyView
+from common.text_formats import format_count
 from common.units import format_resources, format_seconds
 from partition_worker.engine.allocation import Allocation, AskGroup
 from partition_worker.engine.application import ACTIVE, Application, AppState
@@ -425,7 +426,7 @@ def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None
     'raise the maximum of root.a by 3 vcore'
     """
     more = format_resources(change.amounts)
-    number = f"{change.applications} application{'s' if change.applications != 1 else ''}"
+    number = format_count(change.applications, "application")
     user = "each user" if change.user == "*" else f"user {change.user}"
     group = "all other groups together" if change.group == "*" else f"group {change.group}"
     match change.code:
@@ -466,8 +467,8 @@ def _describe_wait(change: ChangeView, outlook: PreemptionOutlook | None) -> str
     if change.application:
         return f"wait for {change.application}, {left} at the latest"
     if change.node and outlook is not None:
-        number = len(outlook.victims)
-        return f"wait {left}: then it may preempt {number} allocation{'s' if number != 1 else ''} on {change.node}"
+        victims = format_count(len(outlook.victims), "allocation")
+        return f"wait {left}: then it may preempt {victims} on {change.node}"
     return f"wait {left}"
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from common.reasons import MEANINGS
 from common.resources import is_zero
 from common.rest_explain import AheadView
+from common.text_formats import format_count
 from common.units import format_resources
 from partition_worker.engine.allocation import AskGroup, Standing
 from partition_worker.engine.application import Application
@@ -102,7 +103,7 @@ def _find_own_asks(application: Application, group: AskGroup) -> list[AheadView]
         number += 0 if other.kind.standing is Standing.HELD else len(other.asks)
     if not number:
         return []
-    text = f"{number} earlier or more important ask{'s' if number > 1 else ''} of the application itself"
+    text = f"{format_count(number, 'earlier or more important ask')} of the application itself"
     return [AheadView(application=application.application_id, queue=application.queue.path, text=text)]
 
 
