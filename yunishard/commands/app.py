@@ -40,12 +40,13 @@ from yunishard.commands.partition_tables import (
     add_partition,
     choose_partitions,
     find_object,
+    find_only,
     parse_state,
     read_table,
     show_table,
     suggest_name,
 )
-from yunishard.commands.rest import NOT_FOUND, RequestFailed, Rest, add_rest, hint_if_missing
+from yunishard.commands.rest import Rest, add_rest, hint_if_missing
 
 ALLOCATIONS_SHOWN: Final = 20
 """Allocations that `app show` lists; `--all` shows all."""
@@ -313,28 +314,11 @@ def _find_hint(rest: Rest, args: argparse.Namespace, partition: str, message: st
 
 
 def _find_partition(rest: Rest, application: str) -> str:
-    """Return the only partition that has the application."""
-    found = partitions = rest.partitions()
-    if len(partitions) != 1:
-        found = [partition for partition in partitions if _has_application(rest, partition, application)]
-    if not found:
-        near = suggest_name(rest, partitions, "application", application)
-        names = ", ".join(partitions) or "none"
-        raise CommandFailed(f"no partition has an active application {application}{near or f' (partitions: {names})'}")
-    if len(found) > 1:
-        names = ", ".join(found)
-        raise CommandFailed(f"several partitions have an application {application}: name one with --partition: {names}")
-    return found[0]
-
-
-def _has_application(rest: Rest, partition: str, application: str) -> bool:
-    try:
-        rest.get("partition", partition, "application", application)
-    except RequestFailed as failed:
-        if failed.code == NOT_FOUND:
-            return False
-        raise
-    return True
+    """Return the only partition that has the application; the only one of the system without a request for it."""
+    partitions = rest.partitions()
+    if len(partitions) == 1:
+        return partitions[0]
+    return find_only(rest, partitions, "application", application, adjective="active")[0]
 
 
 APP_ACTIONS: Final[dict[str, Action]] = {

@@ -152,6 +152,18 @@ def find_object(rest: Rest, args: argparse.Namespace, kind: str, name: str) -> t
     partitions = choose_partitions(rest, args)
     if len(partitions) == 1:
         return partitions[0], read_object(rest, partitions[0], kind, name)
+    return find_only(rest, partitions, kind, name)
+
+
+def find_only(
+    rest: Rest, partitions: Sequence[str], kind: str, name: str, *, adjective: str = ""
+) -> tuple[str, Answer]:
+    """Return the only one of these partitions that has an object, and the object. The failure that none has it calls
+    the object by the adjective, too.
+
+    Raises:
+        CommandFailed: no partition has it, or several have.
+    """
     found: list[tuple[str, Answer]] = []
     for partition in partitions:
         try:
@@ -162,7 +174,8 @@ def find_object(rest: Rest, args: argparse.Namespace, kind: str, name: str) -> t
     if not found:
         names = ", ".join(partitions) or "none"
         near = suggest_name(rest, partitions, kind, name)
-        raise CommandFailed(f"no partition has {_article(kind)} {kind} {name}{near or f' (partitions: {names})'}")
+        what = f"{adjective} {kind}".lstrip()
+        raise CommandFailed(f"no partition has {_article(what)} {what} {name}{near or f' (partitions: {names})'}")
     if len(found) > 1:
         names = ", ".join(partition for partition, _ in found)
         raise CommandFailed(
