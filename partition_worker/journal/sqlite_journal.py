@@ -63,6 +63,12 @@ class _StepColumns(msgspec.Struct, array_like=True):
 _step_columns = msgspec.msgpack.Decoder(_StepColumns)
 
 
+def _check_existence(files: Files, inode: int) -> None:
+    """Raise an error if the database is not the one that was opened."""
+    if not files.database.exists() or files.database.stat().st_ino != inode:
+        raise OSError(f"{files.database}: an earlier worker has just deleted it")
+
+
 class SqliteJournal(database.StepReader, Journal):
     """The journal of one partition in an SQLite database. See `Journal` for the errors."""
 
@@ -86,9 +92,12 @@ class SqliteJournal(database.StepReader, Journal):
                 cached_statements=STATEMENT_STEPS + 16,
             )
             stack.callback(self._file.close)
-            self._claim(epoch)
-            if not files.database.exists() or files.database.stat().st_ino != inode:
-                raise OSError(f"{files.database}: an earlier worker has just deleted it")
+            try:
+                self._claim(epoch)
+            except sqlite3.Error:
+                _check_existence(files, inode)  # the reason of an I/O error may be that its log is gone
+                raise
+            _check_existence(files, inode)
             stack.pop_all()
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -249,6 +250,18 @@ def test_a_journal_that_is_opened_while_an_earlier_worker_deletes_it_is_never_lo
         assert numbers_in(files) == [1, 2]
         successor.delete()
     assert outcomes <= {"", "fenced\n", "an earlier worker has just deleted it"}
+
+
+def test_an_error_of_a_database_that_is_deleted_meanwhile_names_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(journal: SqliteJournal, _: int) -> None:
+        journal.files.database.unlink()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(SqliteJournal, "_claim", fail)
+    with pytest.raises(OSError, match="an earlier worker has just deleted it"):
+        opened(files_in(tmp_path), 2)
 
 
 def spoil(files: Files, statement: str) -> None:
