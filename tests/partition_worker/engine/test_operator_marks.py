@@ -11,7 +11,7 @@ from partition_worker.engine.operator_marks import REASON_MAX, NodeCounts, count
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.state import DEFAULT
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, nodes, released
-from tests.trial import ADMIN, START_S, Trial
+from tests.trial import START_S, Trial
 
 ANN = Actor(user="ann")
 
@@ -292,7 +292,7 @@ def test_the_stop_of_a_dynamic_queue_that_is_gone_can_be_ended() -> None:
     one = trial().does(apps("app-3 root.p.new")).stops("root.p.new")
     new = Trial("root.a; root.p.b")
     new.partition.inherit_marks(one.partition)
-    new.partition.changes.partition = False
-    operator_marks.start_queue(new.partition, "root.p.new", ADMIN)
-    assert new.partition.changes.partition
-    assert "root.p.new" not in new.partition.tree.stops
+    new.stops("root.a")
+    assert set(new.partition.tree.stops) == {"root.a", "root.p.new"}
+    new.starts("root.p.new")
+    assert set(new.partition.tree.stops) == {"root.a"}

@@ -32,13 +32,19 @@ export function Application({ partition, args: [name] }) {
     <${Loaded} poll=${asks}>${(data) => html`<${Asks} rows=${data.rows} path=${path} />`}<//>
     <h2>Allocations</h2>
     <${Allocations} all=${one.allocations ?? []} />
-    ${!one.finishedTime && html`<h2>Changes</h2><${Actions} actions=${[
-      { name: "move", label: "Move to another queue", path: `${path}/move`, wants: "queue", ask: (given) => html`<${QueueSearch} partition=${partition} label="To" delayMs=${0} ...${given} />`, text: "The application, with what it runs and asks for, is charged to the other queue from now on.", outcome: () => "Moved." },
-      { name: "kill", label: "Kill", path: `${path}/kill`, isDanger: true, text: `${name} fails: ${count(one.allocations?.length ?? 0)} allocations are released and all its asks are removed. This cannot be undone.`, outcome: () => "It is failing." },
-    ]} />`}
     <h2>States</h2>
     <${PlainTable} caption="States that it entered" rows=${one.stateLog ?? []} columns=${[["state", (row) => html`<${State} name=${row.applicationState} />`], ["time", (row) => time(row.time)]]} />
-  `}<//>`;
+  `}<//>
+  <${Changes} key=${name} partition=${partition} name=${name} path=${path} one=${poll.data} />`;
+}
+
+/** Its changes; the outcome stays on the page when the application has ended, and is not found any more. */
+function Changes({ partition, name, path, one }) {
+  const actions = one && !one.finishedTime ? [
+    { name: "move", label: "Move to another queue", path: `${path}/move`, wants: "queue", ask: (given) => html`<${QueueSearch} partition=${partition} label="To" delayMs=${0} ...${given} />`, text: "The application, with what it runs and asks for, is charged to the other queue from now on.", outcome: () => "Moved." },
+    { name: "kill", label: "Kill", path: `${path}/kill`, isDanger: true, text: `${name} fails: ${count(one.allocations?.length ?? 0)} allocations are released and all its asks are removed. This cannot be undone.`, outcome: () => "It is failing." },
+  ] : [];
+  return html`${actions.length > 0 && html`<h2>Changes</h2>`}<${Actions} actions=${actions} />`;
 }
 
 function Asks({ rows, path }) {
