@@ -323,10 +323,8 @@ def _draw_partitions(screen: Screen, partitions: Sequence[Partition]) -> list[st
         for one in ordered[:PARTITIONS_SHOWN]
     ]
     lines = draw_table(screen, [*headings, *(kind.upper() for kind in kinds)], rows, right=right)
-    if more := len(ordered) - PARTITIONS_SHOWN:
-        lines += (
-            [screen.paint(f"and {format_count(more, 'partition')} more; --json has all", QUIET)] if more > 0 else []
-        )
+    if (more := len(ordered) - PARTITIONS_SHOWN) > 0:
+        lines.append(screen.paint(f"and {format_count(more, 'partition')} more; --json has all", QUIET))
     return lines
 
 
