@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
@@ -42,13 +43,19 @@ class Hosts:
             }
             words = [f"--{option}={value}" for option, value in options.items()]
             self.systems[name] = stack.enter_context(up(*FREE_PORTS, *words, folder=folder / name))
-        self.native = {name: system.announced()["native"] for name, system in self.systems.items()}
+        endpoints = {name: system.announced() for name, system in self.systems.items()}
+        self.native = {name: found["native"] for name, found in endpoints.items()}
+        self._rest = {name: found["rest"] for name, found in endpoints.items()}
 
     def change(self, action: str, *words: str) -> None:
         assert main(["cluster", action, str(self.keys), *words]) == 0
 
     def public(self, name: str) -> str:
         return read_public(self.keys / name / "host.key")
+
+    def has_web_service(self, name: str) -> bool:
+        """Whether the web service of a host is connected, the last of its processes."""
+        return httpx.get(f"{self._rest[name]}/ws/v1/readyz").status_code == httpx.codes.OK
 
     def leader(self) -> tuple[str, str]:
         """The host that leads, and its key in the store."""
@@ -103,7 +110,7 @@ def test_keys_are_replaced_while_a_resource_manager_works_and_a_host_is_excluded
             await rm.update_nodes([node("n1", {"vcore": "1000000"})])
             await rm.update_applications(new=[application("app", "root.batch", user="ann")])
             asks = Asks(rm)
-            await asks.place(3)
+            await asks.place_until(lambda: hosts.has_web_service(other))
 
             old = hosts.public(other)
             hosts.change("rotate", other)
