@@ -30,6 +30,7 @@ from partition_worker.engine.explain.explanations import (
     explain_queue,
 )
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.placement import NO_RULE_MATCHED
 from partition_worker.engine.placement_explanation import explain_placement
 from partition_worker.placement_views import build_placement_view
 from partition_worker.redaction import Right, Visibility
@@ -89,7 +90,9 @@ def _explain_absent(partition: Partition, name: str, visible: Visibility, now: f
 def _explain_rejection(partition: Partition, rejection: RejectionRecord, visible: Visibility) -> ExplanationView:
     """Explain a rejection by what the placement rules would do with the submission now. Its tags are not kept."""
     checks = [CheckView(code=Reason.PLACEMENT_REJECTED, passed=False, text=rejection.reason)]
-    summary = f"The application was rejected: {rejection.reason}."
+    is_unmatched = rejection.reason.endswith(NO_RULE_MATCHED)
+    why = "no placement rule found a queue for it" if is_unmatched else rejection.reason
+    summary = f"The application was rejected: {why}."
     if rejection.user:
         user = UserGroupInformation(user=rejection.user, groups=list(rejection.groups))
         new = AddApplicationRequest(
@@ -106,7 +109,9 @@ def _explain_rejection(partition: Partition, rejection: RejectionRecord, visible
         if now.state == "accepted":
             summary += f" Now it would be placed in {now.queue}: submit it again."
         elif refusals:
-            summary += f" Without its tags, it would be rejected now, too: {refusals[0].text}."
+            summary += f" It would be rejected now, too: {'; '.join(one.text for one in refusals)}."
+            if is_unmatched:
+                summary += " Submit it again to a queue that exists and takes it."
     return ExplanationView(
         kind="application",
         name=rejection.application_id,

@@ -21,6 +21,9 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User, is_forced, tag_value
 
+NO_RULE_MATCHED: Final = "no placement rule matched"
+"""The end of the reason for the RM, if no rule found a queue and none of those found was stopped."""
+
 # Placement work -------------------------------------------------------------------------------------------------------
 
 UPDATE_WORK_MAX: Final = 100_000_000
@@ -513,7 +516,7 @@ class PlacementChain:
                 stopped = stopped or ("" if path is None else tree.find_stop(path))
             why = f": queue {stopped} is stopped by an operator" if stopped else ""
             code = PlacementReason.RULES_INVALID if self.problem else PlacementReason.RULES_UNMATCHED
-            raise PlacementRejected(f"application rejected: no placement rule matched{why}", code)
+            raise PlacementRejected(f"application rejected: {NO_RULE_MATCHED}{why}", code)
         except REJECTIONS as error:
             code = error.code if isinstance(error, PlacementRejected) else PlacementReason.RULES_REFUSED
             reason = f"failed to place application {submission.request.application_id}: {error}"

@@ -49,7 +49,7 @@ def test_links_lead_from_a_queue_to_its_application_and_to_the_explanation_of_an
     page.get_by_role("link", name="Applications").last.click()
     page.get_by_role("link", name="load-test").click()
     page.get_by_role("button", name=re.compile("Explain load-test")).click()
-    expect(page.get_by_role("region", name=re.compile("Why load-test-0. waits"))).to_contain_text("8 GiB are missing")
+    expect(page.get_by_role("region", name=re.compile("Why load-test-0. waits"))).to_contain_text("short by 8 GiB")
     assert tab.find_violations() == []
 
 

@@ -111,6 +111,8 @@ def test_a_rejection_names_the_check_of_each_placement_rule_that_failed() -> Non
     failed = [one["text"] for one in found["checks"]]
     assert failed[1].startswith("rule 1 (provided): ")
     assert failed[1] in found["summary"]
+    assert found["summary"].startswith("The application was rejected: no placement rule found a queue for it. It would")
+    assert found["summary"].endswith("Submit it again to a queue that exists and takes it.")
     _, found = asked(trial, "application", application="app-9")
     assert "root.nowhere does not exist, and the rule may not create it" in found["summary"]
 

@@ -147,14 +147,14 @@ def test_whether_the_application_may_start_now_is_checked() -> None:
     one = Trial("root.a maxapps=2 limit.user.bob=apps:1").does(nodes("n1 memory=9"), apps("app-1 root.a user=bob"))
     found = shown(one, user="bob", groups="dev", queue="root.a")
     assert texts(found) == [
-        "+ root.a may run 2 applications at once: 0 run",
-        "+ user bob may run 1 application at once in root.a: 0 run",
+        "+ root.a may run 2 applications at a time: none is running",
+        "+ user bob may run 1 application at a time in root.a: none is running",
     ]
     one.does(asks("app-1 a1 memory=1"))
     found = shown(one, user="bob", groups="dev", queue="root.a")
     assert [check["code"] for check in found["checks"] if not check["passed"]] == ["user-application-limit"]  # type: ignore[attr-defined]
     assert str(found["summary"]).endswith(
-        "It waits there, because user bob may run 1 application at once in root.a: 1 run."
+        "It waits there, because user bob may run 1 application at a time in root.a: 1 is running."
     )
 
 

@@ -234,7 +234,7 @@ def test_causes_follow_the_messages_of_the_log_and_equal_asks_share_it() -> None
     assert "Not enough queue quota" in [one.message for one in messages]
     assert {one.code for one in messages} == {""}
     assert (cause.message, cause.code, cause.count) == (
-        "root.a may use 8 B at most: 6 B are used, this ask needs 6 B, so 4 B are missing",
+        "root.a may use 8 B at most: 6 B are used, this ask needs 6 B, so it is short by 4 B",
         "queue-maximum",
         1,
     )

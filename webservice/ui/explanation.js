@@ -18,11 +18,11 @@ export function Explanation({ one, isBelow = false, isRepeated = false }) {
   const reasons = Object.entries(one.reasons ?? {}).sort((left, right) => right[1] - left[1]);
   const nodes = Object.entries(one.nodes ?? {}).sort((left, right) => right[1] - left[1]);
   return html`
-    ${!isBelow && html`<p class="summary">${one.summary}${one.since ? html` <span class="quiet">(for ${duration(Date.now() / 1000 - one.since / 1e9)})</span>` : ""}</p>`}
+    ${!isBelow && html`<p class="summary">${one.summary}${one.since ? html` <span class="quiet">(waiting for ${duration(Date.now() / 1000 - one.since / 1e9)})</span>` : ""}</p>`}
     ${one.checks?.length > 0 && html`<ol class="checks">${one.checks.map((check, index) => html`<${Check} key=${index} check=${check} isStop=${!check.passed && (!one.stoppedBy || check.code === one.stoppedBy)} />`)}</ol>`}
     <${Remedies} remedies=${isRepeated ? [] : one.remedies} />
     ${one.ahead?.length > 0 && html`<h3>Ahead of it</h3><ol>${one.ahead.map((ahead, index) => html`<li key=${index}>${textOf(ahead)}</li>`)}</ol>`}
-    ${nodes.length > 0 && html`<${PlainTable} caption="Nodes by reason" label=${`Nodes by reason, ${one.name}`} rows=${nodes} columns=${[["reason", ([code]) => words(code)], ["nodes", ([, number]) => count(number), true]]} />`}
+    ${nodes.some(([code]) => code !== "node-fits") && html`<${PlainTable} caption="Nodes by reason" label=${`Nodes by reason, ${one.name}`} rows=${nodes} columns=${[["reason", ([code]) => words(code)], ["nodes", ([, number]) => count(number), true]]} />`}
     ${one.nearest?.length > 0 && html`<${PlainTable} caption="Nearest nodes" label=${`Nearest nodes, ${one.name}`} rows=${one.nearest} columns=${[
       ["node", (miss) => html`<${NodeLink} name=${miss.node} />`],
       ["why not", (miss) => miss.text || words(miss.code)],
@@ -38,8 +38,9 @@ function words(code) {
 }
 
 function Check({ check, isStop }) {
-  return html`<li class=${check.passed ? "" : isStop ? "failed" : "failed other"}>
-    <span class="hidden">${check.passed ? "passed: " : "stops it: "}</span>${check.text || check.code}
+  const isNote = !check.passed && !isStop && check.code.startsWith("preemption-"); // it would help, but nothing demands it
+  return html`<li class=${check.passed || isNote ? "" : isStop ? "failed" : "failed other"}>
+    <span class="hidden">${check.passed ? "passed: " : isNote ? "note: " : "stops it: "}</span>${check.text || check.code}
   </li>`;
 }
 

@@ -7,13 +7,13 @@ Not here: requests (`explain.py`), making explanations (`partition_worker/engine
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
 
-from common.reasons import MEANINGS
+from common.reasons import MEANINGS, Reason
 from common.rest_explain import CheckView, ExplanationView, RemedyView
 from common.units import format_amount, format_seconds
 from yunishard.commands.display import BAD, GOOD, QUIET, STRONG, WARNING, Screen, clean, draw_heading, draw_table
@@ -27,41 +27,46 @@ _WIDTH_MIN: Final = 30
 
 def draw_explanation(screen: Screen, one: ExplanationView, now_ns: int) -> list[str]:
     """Return the lines of an explanation."""
-    lines = [_draw_title(screen, one, now_ns), "", *wrap(screen, one.summary, colour=STRONG)]
+    lines = [*_draw_title(screen, one, now_ns), "", *wrap(screen, one.summary, colour=STRONG)]
     if one.kind == "application" and len(one.asks) == 1:  # its checks repeat those of the application
         ask = one.asks[0]
-        lines += ["", _draw_title(screen, ask, now_ns)]
+        if ask.count > 1 or ask.state != "pending":
+            lines += ["", *_draw_title(screen, ask, now_ns)]
         return lines + _draw_body(screen, ask if ask.ahead else structs.replace(ask, ahead=one.ahead))
     lines += _draw_body(screen, one)
     if one.asks:
         lines += draw_heading(screen, "The asks that wait, one line for equal ones")
+        shown = {remedy.text for remedy in one.remedies}
         for ask in one.asks:
-            lines += _draw_ask(screen, ask, now_ns)
+            lines += _draw_ask(screen, ask, now_ns, shown)
+            shown.update(remedy.text for remedy in ask.remedies)
     return lines
 
 
-def _draw_title(screen: Screen, one: ExplanationView, now_ns: int) -> str:
+def _draw_title(screen: Screen, one: ExplanationView, now_ns: int) -> list[str]:
     facts = [f"{one.kind} {one.name}", one.state]
     if one.count > 1:
         facts.append(f"{one.count:,} equal asks" if one.kind == "ask" else f"{one.count:,} asks wait")
     if one.since:
-        facts.append(f"for {format_seconds((now_ns - one.since) / 1e9)}")
+        facts.append(f"waiting for {format_seconds((now_ns - one.since) / 1e9)}")
     if one.stopped_by:
         facts.append(one.stopped_by)
-    return screen.paint(clean(" · ".join(fact for fact in facts if fact)), QUIET)
+    return wrap(screen, " · ".join(fact for fact in facts if fact), colour=QUIET)
 
 
 def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
     """Return all parts but the title, the summary and the asks."""
     lines: list[str] = []
-    if one.checks:
+    is_of_many = one.kind == "application" and len(one.asks) > 1
+    if one.checks and not (is_of_many and all(check.passed for check in one.checks)):  # those of its asks tell
         lines += draw_heading(screen, "Checks, in the order of the scheduler")
         lines += _draw_checks(screen, one)
     if one.remedies:
-        lines += draw_heading(screen, "What would let it run, the smallest change first")
+        name = one.asks[0].name if is_of_many else "it"
+        lines += draw_heading(screen, f"What would let {name} run, the smallest change first")
         for number, remedy in enumerate(one.remedies, 1):
             lines += wrap(screen, _describe_remedy(remedy), first=f"{number:3}. ")
-    if one.nodes:
+    if one.nodes.keys() - {Reason.NODE_FITS}:  # if all fit, a check states it
         lines += draw_heading(screen, "Nodes by reason")
         lines += _draw_codes(screen, one.nodes, "NODES")
     if one.nearest:
@@ -86,6 +91,8 @@ def _draw_checks(screen: Screen, one: ExplanationView) -> list[str]:
             word, colour = "passed", GOOD
         elif not is_stopped and one.stopped_by in ("", check.code):
             word, colour, is_stopped = "STOPS", BAD, True
+        elif check.code.startswith("preemption-"):
+            word, colour = "note", QUIET  # it would help the ask, but nothing demands it
         else:
             word, colour = "fails", WARNING
         lines += draw_mark(screen, word, colour, _describe_check(check))
@@ -120,10 +127,10 @@ def _draw_codes(screen: Screen, numbers: Mapping[str, int], heading: str) -> lis
     return [f"  {line}" for line in draw_table(_narrower(screen), (heading, "REASON", "MEANING"), rows, right={0})]
 
 
-def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int) -> list[str]:
-    """Return a few lines about one of several asks; its own explanation has all."""
-    lines = [_draw_title(screen, ask, now_ns), *wrap(screen, ask.summary, first="  ")]
-    for remedy in ask.remedies[:REMEDIES_OF_ASK]:
+def _draw_ask(screen: Screen, ask: ExplanationView, now_ns: int, shown: Collection[str]) -> list[str]:
+    """Return a few lines about one of several asks, without remedies that are shown; its own explanation has all."""
+    lines = [*_draw_title(screen, ask, now_ns), *wrap(screen, ask.summary, first="  ")]
+    for remedy in [one for one in ask.remedies[:REMEDIES_OF_ASK] if one.text not in shown]:
         lines += wrap(screen, _describe_remedy(remedy), first="    would help: ")
     return lines
 

@@ -146,9 +146,10 @@ def describe_running(subject: str, place: str, *, running: int, most: int) -> st
     """Return the sentence about a limit of running applications.
 
     >>> describe_running("user ann", " in root.a", running=2, most=2)
-    'user ann may run 2 applications at once in root.a: 2 run'
+    'user ann may run 2 applications at a time in root.a: 2 are running'
     """
-    return f"{subject} may run {format_count(most, 'application')} at once{place}: {running} run"
+    now = "none is running" if not running else "1 is running" if running == 1 else f"{running} are running"
+    return f"{subject} may run {format_count(most, 'application')} at a time{place}: {now}"
 
 
 def _check_back_off(application: Application, now: float) -> CheckView:
@@ -258,13 +259,13 @@ def describe_room(code: Reason, subject: str, place: str, kind: str, *, used: in
     """Return the sentence about one type: what may be used, what is, what is asked for, and what is missing.
 
     >>> describe_room(Reason.QUEUE_MAXIMUM, "root.a", "", "vcore", used=38000, maximum=40000, asked=4000)
-    'root.a may use 40 vcore at most: 38 vcore are used, this ask needs 4 vcore, so 2 vcore are missing'
+    'root.a may use 40 vcore at most: 38 vcore are used, this ask needs 4 vcore, so it is short by 2 vcore'
     """
     may = "have" if code is Reason.CLUSTER_FULL else "may use"
     most = "" if code is Reason.CLUSTER_FULL else " at most"
     first = f"{subject} {may} {format_amount(kind, maximum)}{most}{place}: {count_amount(kind, used)} used"
     short = used + asked - maximum
-    missing = f", so {count_amount(kind, short)} missing" if short > 0 else ""
+    missing = f", so it is short by {format_amount(kind, short)}" if short > 0 else ""
     return f"{first}, this ask needs {format_amount(kind, asked)}{missing}"
 
 

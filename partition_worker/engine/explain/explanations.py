@@ -42,8 +42,9 @@ from partition_worker.engine.explain.node_checks import (
 )
 from partition_worker.engine.explain.preemption_checks import PreemptionOutlook, check_preemption
 from partition_worker.engine.explain.remedies import StuckAsk, find_remedies
-from partition_worker.engine.explain.turn import find_ahead
+from partition_worker.engine.explain.turn import find_ahead, keep_rivals
 from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.preemption.victim_choice import may_ever_help
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
@@ -121,7 +122,7 @@ def _explain_group(
         checks += check_queues(application.queue, amounts, keeps)
         node_checks, survey = _check_nodes(state, application, head)
         checks += node_checks
-        outlook = _find_outlook(state, application, group, checks, now)
+        outlook = _find_outlook(state, application, group, checks, survey, now)
     failed = [one for one in checks if not one.passed]
     if outlook is not None:
         checks.append(outlook.check)
@@ -130,7 +131,8 @@ def _explain_group(
         remedies = _find_gang_remedies(state, application, group, now, stalls) if len(failed) == 1 else []
     elif failed:
         remedies = find_remedies(StuckAsk(state, application, group, now, failed, survey, outlook))
-    ahead = find_ahead(state, application, group, now) if with_ahead else []
+    nodes: dict[str, int] = {} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)}
+    ahead = keep_rivals(find_ahead(state, application, group, now), failed, nodes) if with_ahead else []
     return ExplanationView(
         kind="ask",
         name=named.key,
@@ -141,7 +143,7 @@ def _explain_group(
         count=len(group.asks),
         checks=checks,
         ahead=ahead,
-        nodes={} if survey is None else {code: survey.counts[code] for code in sorted(survey.counts)},
+        nodes=nodes,
         nearest=[] if survey is None else [describe_miss(node, verdict) for node, verdict in survey.nearest],
         remedies=remedies,
     )
@@ -166,20 +168,30 @@ def _check_nodes(
         return [*check_required_node(state, ask)], None
     survey = survey_nodes(state, ask)
     if not ask.reserved:
-        return [check_nodes(survey)], survey
+        return [check_nodes(survey, ask.shape)], survey
     reserved = check_reserved_node(application.reservations[ask.key].node, ask)
     if reserved.passed or survey.fits:
-        return [check_nodes(survey)], survey
+        return [check_nodes(survey, ask.shape)], survey
     return [reserved], survey
 
 
 def _find_outlook(
-    state: PartitionState, application: Application, group: AskGroup, checks: list[CheckView], now: float
+    state: PartitionState,
+    application: Application,
+    group: AskGroup,
+    checks: list[CheckView],
+    survey: NodeSurvey | None,
+    now: float,
 ) -> PreemptionOutlook | None:
-    """Return the outlook of preemption; None if the scheduler does not come so far, or the ask needs no victims."""
+    """Return the outlook of preemption; None if the scheduler does not come so far, if the ask needs no victims, or if
+    no victims could help: without a guarantee on its path, or without a node that would have room.
+    """
     failed = {one.code for one in checks if not one.passed}
     to_queue = {Reason.QUEUE_MAXIMUM, Reason.CLUSTER_FULL, Reason.QUEUE_ROOM_KEPT}
     if not failed or not failed <= to_queue | {Reason.NO_NODE_FITS, Reason.RESERVED_NODE_FULL}:
+        return None
+    might_fit = survey is None or bool(survey.counts[Reason.NODE_FULL] or survey.counts[Reason.NODE_RESERVED])
+    if (Reason.NO_NODE_FITS in failed and not might_fit) or not may_ever_help(application.queue):
         return None
     return check_preemption(state, application, group, now, nodes_tried=not failed & to_queue)
 
@@ -191,11 +203,16 @@ def _check_gang(application: Application, group: AskGroup) -> CheckView:
     name = group.kind.task_group
     task_group = application.task_groups[name]
     pending = sum(len(one.asks) for one in _list_placeholder_groups(application, name))
-    text = (
-        f"it is to replace a placeholder of task group {name}: {task_group.outstanding} are left, of which "
-        f"{len(task_group.free)} can be replaced and {pending} wait for a node themselves; "
-        f"{format_count(task_group.waiting, 'ask')} of the group wait for one"
-    )
+    left, free = task_group.outstanding, len(task_group.free)
+    if left == pending:
+        none = f"none of the {left} left has" if left > 1 else "the only one left does not have"
+        which = f", but {none} a node yet"
+    else:
+        which = f": of the {left} left, {free} can be replaced, and {pending} have no node yet"
+        which += (
+            f"; {format_count(task_group.waiting, 'ask')} of the group need{'s' if task_group.waiting == 1 else ''} one"
+        )
+    text = f"it needs a placeholder of task group {name}{which}"
     return CheckView(code=Reason.GANG_PLACEHOLDER, passed=False, text=text, queue=application.queue.path)
 
 
@@ -247,7 +264,7 @@ def explain_application(
         stopped_by=stop,
         count=waiting,
         checks=checks,
-        ahead=find_ahead(state, application, None, now) if waiting else [],
+        ahead=_find_rivals(state, application, checks, first, now) if waiting else [],
         remedies=first[0].remedies if first else [],
         asks=first,
         reasons=reasons,
@@ -260,11 +277,24 @@ def _summarize_application(application: Application, failed: list[CheckView], as
         if swapping:
             return f"{swapping} asks have their node and wait until the RM confirms the release of their placeholders."
         return f"Nothing waits: {len(application.allocations)} allocations, and no ask is pending."
-    what = f"{format_count(waiting, 'ask')} wait{'s' if waiting == 1 else ''}"
     if failed:
-        return f"{what} because {failed[0].text}."
-    first = asks[0].summary.removeprefix("Waits ")
-    return f"{what}, first {asks[0].name}: {first[0].lower()}{first[1:]}"
+        return f"{f'Ask {asks[0].name} waits' if waiting == 1 else f'{waiting} asks wait'} because {failed[0].text}."
+    summary = asks[0].summary
+    summary = f"{summary[0].lower()}{summary[1:]}"
+    return (
+        f"Ask {asks[0].name} {summary}"
+        if waiting == 1
+        else f"{waiting} asks wait. The first, {asks[0].name}, {summary}"
+    )
+
+
+def _find_rivals(
+    state: PartitionState, application: Application, checks: list[CheckView], asks: list[ExplanationView], now: float
+) -> list[AheadView]:
+    """Return who is ahead of the application and may take what its first ask waits for."""
+    failed = [one for one in checks if not one.passed]
+    nodes = asks[0].nodes if asks else {}
+    return keep_rivals(find_ahead(state, application, None, now), failed or (asks[0].checks if asks else ()), nodes)
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from partition_worker.engine.allocation import Allocation, AskShape
 from partition_worker.engine.explain.checks import count_amount
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.evaluation import RM_PREDICATES, WAITING
-from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Tolerations
+from partition_worker.engine.predicates.predicate import ForbiddenNodes, NodeSelector, Term, Tolerations
 from partition_worker.engine.preemption.victim_choice import plan_required_node_victims
 from partition_worker.engine.state import PartitionState
 
@@ -32,6 +32,9 @@ NEAREST_MAX: Final = 5
 
 _CANDIDATES_MAX: Final = 50
 """Near misses for which predicates are evaluated, until NEAREST_MAX are found that would accept the ask."""
+
+_UNMATCHED_MAX: Final = 3
+"""Nodes of which the check of nodes has the attribute that does not match the node selector."""
 
 _CODES: Final = {
     NodeSelector.name: Reason.NODE_SELECTOR,
@@ -62,8 +65,12 @@ class NodeSurvey:
     """The nodes that would take the ask if they had a little more room, or if they were open; the nearest first."""
     first: Node | None = None
     """The first node, in order of arrival, that takes the ask."""
+    unmatched: list[Node] = field(default_factory=list)
+    """The first nodes with room that do not match the node selector."""
     examined: int = 0
     total: int = 0
+    last: str = ""
+    """The last node that was examined, which is the only one if there is one."""
 
     @property
     def fits(self) -> int:
@@ -138,10 +145,13 @@ def survey_nodes(state: PartitionState, ask: Allocation) -> NodeSurvey:
             code = judge_predicates(state, shape, node).code
             if found.first is None and code is Reason.NODE_FITS:
                 found.first = node
+            elif code is Reason.NODE_SELECTOR and len(found.unmatched) < _UNMATCHED_MAX:
+                found.unmatched.append(node)
         elif found.first is None:
             closed = 0.0 if code in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL) else 1.0
             misses.append((_measure_distance(wanted, node) + closed, node.rank, node, code))
         counts[code] = counts.get(code, 0) + 1
+        found.last = node.node_id
     found.counts.update(counts)
     found.examined = min(found.total, NODES_MAX)
     if found.fits:
@@ -168,16 +178,26 @@ def _measure_distance(wanted: list[tuple[str, int]], node: Node) -> float:
 
 def describe_miss(node: Node, verdict: Verdict) -> NearMissView:
     """Return the view of a near miss."""
-    parts = [f"short by {format_amount(kind, missing)}" for kind, missing, _ in verdict.lacks]
+    parts = [_describe_lack(node, *lack) for lack in verdict.lacks]
     text = ", ".join([verdict.text, *parts] if verdict.text else parts)
     kind, missing, _ = max(verdict.lacks, key=lambda one: one[1] / one[2], default=("", 0, 1))
     return NearMissView(node=node.node_id, code=verdict.code, text=text, resource=kind, shortfall=missing)
 
 
+def _describe_lack(node: Node, kind: str, missing: int, asked: int) -> str:
+    """Say what a node is short by: by its size, if even the empty node is too small, and by the room it has now."""
+    text = f"short by {format_amount(kind, missing)}"
+    beyond = asked - node.capacity.get(kind, 0)
+    if beyond <= 0:
+        return text
+    always = f"short by {format_amount(kind, beyond)} even when it is empty"
+    return always if beyond >= missing else f"{always}, by {format_amount(kind, missing)} now"
+
+
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
-def check_nodes(survey: NodeSurvey) -> CheckView:
+def check_nodes(survey: NodeSurvey, shape: AskShape) -> CheckView:
     """The check whether any node takes an ask."""
     beyond = f" of the first {survey.examined}" if survey.examined < survey.total else ""
     if survey.fits:
@@ -187,12 +207,13 @@ def check_nodes(survey: NodeSurvey) -> CheckView:
         waiting = survey.counts[Reason.VERDICT_PENDING]
         text = f"the RM has not answered yet whether it may run on {waiting} nodes with room"
         return CheckView(code=Reason.VERDICT_PENDING, passed=False, text=text)
-    found = ", ".join(_count_phrase(number, _PHRASES[code]) for code, number in survey.counts.most_common())
-    text = f"no node{beyond} takes it: of {format_count(survey.examined, 'node')} {found}"
+    text = f"no node{beyond} takes it: {_describe_counts(survey)}{_describe_unmatched(survey, shape)}"
     nearest = next(((node, verdict) for node, verdict in survey.nearest if verdict.lacks), None)
     if nearest is None:
         return CheckView(code=Reason.NO_NODE_FITS, passed=False, text=text)
     node, verdict = nearest
+    if verdict.code is Reason.NODE_TOO_SMALL:
+        return _check_size(node, verdict, text)
     miss = describe_miss(node, verdict)
     return CheckView(
         code=Reason.NO_NODE_FITS,
@@ -206,10 +227,31 @@ def check_nodes(survey: NodeSurvey) -> CheckView:
     )
 
 
+def _check_size(node: Node, verdict: Verdict, text: str) -> CheckView:
+    """The check that fails because even the nearest node is too small: it compares the size of the node."""
+    beyond = [(kind, asked - node.capacity.get(kind, 0), asked) for kind, _, asked in verdict.lacks]
+    kind, short, asked = max(beyond, key=lambda one: one[1] / one[2])
+    size, left = node.capacity.get(kind, 0), max(0, node.available.get(kind, 0))
+    free = f", of which {count_amount(kind, left)} free" if left < size else ""
+    compared = (
+        f"this ask needs {format_amount(kind, asked)}, the nearest, {node.node_id}, has {format_amount(kind, size)}"
+    )
+    return CheckView(
+        code=Reason.NO_NODE_FITS,
+        passed=False,
+        text=f"{text}; {compared}{free}",
+        resource=kind,
+        used=size - node.available.get(kind, 0),
+        maximum=size,
+        asked=asked,
+        shortfall=short,
+    )
+
+
 _PHRASES: Final = {
     Reason.NODE_FITS: "take it",
     Reason.NODE_FULL: "are full",
-    Reason.NODE_TOO_SMALL: "are too small",
+    Reason.NODE_TOO_SMALL: "are too small even when empty",
     Reason.NODE_UNSCHEDULABLE: "are drained",
     Reason.NODE_CORDONED: "are cordoned",
     Reason.NODE_RESERVED: "are reserved for others",
@@ -221,6 +263,42 @@ _PHRASES: Final = {
     Reason.VERDICT_PENDING: "wait for a verdict of the RM",
 }
 """The words after the number of nodes, by code."""
+
+
+def _describe_counts(survey: NodeSurvey) -> str:
+    """Return how many nodes do not take the ask, by reason."""
+    phrases = [(number, _PHRASES[code]) for code, number in survey.counts.most_common()]
+    number = survey.examined
+    if len(phrases) != 1 or number < survey.total:
+        counted = ", ".join(_count_phrase(many, phrase) for many, phrase in phrases)
+        return f"of {format_count(number, 'node')} {counted}"
+    phrase = phrases[0][1]
+    if number == 1:
+        named = f"the only node, {survey.last}," if survey.last else "the only node"
+        return f"{named} {_count_phrase(1, phrase).removeprefix('1 ')}"
+    if phrase.startswith("do not match "):
+        none = "neither" if number == 2 else "none"
+        return f"{none} of the {number} nodes matches {phrase.removeprefix('do not match ')}"
+    return f"both nodes {phrase}" if number == 2 else f"all {number} nodes {phrase}"
+
+
+def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
+    """Return what the node selector demands that the first nodes do not have, and what these have instead."""
+    missed: dict[str, list[str]] = {}
+    for node in survey.unmatched:
+        terms = (one for demand in _list_demands(shape) for one in demand if isinstance(one, Term))
+        term = next((one for one in terms if not one.matches(node.attributes)), None)
+        if term is not None:
+            value = node.attributes.get(term.key)
+            has = f"has no {term.key}" if value is None else f"has {term.key}={value}"
+            missed.setdefault(term.text, []).append(f"{node.node_id} {has}")
+    return "".join(f"; it needs {text}: {', '.join(nodes)}" for text, nodes in missed.items())
+
+
+def _list_demands(shape: AskShape) -> Iterator[tuple[object, ...]]:
+    for demand in () if shape.constraint is None else shape.constraint.demands:
+        if isinstance(demand, tuple):
+            yield demand
 
 
 def _count_phrase(number: int, phrase: str) -> str:
@@ -238,7 +316,9 @@ def describe_missing_node(name: str) -> str:
 def describe_small_node(name: str, kind: str, *, total: int, asked: int) -> str:
     """Return the sentence about a required node that is too small even when it is empty."""
     first = f"it requires the node {name}, which has {format_amount(kind, total)} in total"
-    return f"{first}: this ask needs {format_amount(kind, asked)}, so {count_amount(kind, asked - total)} missing"
+    return (
+        f"{first}: this ask needs {format_amount(kind, asked)}, so it is short by {format_amount(kind, asked - total)}"
+    )
 
 
 def describe_kept_node(name: str) -> str:
@@ -280,7 +360,7 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
         left = max(0, node.available.get(kind, 0))
         text = (
             f"it requires the node {name}, which has {format_amount(kind, left)} left: this ask needs "
-            f"{format_amount(kind, asked)}, so {count_amount(kind, missing)} missing"
+            f"{format_amount(kind, asked)}, so it is short by {format_amount(kind, missing)}"
         )
         yield _node_check(Reason.REQUIRED_NODE_FULL, text, node, kind, asked, missing)
     verdict = judge_predicates(state, shape, node)

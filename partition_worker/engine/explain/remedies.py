@@ -399,7 +399,7 @@ def _size(stuck: StuckAsk, changes: Iterable[ChangeView]) -> float:
 
 
 def _describe(stuck: StuckAsk, changes: tuple[ChangeView, ...]) -> RemedyView:
-    text = ", and ".join(describe_change(one, stuck.outlook) for one in changes)
+    text = ", and ".join(_describe_one(stuck, one) for one in changes)
     only = changes[0]
     resource, amount = next(iter(only.amounts.items()), ("", 0))
     if len(changes) > 1:
@@ -419,6 +419,23 @@ def _describe(stuck: StuckAsk, changes: tuple[ChangeView, ...]) -> RemedyView:
     )
 
 
+def _describe_one(stuck: StuckAsk, change: ChangeView) -> str:
+    """Return what to do, with what is known about the ask."""
+    text = describe_change(change, stuck.outlook)
+    if change.code == Remedy.WAIT and change.application and Reason.STATE_AWARE_TURN in stuck.codes:
+        left = format_amount_of_time(change.seconds)
+        return f"wait for {change.application} to finish its start, {left} at the latest"
+    node = stuck.state.nodes.get(change.node) if change.code == Remedy.GROW_NODE else None
+    if node is None:
+        return text
+    asked = stuck.ask.shape.amounts
+    beyond = {kind: value - node.capacity.get(kind, 0) for kind, value in asked if value > node.capacity.get(kind, 0)}
+    is_less = bool(beyond) and beyond != change.amounts
+    return (
+        f"{text} ({format_resources(beyond)} of it beyond its size, the rest for what runs there)" if is_less else text
+    )
+
+
 def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None) -> str:
     """Return what to do, as text.
 
@@ -426,28 +443,28 @@ def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None
     'raise the maximum of root.a by 3 vcore'
     """
     more = format_resources(change.amounts)
-    number = format_count(change.applications, "application")
     user = "each user" if change.user == "*" else f"user {change.user}"
     group = "all other groups together" if change.group == "*" else f"group {change.group}"
     match change.code:
         case Remedy.RAISE_QUEUE_MAXIMUM:
             return f"raise the maximum of {change.queue} by {more}"
         case Remedy.RAISE_QUEUE_APPLICATIONS:
-            return f"let {change.queue} run {number} more"
+            return f"raise the application limit of {change.queue} by {change.applications}"
         case Remedy.RAISE_USER_LIMIT:
             return f"raise the limit of {user} in {change.queue} by {more}"
         case Remedy.RAISE_USER_APPLICATIONS:
-            return f"let {user} run {number} more in {change.queue}"
+            return f"raise the application limit of {user} in {change.queue} by {change.applications}"
         case Remedy.RAISE_GROUP_LIMIT:
             return f"raise the limit of {group} in {change.queue} by {more}"
         case Remedy.RAISE_GROUP_APPLICATIONS:
-            return f"let {group} run {number} more in {change.queue}"
+            return f"raise the application limit of {group} in {change.queue} by {change.applications}"
         case Remedy.ADD_NODE:
-            named = f" {change.node}" if change.node else ""
+            if change.node:
+                return f"add the node {change.node} with {more}, or correct the ask if that is not the node it means"
             tags = ", ".join(f"{key}={value}" for key, value in sorted(change.attributes.items()))
-            return f"add a node{named} with {more}{f' and the attributes {tags}' if tags else ''}"
+            return f"add a node with {more}{f' and the attributes {tags}' if tags else ''}"
         case Remedy.GROW_NODE:
-            return f"give the node {change.node} {more} more, of which it is short"
+            return f"enlarge node {change.node} by {more}"
         case Remedy.MAKE_NODE_SCHEDULABLE:
             return f"let the RM make the node {change.node} schedulable again"
         case Remedy.START_QUEUE:
@@ -465,7 +482,7 @@ def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None
 def _describe_wait(change: ChangeView, outlook: PreemptionOutlook | None) -> str:
     left = format_amount_of_time(change.seconds)
     if change.application:
-        return f"wait for {change.application}, {left} at the latest"
+        return f"wait for {change.application} to give up its placeholders, {left} at the latest"
     if change.node and outlook is not None:
         victims = format_count(len(outlook.victims), "allocation")
         return f"wait {left}: then it may preempt {victims} on {change.node}"

@@ -4,13 +4,14 @@ The order is that of `queue_traversal.py`: at each level the queues by `queue_ke
 `application_key`, then the asks of the application. Those ahead may be unable to run themselves; the text states it.
 """
 
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
-from common.reasons import MEANINGS
+from common.reasons import MEANINGS, Reason
 from common.resources import is_zero
-from common.rest_explain import AheadView
+from common.rest_explain import AheadView, CheckView
 from common.text_formats import format_count
 from common.units import format_resources
 from partition_worker.engine.allocation import AskGroup, Standing
@@ -40,6 +41,33 @@ def find_ahead(state: PartitionState, application: Application, group: AskGroup 
     return found
 
 
+def keep_rivals(ahead: list[AheadView], checks: Iterable[CheckView], nodes: Mapping[str, int]) -> list[AheadView]:
+    """Keep of what is ahead only what may take what an ask waits for, by its checks and its nodes by reason.
+
+    Without a failed check the ask waits for its turn, and all count.
+    """
+    failed = [one for one in checks if not one.passed and not one.code.startswith("preemption-")]
+    return [one for one in ahead if not failed or any(_is_rival(one, check, nodes) for check in failed)]
+
+
+def _is_rival(one: AheadView, check: CheckView, nodes: Mapping[str, int]) -> bool:
+    code = Reason(check.code)
+    if code is Reason.NO_NODE_FITS:
+        return any(nodes.get(reason) for reason in (Reason.NODE_FULL, Reason.NODE_TOO_SMALL, Reason.NODE_RESERVED))
+    if code in (Reason.USER_LIMIT, Reason.USER_APPLICATION_LIMIT):
+        return one.user == check.user
+    if code in _OF_QUEUE:
+        return one.queue == check.queue or one.queue.startswith(f"{check.queue}.")
+    return code in _OF_ALL
+
+
+_OF_QUEUE: Final = frozenset((Reason.QUEUE_MAXIMUM, Reason.QUEUE_APPLICATION_LIMIT, Reason.STATE_AWARE_TURN))
+"""Checks of something for which all below a queue compete."""
+
+_OF_ALL: Final = frozenset((Reason.CLUSTER_FULL, Reason.RESERVED_NODE_FULL, Reason.REQUIRED_NODE_FULL))
+"""Checks of something for which all compete."""
+
+
 def _find_queues(queue: Queue, parent: Queue) -> list[AheadView]:
     own = (queue_key(queue), queue.rank)
     ahead = [
@@ -59,7 +87,7 @@ def _compare_queues(other: Queue, queue: Queue) -> str:
     shares = [share(one.allocated, one.guaranteed, one.fair_maximum) for one in (other, queue)]
     if shares[0] < shares[1]:
         return f"{pending}, and uses {shares[0]:.0%} of its share: {queue.path} uses {shares[1]:.0%}"
-    return f"{pending}, and comes first of two equals: {queue.path} has {format_resources(queue.pending)} pending"
+    return f"{pending}, is equal to {queue.path}, and comes first"
 
 
 def _find_applications(state: PartitionState, application: Application, now: float) -> list[AheadView]:
@@ -83,7 +111,9 @@ def _find_applications(state: PartitionState, application: Application, now: flo
 
 
 def _compare_applications(state: PartitionState, other: Application, application: Application, now: float) -> str:
-    text = f"{other.application_id} has {len(other.requests)} asks for {format_resources(other.pending)}"
+    number = len(other.requests)
+    asks = f"{number} ask{'s' if number != 1 else ''}"
+    text = f"{other.application_id} has {asks} for {format_resources(other.pending)}"
     if other.priority > application.priority and other.queue.policies.priority_sort:
         text += f" of priority {other.priority}"
     elif other.queue.policies.application_sort == "fair":
@@ -92,7 +122,7 @@ def _compare_applications(state: PartitionState, other: Application, application
         text += ", and was submitted before"
     reason = find_reason(state, other, other.asks.first_group, now, find_account(state, other))
     meaning = MEANINGS[reason]
-    return f"{text}; it waits, too: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
+    return f"{text}; it also waits: {meaning[0].lower()}{meaning[1:].rstrip('.')}"
 
 
 def _find_own_asks(application: Application, group: AskGroup) -> list[AheadView]:

@@ -1,5 +1,7 @@
 """Explanations as text: the summary first, then the checks in order, then what would help."""
 
+from msgspec import structs
+
 from common.rest_explain import AheadView, CheckView, ExplanationView, NearMissView, RemedyView
 from yunishard.commands.display import Screen
 from yunishard.commands.explanation import draw_explanation
@@ -41,14 +43,14 @@ ASK = ExplanationView(
 
 def test_an_ask_is_explained_from_the_summary_to_what_is_ahead() -> None:
     assert draw_explanation(PLAIN, ASK, NOW)[:12] == [
-        "ask task-1 · pending · 3 equal asks · for 3 min 20 s · queue-maximum",
+        "ask task-1 · pending · 3 equal asks · waiting for 3 min 20 s · queue-maximum",
         "",
         "Waits because root.a is full.",
         "",
         "Checks, in the order of the scheduler",
         "  passed  root.a takes asks",
         "  STOPS   root.a: 4 vcore of 4 vcore used (short by 1.5 vcore)",
-        "  fails   it is too early to preempt",
+        "  note    it is too early to preempt",
         "",
         "What would let it run, the smallest change first",
         "  1. raise the maximum of root.a by 1.5 vcore",
@@ -116,12 +118,44 @@ def test_an_application_with_one_kind_of_ask_is_explained_by_it() -> None:
     assert sum(line.startswith("Checks") for line in lines) == 1
 
 
+def test_an_application_with_one_ask_has_one_title_and_no_table_of_nodes_that_all_fit() -> None:
+    ask = structs.replace(ASK, count=1, nodes={"node-fits": 2}, nearest=[])
+    one = ExplanationView(
+        kind="application", name="app-1", state="running", summary="Ask task-1 waits.", count=1, asks=[ask]
+    )
+    lines = draw_explanation(PLAIN, one, NOW)
+    assert lines[:5] == [
+        "application app-1 · running",
+        "",
+        "Ask task-1 waits.",
+        "",
+        "Checks, in the order of the scheduler",
+    ]
+    assert "Nodes by reason" not in lines
+
+
+def test_remedies_that_are_shown_already_are_not_repeated_for_each_ask() -> None:
+    one = ExplanationView(
+        kind="application",
+        name="app-1",
+        state="running",
+        summary="6 asks wait.",
+        count=6,
+        checks=[CheckView(code="queue-stopped", passed=True, text="root.a takes asks")],
+        remedies=ASK.remedies,
+        asks=[ASK, structs.replace(ASK, name="task-2")],
+    )
+    lines = draw_explanation(PLAIN, one, NOW)
+    assert lines[4] == "What would let task-1 run, the smallest change first"
+    assert not any("would help" in line for line in lines)
+
+
 def test_of_several_asks_each_gets_a_few_lines() -> None:
     one = ExplanationView(kind="queue", name="root.a", state="active", summary="6 asks wait.", count=6, asks=[ASK, ASK])
     lines = draw_explanation(PLAIN, one, NOW)
     at = lines.index("The asks that wait, one line for equal ones")
     assert lines[at + 1 : at + 5] == [
-        "ask task-1 · pending · 3 equal asks · for 3 min 20 s · queue-maximum",
+        "ask task-1 · pending · 3 equal asks · waiting for 3 min 20 s · queue-maximum",
         "  Waits because root.a is full.",
         "    would help: raise the maximum of root.a by 1.5 vcore",
         "    would help: wait for app-17 (40 s at the latest)",

@@ -30,7 +30,7 @@ def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
             "queue-maximum",
             (
                 "root.a may use 0.004 vcore at most: 0.003 vcore are used, this ask needs 0.003 vcore, "
-                "so 0.002 vcore are missing"
+                "so it is short by 0.002 vcore"
             ),
         ),
         (
@@ -38,7 +38,7 @@ def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
             "user-limit",
             (
                 "user bob may use 0.004 vcore at most in root.a: 0.003 vcore are used, this ask needs 0.003 vcore, "
-                "so 0.002 vcore are missing"
+                "so it is short by 0.002 vcore"
             ),
         ),
         (
@@ -46,7 +46,7 @@ def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
             "group-limit",
             (
                 "group dev may use 0.004 vcore at most in root.a: 0.003 vcore are used, this ask needs 0.003 vcore, "
-                "so 0.002 vcore are missing"
+                "so it is short by 0.002 vcore"
             ),
         ),
         (
@@ -54,7 +54,7 @@ def explained(trial: Trial, application_id: str = "app-1") -> dict[str, str]:
             "cluster-full",
             (
                 "the nodes together have 0.005 vcore: 0.003 vcore are used, this ask needs 0.003 vcore, "
-                "so 0.001 vcore are missing"
+                "so it is short by 0.001 vcore"
             ),
         ),
     ],
@@ -79,7 +79,7 @@ def test_an_application_that_may_not_start_notes_the_limit(queues: str, code: st
     one.does(apps("app-0 root.a user=bob groups=dev", "app-1 root.a user=bob groups=dev"))
     one.does(asks("app-0 a1 vcore=1"), asks("app-1 b1 vcore=1"))
     assert log(one) == {code: explained(one)[code]}
-    assert log(one)[code].endswith("1 run, so this one has to wait")
+    assert log(one)[code].endswith("1 is running, so this one has to wait")
 
 
 @pytest.mark.parametrize(("required", "code"), [("n9", "required-node-missing"), ("n1", "required-node-too-small")])

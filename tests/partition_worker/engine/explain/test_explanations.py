@@ -9,6 +9,7 @@ from partition_worker.engine.explain.explanations import (
     explain_node,
     explain_queue,
 )
+from partition_worker.engine.explain.preemption_checks import check_preemption
 from tests.builders import apps, asks, nodes
 from tests.builders import released as releases
 from tests.trial import Trial
@@ -44,7 +45,7 @@ def test_the_maximum_of_a_queue() -> None:
     assert found.stopped_by == "queue-maximum"
     assert found.summary == (
         "Waits because root.a may use 40 vcore at most: 38 vcore are used, this ask needs 4 vcore, "
-        "so 2 vcore are missing."
+        "so it is short by 2 vcore."
     )
     assert remedies_of(trial, "a2") == ["raise the maximum of root.a by 2 vcore"]
     assert (found.remedies[0].queue, found.remedies[0].resource, found.remedies[0].amount) == ("root.a", "vcore", 2000)
@@ -67,7 +68,8 @@ def test_the_limit_of_a_user() -> None:
     trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
     found = why(trial, "a2")
     assert found.stopped_by == "user-limit"
-    assert "user bob may use 5 B at most in root: 4 B are used, this ask needs 3 B, so 2 B are missing" in found.summary
+    text = "user bob may use 5 B at most in root: 4 B are used, this ask needs 3 B, so it is short by 2 B"
+    assert text in found.summary
     assert remedies_of(trial, "a2") == ["raise the limit of user bob in root by 2 B"]
 
 
@@ -89,15 +91,16 @@ def test_the_application_limit_of_a_queue() -> None:
     trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
     found = why(trial, "b1")
     assert found.stopped_by == "queue-application-limit"
-    assert found.summary == "Waits because root.a may run 1 application at once: 1 run, so this one has to wait."
-    assert remedies_of(trial, "b1") == ["let root.a run 1 application more"]
+    text = "root.a may run 1 application at a time: 1 is running, so this one has to wait"
+    assert found.summary == f"Waits because {text}."
+    assert remedies_of(trial, "b1") == ["raise the application limit of root.a by 1"]
 
 
 def test_the_application_limit_of_a_user() -> None:
     trial = Trial("root limit.user.*=apps:1; root.a").does(TEN, apps("app-1 root.a", "app-2 root.a"))
     trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
     assert why(trial, "b1").stopped_by == "user-application-limit"
-    assert remedies_of(trial, "b1") == ["let each user run 1 application more in root"]
+    assert remedies_of(trial, "b1") == ["raise the application limit of each user in root by 1"]
 
 
 def test_an_application_that_has_no_account_yet_gets_none() -> None:
@@ -113,11 +116,11 @@ def test_a_cluster_that_is_full() -> None:
     found = why(trial, "b1")
     assert found.stopped_by == "cluster-full"
     assert found.summary.startswith(
-        "Waits because the nodes together have 10 B: 8 B are used, this ask needs 4 B, so 2 B are missing."
+        "Waits because the nodes together have 10 B: 8 B are used, this ask needs 4 B, so it is short by 2 B."
     )
     assert remedies_of(trial, "b1") == [
         "wait for a1 of app-1 on n1 to end, or release it: that frees 8 B",
-        "give the node n1 2 B more, of which it is short",
+        "enlarge node n1 by 2 B",
         "add a node with 4 B",
     ]
 
@@ -130,6 +133,30 @@ def test_nodes_of_which_none_has_room() -> None:
     assert found.nodes == {"node-full": 2}
     assert [one.shortfall for one in found.nearest] == [1, 2]
     assert "short by 1 B" in found.summary
+
+
+def test_a_node_that_is_too_small_is_compared_with_its_size() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a", "app-2 root.a"), asks("app-1 a1 memory=3"))
+    trial.does(nodes("n2 memory=9"), asks("app-2 b1 memory=14"))
+    found = why(trial, "b1")
+    assert found.summary == (
+        "Waits because no node takes it: both nodes are too small even when empty; "
+        "this ask needs 14 B, the nearest, n2, has 9 B."
+    )
+    assert [one.text for one in found.nearest] == [
+        "short by 5 B even when it is empty",
+        "short by 4 B even when it is empty, by 7 B now",
+    ]
+    assert remedies_of(trial, "b1")[:2] == [
+        "enlarge node n2 by 5 B",
+        "enlarge node n1 by 7 B (4 B of it beyond its size, the rest for what runs there)",
+    ]
+
+
+def test_the_only_node_is_named() -> None:
+    trial = Trial().does(TEN, apps("app-1 root.a"), asks("app-1 a1 memory=14"))
+    texts = [one.text for one in why(trial, "a1").checks]
+    assert any("no node takes it: the only node, n1, is too small even when empty" in text for text in texts)
 
 
 def test_a_drained_node_is_counted_and_named() -> None:
@@ -148,7 +175,12 @@ def test_predicates_are_told_apart() -> None:
             "app-1 a2 memory=1 tag.yunishard/forbiddenNodes=n1,n2",
         )
     )
-    assert why(trial, "a1").nodes == {"node-selector": 2}
+    found = why(trial, "a1")
+    assert found.nodes == {"node-selector": 2}
+    assert found.summary == (
+        "Waits because no node takes it: neither of the 2 nodes matches its node selector; "
+        "it needs zone=a: n1 has no zone, n2 has no zone."
+    )
     assert why(trial, "a2").nodes == {"node-forbidden": 2}
     assert [one.code for one in why(trial, "a2").remedies] == ["add-node"]
 
@@ -185,7 +217,7 @@ def test_a_back_off_with_the_time_left() -> None:
     assert found.stopped_by == "back-off"
     assert "1 ask of the application fitted no node, so it is skipped for 29 s" in found.summary
     assert found.remedies == []  # the ask before it would make the application back off again
-    assert why(trial, "a3").remedies[0].text.startswith("wait 29 s, and give the node")
+    assert why(trial, "a3").remedies[0].text.startswith("wait 29 s, and enlarge node n1")
 
 
 def test_the_turn_in_a_state_aware_queue() -> None:
@@ -193,7 +225,7 @@ def test_the_turn_in_a_state_aware_queue() -> None:
     trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
     found = why(trial, "b1")
     assert found.stopped_by == "state-aware-turn"
-    assert found.remedies[0].text == "wait for app-1, 5 min at the latest"
+    assert found.remedies[0].text == "wait for app-1 to finish its start, 5 min at the latest"
     trial.waits(found.remedies[0].seconds)
     assert "b1 on n1" in trial.running
 
@@ -244,7 +276,16 @@ def preemption_of(trial: Trial, key: str) -> tuple[str, str]:
 def test_preemption_without_a_guarantee() -> None:
     trial = Trial("root.a; root.b").does(TEN, apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=8 victim"))
     trial.does(asks("app-2 b1 memory=5 preemptor"))
-    assert preemption_of(trial, "b1")[0] == "preemption-no-guarantee"
+    assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)  # it is no way out
+    app = trial.app("app-2")
+    outlook = check_preemption(trial.partition, app, app.asks.first_group, trial.now, nodes_tried=True)
+    assert outlook.check.code == "preemption-no-guarantee"
+
+
+def test_preemption_that_cannot_help_where_all_nodes_are_too_small() -> None:
+    trial = Trial("root.a; root.b guaranteed=memory:6").does(TEN, apps("app-2 root.b"))
+    trial.does(asks("app-2 b1 memory=11 preemptor"))
+    assert not any(one.code.startswith("preemption") for one in why(trial, "b1").checks)
 
 
 def test_preemption_that_has_to_wait_for_its_delay() -> None:
@@ -297,7 +338,7 @@ def test_queues_applications_and_asks_that_come_first_are_listed() -> None:
     )
     trial.does(asks("app-1 a1 memory=2"), asks("app-2 b1 memory=2", "app-2 b2 memory=3"), asks("app-3 c1 memory=9"))
     texts = [one.text for one in why(trial, "b2").ahead]
-    assert any("app-1 has 1 asks" in text and "it waits, too" in text for text in texts)
+    assert any("app-1 has 1 ask for" in text and "it also waits" in text for text in texts)
     assert any("1 earlier or more important ask of the application itself" in text for text in texts)
 
 
@@ -310,12 +351,21 @@ def waiting() -> Trial:
     return trial.does(asks("app-3 c1 memory=6")).waits(10)
 
 
+def test_only_those_who_compete_for_what_is_missing_are_ahead() -> None:
+    trial = Trial("root.a limit.user.bob=memory:3; root.b").takes(TEN, apps("app-1 root.a user=ann"))
+    trial.takes(apps("app-2 root.a user=bob", "app-3 root.a user=bob"))
+    trial.takes(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=4"), asks("app-3 c1 memory=5"))
+    found = why(trial, "c1")
+    assert found.stopped_by == "user-limit"
+    assert [one.application for one in found.ahead] == ["app-2"]
+
+
 def test_an_application_explains_each_group_of_equal_asks() -> None:
     trial = waiting()
     found = explain_application(trial.partition, trial.app("app-1"), trial.now)
     assert found.reasons == {"queue-maximum": 2}
     assert [(one.name, one.count) for one in found.asks] == [("a2", 2)]
-    assert found.summary.startswith("2 asks wait, first a2: because root.a may use 6 B at most")
+    assert found.summary.startswith("2 asks wait. The first, a2, waits because root.a may use 6 B at most")
 
 
 def test_an_application_without_asks_waits_for_nothing() -> None:
