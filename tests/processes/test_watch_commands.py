@@ -80,7 +80,7 @@ def test_resource_managers_are_listed(rest: str) -> None:
     ("words", "texts"),
     [
         ("app-1", ("STOPS   root.batch may use 3 vcore", "raise the maximum of root.batch by 1 vcore")),
-        ("app web-1", ("ask big · pending", "add a node with 5 vcore")),
+        ("app web-1", ("Ask big waits because no node takes it", "add a node with 5 vcore")),
         ("ask task-4 --app app-1", ("queue-maximum", "What would let it run")),
         ("big", ("no-node-fits", "node-too-small")),
         ("queue root.batch", ("2 asks wait", "queue-maximum")),
