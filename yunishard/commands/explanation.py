@@ -6,6 +6,7 @@ carry the meaning: `passed`, `STOPS`; colours only repeat it.
 Not here: requests (`explain.py`), making explanations (`partition_worker/engine/explain/`).
 """
 
+import shlex
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -66,6 +67,15 @@ def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
         lines += draw_heading(screen, f"What would let {name} run, the smallest change first")
         for number, remedy in enumerate(one.remedies, 1):
             lines += wrap(screen, _describe_remedy(remedy), first=f"{number:3}. ")
+        if one.ahead:
+            lines += wrap(screen, "Those tried before it (below) may take what this frees.", first="  ")
+    elif one.stopped_by == Reason.NO_NODE_FITS and not is_of_many:
+        lines += draw_heading(screen, "What would let it run")
+        lines += wrap(screen, "The ask has to change, or the RM has to report nodes that it accepts.", first="  ")
+    holders = _find_holders(one)
+    if holders:
+        lines += draw_heading(screen, "Who has it now")
+        lines += wrap(screen, holders, first="  ")
     if one.nodes.keys() - {Reason.NODE_FITS}:  # if all fit, a check states it
         lines += draw_heading(screen, "Nodes by reason")
         lines += _draw_codes(screen, one.nodes, "NODES")
@@ -81,6 +91,24 @@ def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
         lines += draw_heading(screen, "Waiting asks by reason")
         lines += _draw_codes(screen, one.reasons, "ASKS")
     return lines
+
+
+_HELD: Final = frozenset(
+    {
+        *(Reason.QUEUE_MAXIMUM, Reason.USER_LIMIT, Reason.GROUP_LIMIT),
+        *(Reason.QUEUE_APPLICATION_LIMIT, Reason.USER_APPLICATION_LIMIT, Reason.GROUP_APPLICATION_LIMIT),
+    }
+)
+"""Reasons of an ask that waits for what other applications have."""
+
+
+def _find_holders(one: ExplanationView) -> str:
+    """Return the command that lists the applications that have what the ask waits for; empty if it is not theirs."""
+    stop = next((check for check in one.checks if not check.passed and check.code == one.stopped_by), None)
+    if stop is None or stop.code not in _HELD or not stop.queue:
+        return ""
+    words = ["yunishard", "app", "list", "--queue", stop.queue, *(("--user", stop.user) if stop.user else ())]
+    return shlex.join([*words, "--sort", "-used"])
 
 
 def _draw_checks(screen: Screen, one: ExplanationView) -> list[str]:

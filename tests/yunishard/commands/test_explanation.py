@@ -42,7 +42,7 @@ ASK = ExplanationView(
 
 
 def test_an_ask_is_explained_from_the_summary_to_what_is_ahead() -> None:
-    assert draw_explanation(PLAIN, ASK, NOW)[:12] == [
+    assert draw_explanation(PLAIN, ASK, NOW)[:13] == [
         "ask task-1 · pending · 3 equal asks · waiting for 3 min 20 s · queue-maximum",
         "",
         "Waits because root.a is full.",
@@ -55,7 +55,27 @@ def test_an_ask_is_explained_from_the_summary_to_what_is_ahead() -> None:
         "What would let it run, the smallest change first",
         "  1. raise the maximum of root.a by 1.5 vcore",
         "  2. wait for app-17 (40 s at the latest)",
+        "  Those tried before it (below) may take what this frees.",
     ]
+
+
+def test_where_nothing_is_known_to_help_it_says_so() -> None:
+    ask = structs.replace(ASK, stopped_by="no-node-fits", remedies=[])
+    lines = draw_explanation(PLAIN, ask, NOW)
+    at = lines.index("What would let it run")
+    assert lines[at + 1] == "  The ask has to change, or the RM has to report nodes that it accepts."
+
+
+def test_a_command_lists_the_applications_that_have_what_an_ask_waits_for() -> None:
+    full = structs.replace(ASK.checks[1], queue="root.a")
+    limit = structs.replace(full, code="user-limit", user="ann x")
+    texts = {
+        code: draw_explanation(PLAIN, structs.replace(ASK, stopped_by=code, checks=[check]), NOW)
+        for code, check in (("queue-maximum", full), ("user-limit", limit), ("cluster-full", full))
+    }
+    assert "  yunishard app list --queue root.a --sort -used" in texts["queue-maximum"]
+    assert "  yunishard app list --queue root.a --user 'ann x' --sort -used" in texts["user-limit"]
+    assert "Who has it now" not in texts["cluster-full"]
 
 
 def test_nodes_are_counted_by_reason_the_most_frequent_first_also_those_of_a_later_release() -> None:
