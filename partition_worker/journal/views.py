@@ -15,12 +15,14 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from common.config.model import QueueConfig, ResourcesConfig, parse_amounts
 from common.journal_messages import SentMessage, Step
 from common.messages import Message, Resources
 from common.resources import CORES, add_to
 from common.text_formats import quote
 from common.wire import WireError, decode_body
 from partition_worker.engine import durable_records
+from partition_worker.engine.application import ENDED
 from partition_worker.engine.durable_records import Image, Record, Removed, kind_of
 from partition_worker.journal.protocol import Extent, ReadableJournal
 from partition_worker.recovery import Recovery, read_records
@@ -41,6 +43,7 @@ _SUMMARIZED: Final = ("state", "queue", "node_id", "released", "preempted", "sch
 _TIMES: Final = ("at", "created", "back_off_until", "quota_preemption_at", "state_timeout_at", "placeholder_timeout_at")
 """Fields in Unix seconds; the names of those in nanoseconds end with `_ns`."""
 
+_ENDED: Final = frozenset(str(state) for state in ENDED)
 _UNITS: Final = ("", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -90,8 +93,10 @@ class Replay:
         """The ids of applications by rank."""
         self._next = 1
 
-    def read(self) -> Iterator[tuple[Step, Iterable[Change]]]:
+    def read(self, is_wanted: Callable[[Step], bool] = lambda _: True) -> Iterator[tuple[Step, Iterable[Change]]]:
         """Read the steps that were not read yet; first the snapshot, as a step of the kind SNAPSHOT with all objects.
+
+        Stops before the first step that is not wanted, which a later call reads.
 
         Raises:
             JournalDamaged, OSError: they cannot be read.
@@ -104,6 +109,8 @@ class Replay:
                 for step in reader.read_steps(self._next):
                     if step.number != self._next:  # the worker has just deleted steps
                         is_whole = False
+                        break
+                    if not is_wanted(step):
                         break
                     changes = list(map(self._describe, read_records(step)))
                     self.recovery.apply_step(step)
@@ -145,14 +152,14 @@ class Replay:
         return Change(kind, name, record, None if before is record else before)
 
 
-def read_all(source: Source) -> Replay:
-    """Read a journal to its end.
+def read_all(source: Source, is_wanted: Callable[[Step], bool] = lambda _: True) -> Replay:
+    """Read a journal to its end, or up to the first step that is not wanted.
 
     Raises:
         JournalDamaged, OSError: it cannot be read.
     """
     replay = Replay(source, lambda _: None)
-    for _ in replay.read():
+    for _ in replay.read(is_wanted):
         pass
     return replay
 
@@ -279,12 +286,59 @@ def list_nodes(image: Image) -> Iterator[Row]:
         yield key, state, counts[key], allocated[key], foreign[key], node.capacity
 
 
+def list_queues(image: Image) -> Iterator[Row]:
+    """The queues from the root down, with the sums of everything below each. A used amount includes placeholders."""
+    head = image.find(durable_records.PartitionRecord)
+    paths = {one.path: one for one in sorted(image.of(durable_records.QueueRecord), key=lambda one: one.rank)}
+    configured = {} if head is None or not head.config.queues else _list_configured(head.config.root)
+    counts: Counter[tuple[str, str]] = Counter()
+    sums: dict[tuple[str, str], Resources] = defaultdict(dict)
+    applications = {row[0]: str(row[1]) for row in list_applications(image) if row[3] not in _ENDED}
+    for path in applications.values():
+        counts.update((above, "applications") for above in _list_above(path))
+    for ask in image.of(durable_records.AllocationRecord):
+        what = "used" if ask.node_id and not ask.replaces else "pending"
+        for above in _list_above(applications.get(ask.application_id, "")):
+            counts[above, what] += 1
+            add_to(sums[above, what], ask.resources)
+    for path in sorted(paths, key=lambda path: path.split(".")):
+        record, written = paths[path], configured.get(path, ResourcesConfig())
+        settings = record.settings
+        guaranteed = parse_amounts(written.guaranteed) if settings is None else settings.guaranteed
+        maximum = parse_amounts(written.max) if settings is None else settings.maximum
+        state = "Stopped" if head is not None and path in head.stops else record.state
+        totals = counts[path, "applications"], counts[path, "pending"], counts[path, "used"]
+        yield path, state, *totals, sums[path, "pending"], sums[path, "used"], guaranteed, maximum
+
+
+def _list_above(path: str) -> list[str]:
+    """A queue and those above it."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _list_configured(queue: QueueConfig, above: str = "") -> dict[str, ResourcesConfig]:
+    """The resources of the configured queues, by path."""
+    path = f"{above}.{queue.name}".lower().lstrip(".")
+    found = {path: queue.resources}
+    for child in queue.queues:
+        found |= _list_configured(child, path)
+    return found
+
+
 VIEWS: Final[dict[str, tuple[Callable[[Image], Iterator[Row]], tuple[str, ...]]]] = {
     "applications": (
         list_applications,
         ("application", "queue", "user", "state", "pending", "allocations", "allocated", "submitted_ns"),
     ),
     "asks": (list_asks, ("ask", "application", "queue", "state", "node", "resources", "priority", "created_ns")),
+    "queues": (
+        list_queues,
+        (
+            *("queue", "state", "applications", "asks", "allocations"),
+            *("pending", "used", "guaranteed", "maximum"),
+        ),
+    ),
     "nodes": (list_nodes, ("node", "state", "allocations", "allocated", "foreign", "capacity")),
 }
 """By name: a function, and the columns."""
@@ -299,6 +353,7 @@ def summarize(replay: Replay) -> dict[str, object]:
     states = {
         name: dict(Counter(str(row[columns.index("state")]) for row in view(recovery.image)))
         for name, (view, columns) in VIEWS.items()
+        if name != "queues"
     }
     others = {f"{kind}s": counts[kind] for kind in ("queue", "reservation")}
     return {"partition": replay.source.partition, "rm": rm and rm.rm, **numbers, **messages, **states, **others}

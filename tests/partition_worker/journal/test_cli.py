@@ -145,7 +145,7 @@ def test_a_filter_of_another_view_is_refused(state: Path, capsys: pytest.Capture
     assert run(state, "show", "--nodes", "--queue", "root") == 2
     assert capsys.readouterr().err.endswith("--queue does not apply to --nodes\n")
     assert run(state, "show", "--queue", "root") == 2
-    assert capsys.readouterr().err.endswith("--queue needs --applications, --asks or --nodes\n")
+    assert capsys.readouterr().err.endswith("--queue needs --applications, --asks, --queues or --nodes\n")
 
 
 def test_what_is_left_out_of_a_table_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
