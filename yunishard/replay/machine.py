@@ -4,7 +4,10 @@
 
 A job goes planned -> waiting -> running -> done, or to failed if the core refuses it or ends one of its allocations.
 Each of its tasks runs from its allocation for the logged run time, then the machine releases it. When the core has
-confirmed all releases, the machine removes the application. Tasks do not wait for one another as a gang would.
+confirmed all releases, the machine removes the application. A preempted task is confirmed, and asks again.
+
+With `gang`, a job of several tasks first asks for a placeholder for each of them, and for the tasks once the core
+reports that it runs, which is when all placeholders have a node. Without, tasks do not wait for one another.
 
 `settling` proves that the removals, which have no answer, have arrived. A partition handles its updates in order, so
 its answer to one more node (a duplicate, which it rejects) comes after them.
@@ -22,12 +25,18 @@ from common import rm_messages
 from common.messages import Message, Resources
 from common.names import normalise_partition_name
 from common.wire import NEVER
-from yunishard.items import application, ask, node, release, removal
+from yunishard.items import ApplicationState, application, ask, node, release, removal
 from yunishard.replay.workload import Job, Plan, Site
 
 ASKS_IN_A_BATCH_MAX: Final = 2000
 """Jobs beyond it are submitted a tick later."""
 PROBLEMS_KEPT_MAX: Final = 20
+
+_TO_CONFIRM: Final = (rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER, rm_messages.PLACEHOLDER_REPLACED)
+"""Releases that the core requests, and that take effect once the machine confirms them."""
+
+_GANG_READY: Final = (ApplicationState.RUNNING, ApplicationState.RESUMING)
+"""States of a gang in which it asks for its tasks: all placeholders have a node, or some did not get one in time."""
 
 Phase = Literal["joining", "replaying", "settling", "over"]
 _AFTER_NODES: Final[dict[Phase, Phase]] = {"joining": "replaying", "settling": "over"}
@@ -53,13 +62,18 @@ class _Task:
     processors: int
     state: Literal["waiting", "running", "released"] = "waiting"
     node_id: str = ""
+    is_placeholder: bool = False
+    started_s: float = 0.0
+    attempts: int = 1
+    """Times that it was asked for; more than one if it was preempted."""
 
 
 class Replay:
     """One replay of a plan. Call `due` when `deadline` has passed or an answer was received, and send the batch."""
 
-    def __init__(self, plan: Plan, *, rm_id: str) -> None:
+    def __init__(self, plan: Plan, *, rm_id: str, gang: bool = False) -> None:
         self.plan = plan
+        self._gang = gang
         self.phase: Phase = "joining"
         self.jobs = {job.application_id: replace(job) for job in plan.jobs}
         self.allocations = 0
@@ -72,6 +86,8 @@ class Replay:
         """Nodes that a partition has not answered; no entry for a partition that has answered all."""
         self._tasks: dict[str, _Task] = {}
         """All and only tasks that are submitted and have not ended, by allocation key."""
+        self._gangs: dict[str, Job] = {}
+        """All and only gangs that have not asked for their tasks yet, by application id."""
         self._ends: list[tuple[float, str]] = []
         """A heap of the end times of running tasks; entries of other tasks are skipped."""
         self._submitted = 0
@@ -115,6 +131,9 @@ class Replay:
             case rm_messages.ApplicationResponse():
                 for rejected in news.rejected:
                     self._reject(rejected.application_id, rejected.reason, now)
+                for updated in news.updated:
+                    if updated.state in _GANG_READY:
+                        self._ask_for_tasks(updated.application_id)
             case rm_messages.AllocationResponse():
                 self._receive_allocations(news, now)
             case rm_messages.PartitionRestarted() if site:
@@ -156,11 +175,28 @@ class Replay:
             job = self.jobs[jobs[self._submitted].application_id]
             self._submitted += 1
             job.state = "waiting"
-            self._batch.applications.append(_build_application(job))
-            for key, processors in job.split_tasks().items():
-                self._tasks[key] = _Task(job, processors)
-                self._batch.asks.append(_build_ask(job, key, processors))
-            job.left = len(job.split_tasks())
+            tasks = job.split_tasks()
+            job.left = len(tasks)
+            self._batch.applications.append(_build_application(job, is_gang=self._is_gang(job)))
+            if self._is_gang(job):
+                self._gangs[job.application_id] = job
+                tasks = {f"{key}.placeholder": processors for key, processors in tasks.items()}
+            for key, processors in tasks.items():
+                self._ask_for(key, _Task(job, processors, is_placeholder=self._is_gang(job)))
+
+    def _is_gang(self, job: Job) -> bool:
+        return self._gang and job.processors > 1
+
+    def _ask_for(self, key: str, task: _Task) -> None:
+        self._tasks[key] = task
+        self._batch.asks.append(_build_ask(key, task, is_gang=self._is_gang(task.job)))
+
+    def _ask_for_tasks(self, application_id: str) -> None:
+        """Send the real asks of a gang, unless they were sent before."""
+        job = self._gangs.pop(application_id, None)
+        for key, processors in (job.split_tasks() if job else {}).items():
+            assert job is not None
+            self._ask_for(key, _Task(job, processors))
 
     def _release_tasks(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
@@ -186,41 +222,79 @@ class Replay:
         for allocation in news.new:
             task = self._tasks.get(allocation.allocation_key)
             if task is not None and task.state == "waiting":
-                job = task.job
-                task.state, task.node_id = "running", allocation.node_id
-                heappush(self._ends, (now + job.run_s, allocation.allocation_key))
-                self.allocations += 1
-                job.state, job.wait_s = "running", max(0.0, now - job.submit_s)
+                task.state, task.node_id, task.started_s = "running", allocation.node_id, now
+                if not task.is_placeholder:
+                    self._start_task(allocation.allocation_key, task, now)
         for released in news.released:
-            task = self._tasks.get(released.allocation_key)
-            if task is not None and task.state != "released":
-                task.job.problem = f"allocation {released.allocation_key} ended by the core: {released.message}"
-            self._end_task(released.allocation_key, now)
+            key, task = released.allocation_key, self._tasks.get(released.allocation_key)
+            if task is None:
+                continue
+            if released.termination_type in _TO_CONFIRM:
+                self._confirm(released, task, now)
+            elif task.state != "released" and not task.is_placeholder:
+                task.job.problem = f"allocation {key} ended by the core: {released.message}"
+            self._end_task(key, now)
         for rejected in news.rejected_allocations:
             task = self._tasks.get(rejected.allocation_key)
             if task is not None:
                 task.job.problem = f"ask {rejected.allocation_key} refused: {rejected.reason}"
+                if task.is_placeholder:
+                    self._ask_for_tasks(task.job.application_id)  # as ordinary asks
             self._end_task(rejected.allocation_key, now)
+
+    def _start_task(self, key: str, task: _Task, now: float) -> None:
+        job = task.job
+        heappush(self._ends, (now + job.run_s, key))
+        self.allocations += 1
+        job.state = "running"
+        job.node_id = job.node_id or task.node_id
+        if task.attempts == 1:
+            job.start_s, job.wait_s = now, max(0.0, now - job.submit_s)
+
+    def _confirm(self, released: rm_messages.AllocationRelease, task: _Task, now: float) -> None:
+        """Confirm a release that the core requests. A preempted task asks again, under another key."""
+        job, key, kind = task.job, released.allocation_key, released.termination_type
+        self._batch.releases.append(
+            release(job.application_id, key, partition=job.partition, termination_type=int(kind))
+        )
+        if kind == rm_messages.PREEMPTED_BY_SCHEDULER and task.state == "running" and not task.is_placeholder:
+            job.preemptions += 1
+            job.lost_s += now - task.started_s
+            job.left += 1  # the preempted attempt ends below
+            name = key.partition("~")[0]
+            self._ask_for(
+                f"{name}~{task.attempts + 1}", replace(task, state="waiting", node_id="", attempts=task.attempts + 1)
+            )
 
     def _end_task(self, key: str, now: float) -> None:
         """Remove a task, if it exists; with the last task of its job remove the application."""
         task = self._tasks.pop(key, None)
-        if task is None:
+        if task is None or task.is_placeholder:
             return
         job = task.job
         job.left -= 1
         if not job.left:
+            for name in job.split_tasks() if self._is_gang(job) else ():
+                self._tasks.pop(f"{name}.placeholder", None)  # it goes with its application
             self._batch.removals.append(removal(job.application_id, partition=job.partition))
             self._open -= 1
-            self.end_s[job.partition] = now
+            self.end_s[job.partition] = job.end_s = now
             job.state = "failed" if job.problem else "done"
 
     def _reject(self, application_id: str, reason: str, now: float) -> None:
         job = self.jobs.get(application_id)
         if job is not None and job.left:
-            job.problem = f"refused: {reason}"
+            job.problem, job.is_refused = f"refused: {reason}", True
+            self._drop_placeholders(job)
             for key in job.split_tasks():
                 self._end_task(key, now)
+
+    def _drop_placeholders(self, job: Job) -> None:
+        """Discard the placeholders of a gang that the core does not accept; its tasks end without having been sent."""
+        if self._gangs.pop(job.application_id, None) is not None:
+            for key, processors in job.split_tasks().items():
+                self._tasks.pop(f"{key}.placeholder", None)
+                self._tasks[key] = _Task(job, processors)
 
     def _report_again(self, site: Site, now: float) -> None:
         """Report nodes, open jobs, running and waiting tasks to a partition that lost its state.
@@ -243,8 +317,8 @@ class Replay:
             if key in self._tasks:
                 if job.application_id not in reported:
                     reported.add(job.application_id)
-                    self._batch.applications.append(_build_application(job))
-                self._batch.asks.append(_build_ask(job, key, task.processors, node_id=task.node_id))
+                    self._batch.applications.append(_build_application(job, is_gang=self._is_gang(job)))
+                self._batch.asks.append(_build_ask(key, task, is_gang=self._is_gang(job)))
 
     def _send_nodes(self, site: Site) -> None:
         self._unanswered[site.partition] += site.nodes
@@ -256,15 +330,29 @@ def _build_node(site: Site, index: int) -> rm_messages.NodeInfo:
     return node(f"node-{index + 1}", capacity, partition=site.partition)
 
 
-def _build_application(job: Job) -> rm_messages.AddApplicationRequest:
+def _build_application(job: Job, *, is_gang: bool) -> rm_messages.AddApplicationRequest:
     return application(
-        job.application_id, user=job.user, groups=[job.group], partition=job.partition, tags={"group": job.group}
+        job.application_id,
+        job.leaf,
+        user=job.user,
+        groups=[job.group],
+        partition=job.partition,
+        tags={"group": job.group, "namespace": job.group},
+        gang=_build_resources(job.processors, memory=job.memory * job.processors) if is_gang else None,
     )
 
 
-def _build_ask(job: Job, key: str, processors: int, *, node_id: str = "") -> rm_messages.Allocation:
-    amount = _build_resources(processors, memory=job.memory * processors)
-    return ask(key, job.application_id, amount, partition=job.partition, node_id=node_id)
+def _build_ask(key: str, task: _Task, *, is_gang: bool) -> rm_messages.Allocation:
+    job = task.job
+    return ask(
+        key,
+        job.application_id,
+        _build_resources(task.processors, memory=job.memory * task.processors),
+        partition=job.partition,
+        node_id=task.node_id,
+        task_group=f"{task.processors}-processors" if is_gang else "",  # placeholders are as large as their tasks
+        placeholder=task.is_placeholder,
+    )
 
 
 def _build_resources(processors: int, *, memory: int) -> Resources:

@@ -1,9 +1,11 @@
 """Progress and summary of a replay: a live table or lines while it runs; then a table or one JSON document.
 
 Waiting times are in seconds of the log, from the logged submission to the last allocation of the job. One real second
-is `speed` log seconds, so waiting times include the scaled time that messages and ticks take; `tick_log_s` is the
-length of one tick. Utilisation is the processor time of finished jobs over that of the whole partition, from the first
-submission of the replay to the last end in the partition.
+is `speed` log seconds, so waiting times include the scaled time that messages and ticks take, and all the time for
+which other processes keep the machine busy; `tick_log_s` is the length of one tick. They measure this system on this
+machine, and not a policy: for that, `yunishard simulate` runs the engine in virtual time. Utilisation is the processor
+time of finished jobs over that of the whole partition, from the first submission of the replay to the last end in the
+partition.
 """
 
 import json
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MISSING_SHOWN_MAX: Final = 20
+WAITS: Final = (
+    "This is a load test in real time: its waits depend on --speed and on how busy this machine is. "
+    "`yunishard simulate` gives waits that do not."
+)
+"""Stands before and after the figures."""
+
 QUEUES_SHOWN_MAX: Final = 5
 """Queues of each partition in the table; the others share a line. The JSON document has all."""
 
@@ -69,6 +77,8 @@ class Report:
     """Log seconds from the first submission to the last end."""
     speed: float
     tick_log_s: float
+    waits: str
+    """States that the waiting times depend on speed and machine."""
     left_out: dict[str, int]
     malformed: int
     missing: tuple[str, ...]
@@ -99,6 +109,7 @@ def summarize(replay: Replay, *, elapsed_s: float, speed: float, tick_s: float, 
         log_s=round(max(replay.end_s.values()), 1),
         speed=round(speed, 3),
         tick_log_s=round(tick_s * speed, 1),
+        waits=WAITS,
         left_out=replay.plan.left_out,
         malformed=malformed,
         missing=shown,
@@ -123,7 +134,7 @@ def format_text(summary: Report) -> str:
         f"Waiting times are seconds of the log; one tick of the replay is {summary.tick_log_s:,.0f} of them. "
         "Utilisation is of the partition's processors."
     )
-    lines = [*_format_table(summary), "", totals, units]
+    lines = [*_format_table(summary), "", totals, units, summary.waits]
     lines += [f"Left out: {count:,} jobs ({reason})." for reason, count in summary.left_out.items()]
     if summary.malformed:
         lines.append(f"Skipped: {summary.malformed:,} malformed lines.")

@@ -1,5 +1,8 @@
 """`yunishard replay`: start a local system if asked, connect, send what is due at every tick, and receive the results.
 
+It is a load test of the running system in real time. Waits of jobs that do not depend on the machine come from
+`yunishard simulate`, in virtual time.
+
 The docstring of `run_replay` is the help text. Not here: decisions about jobs (`machine.py`).
 """
 
@@ -10,7 +13,7 @@ import math
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
@@ -21,9 +24,10 @@ from common.wire import NEVER
 from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
-from yunishard.replay import workload
+from yunishard.replay import job_table, workload
 from yunishard.replay.machine import Batch, Replay
-from yunishard.replay.report import Progress, format_json, format_text, open_view, summarize
+from yunishard.replay.report import WAITS, Progress, format_json, format_text, open_view, summarize
+from yunishard.replay.user_queues import read_user_queues
 
 # The command ---------------------------------------------------------------------------------------------------------
 
@@ -46,6 +50,12 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--load", type=_parse_positive, default=workload.LOAD_DEFAULT, metavar="X", help=about)
     about = f"N nodes of {workload.NODE_PROCESSORS} processors in each partition instead"
     add("--nodes", type=parse_whole(1, workload.NODES_MAX), metavar="N", help=about)
+    about = "queues.yaml with your own partitions and queues; - for standard input (default: a queue for each user)"
+    add("--config", metavar="FILE", help=about)
+    about = "submit each job of several tasks as a gang, with a placeholder for each task"
+    add("--gang", action="store_true", help=about)
+    about = "write a line for each job: waits, slowdown, queue, node, state; columns as in jobs.csv of `simulate`"
+    add("--jobs-csv", type=Path, metavar="FILE", help=about)
     add("--strict", action="store_true", help="refuse a log with a malformed line instead of skipping it")
     add("--json", action="store_true", help="print nothing but the summary, as one JSON document")
     add("--rm-id", type=_parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
@@ -64,10 +74,20 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(args: argparse.Namespace) -> int:
-    """Replay a workload log (Standard Workload Format, plain or .gz) through the
-    scheduler. Its sites become partitions, its groups and users queues, its jobs
-    applications that run for their logged time, compressed. A job asks for each
-    processor separately, with at most 128 asks.
+    """Load-test a running system with a workload log (Standard Workload Format,
+    plain or .gz). Its sites become partitions, its groups and users queues, its
+    jobs applications that run for their logged time, compressed. A job asks for
+    each processor separately, with at most 128 asks.
+
+    A replay runs in real time, so its waits depend on --speed and on how busy the
+    machine is: two replays of a log differ. Use `yunishard simulate` for waits;
+    it runs the same engine in virtual time.
+
+    own queues (--config): a site goes to the partition of its name, else to
+    `default` or the first one. A job requests the leaf queue named like its user
+    (u7) or group (g2); other groups share the leaf queues in turn. Placement
+    rules of the partition decide in the end; applications carry the tags `group`
+    and `namespace`. Without --config, jobs go to root.<group>.<user>.
 
     examples:
       yunishard replay LOG.swf.gz --local         start a core for this replay only
@@ -76,6 +96,8 @@ def run_replay(args: argparse.Namespace) -> int:
                                                   through the core on two hosts
       yunishard replay LOG.swf.gz --local --json  print only the summary, as JSON
       yunishard replay LOG.swf.gz --local --load 1.2 --speed 10000
+      yunishard replay LOG.swf.gz --local --config queues.yaml --gang
+      yunishard replay LOG.swf.gz --local --jobs-csv jobs.csv
 
     exit codes:
       0  every job ran, and everything was released
@@ -84,15 +106,25 @@ def run_replay(args: argparse.Namespace) -> int:
     """
     if not args.address and (missing := COMMANDS["up"].find_missing()):
         raise CommandUnusable(f"--local: {missing}")
+    queues = None if args.config is None else read_user_queues(args.config)
+    if args.jobs_csv is not None:
+        job_table.check_writable(args.jobs_csv)
     log = workload.load(args.file, strict=args.strict)
     for line in log.malformed:
         sys.stderr.write(f"yunishard replay: skipped {line}\n")
     if more := log.malformed_count - len(log.malformed):
         sys.stderr.write(f"yunishard replay: skipped {more:,} more malformed lines\n")
-    plan = workload.plan(log, rm_id=args.rm_id, partitions=args.partitions, load=args.load, nodes=args.nodes)
+    plan = workload.plan(
+        log, rm_id=args.rm_id, partitions=args.partitions, load=args.load, nodes=args.nodes, queues=queues
+    )
     if not plan.jobs:
         raise CommandUnusable(f"{args.file}: no job can be replayed: {plan.left_out}")
-    return asyncio.run(ReplayDriver(args, plan, malformed=log.malformed_count).run())
+    driver = ReplayDriver(args, plan, malformed=log.malformed_count)
+    status = asyncio.run(driver.run())
+    if args.jobs_csv is not None:
+        has_rules = queues is not None and any(part.has_rules for part in queues.partitions.values())
+        job_table.write_jobs(args.jobs_csv, driver.jobs, has_rules=has_rules)
+    return status
 
 
 def _parse_positive(text: str) -> float:
@@ -201,7 +233,7 @@ class ReplayDriver:
     def __init__(self, args: argparse.Namespace, plan: workload.Plan, *, malformed: int = 0) -> None:
         self._args = args
         self._malformed = malformed
-        self._replay = Replay(plan, rm_id=args.rm_id)
+        self._replay = Replay(plan, rm_id=args.rm_id, gang=args.gang)
         self._speed: float = args.speed or plan.default_speed
         self._started_s: float | None = None
         """Real time of the first submission."""
@@ -209,6 +241,11 @@ class ReplayDriver:
         """Real time of the last answer."""
         self._signal: int | None = None
         """The first signal that interrupted the replay; later ones are ignored, as the way out is bounded."""
+
+    @property
+    def jobs(self) -> Iterable[workload.Job]:
+        """All jobs of the plan with their present state, in the order of submission."""
+        return self._replay.jobs.values()
 
     async def run(self) -> int:
         """Connect, replay, and print the summary; return the exit status."""
@@ -247,7 +284,7 @@ class ReplayDriver:
         return (
             f"{self._args.file}: {len(planned.jobs):,} jobs in {planned.span_s / 3600:.1f} hours, for {processors:,}"
             f" processors in {len(planned.sites)} partitions{folded}. At {speed:,.0f} times its speed it takes "
-            f"{planned.span_s / speed:.0f} s, plus the time that jobs wait in queues."
+            f"{planned.span_s / speed:.0f} s, plus the time that jobs wait in queues.\n{WAITS}"
         )
 
     async def _run_ticks(self, rm: ResourceManager) -> None:

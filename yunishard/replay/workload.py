@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from common.names import normalise_partition_name
 from yunishard.cli import CommandUnusable
+from yunishard.replay.user_queues import UserQueues
 
 COLUMNS: Final = 18
 LINE_BYTES_MAX: Final = 4096
@@ -68,11 +69,22 @@ class Job:
     """The number of the partition in the log, or `UNKNOWN`."""
     partition: str = ""
     """The partition of the replay, which the plan sets."""
+    leaf: str = ""
+    """The queue that the application requests, with queues of the user's own."""
     state: JobState = "planned"
     left: int = 0
     """Submitted tasks that have not ended."""
     wait_s: float = 0.0
     """From the logged submit time to the last allocation of a task."""
+    start_s: float | None = None
+    """When the last of its tasks got its first allocation."""
+    end_s: float | None = None
+    node_id: str = ""
+    """Where its first task ran, or runs."""
+    preemptions: int = 0
+    lost_s: float = 0.0
+    """Run time of preempted tasks, which start again."""
+    is_refused: bool = False
     problem: str = ""
     """Why it failed, or will fail when its last task has ended."""
 
@@ -82,8 +94,8 @@ class Job:
 
     @property
     def queue(self) -> str:
-        """The queue that the placement rules of `Plan.build_configuration` choose."""
-        return f"root.{self.group}.{self.user}"
+        """The requested queue, or the one that the placement rules of `Plan.build_configuration` choose."""
+        return self.leaf or f"root.{self.group}.{self.user}"
 
     @property
     def work_s(self) -> int:
@@ -271,6 +283,8 @@ class Plan:
     """How many sites share the partition `other`."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Reason to number of job lines that cannot be replayed."""
+    configuration: str = ""
+    """The user's own `queues.yaml`."""
 
     @property
     def default_speed(self) -> float:
@@ -279,8 +293,12 @@ class Plan:
         return max(1.0, self.span_s / max(WATCHED_S, asks / ASKS_PER_SECOND_MAX))
 
     def build_configuration(self) -> str:
-        """Return the `queues.yaml` of the replay: all users may submit, to `root.<group>.<user>`, created on demand."""
-        return "partitions:\n" + "".join(_PARTITION.format(name=site.partition) for site in self.sites)
+        """Return the `queues.yaml` of the replay: the user's own; or one by which all users may submit, to
+        `root.<group>.<user>`, created on demand.
+        """
+        return self.configuration or "partitions:\n" + "".join(
+            _PARTITION.format(name=site.partition) for site in self.sites
+        )
 
 
 _PARTITION: Final = """\
@@ -291,9 +309,16 @@ _PARTITION: Final = """\
 
 
 def plan(
-    log: Log, *, rm_id: str, partitions: int = PARTITIONS_DEFAULT, load: float = LOAD_DEFAULT, nodes: int | None = None
+    log: Log,
+    *,
+    rm_id: str,
+    partitions: int = PARTITIONS_DEFAULT,
+    load: float = LOAD_DEFAULT,
+    nodes: int | None = None,
+    queues: UserQueues | None = None,
 ) -> Plan:
-    """Plan the replay: the busiest `partitions` sites get their own partition, all others share one.
+    """Plan the replay: the busiest `partitions` sites get their own partition, all others share one; or each site gets
+    a partition of `queues`.
 
     `load` is the share of its processors that a site's jobs would use over the whole log; above 1 the replay takes
     longer than the log. `nodes` sets each partition's number of nodes instead.
@@ -305,16 +330,28 @@ def plan(
             left_out[reason] += 1
         else:
             kept.append(job)
-    names = _name_partitions(Counter(job.site for job in kept), log.sites, rm_id=rm_id, partitions=partitions)
+    sizes = Counter(job.site for job in kept)
+    if queues is None:
+        names = _name_partitions(sizes, log.sites, rm_id=rm_id, partitions=partitions)
+    else:
+        names = {site: queues.choose_partition(log.sites.get(site, "")) for site in sorted(sizes)}
     start_s = kept[0].submit_s if kept else 0
     jobs = tuple(replace(job, partition=names[job.site], submit_s=job.submit_s - start_s) for job in kept)
+    if queues is not None:
+        jobs = tuple(replace(job, leaf=queues.choose_queue(job.partition, job.group, job.user)) for job in jobs)
     span_s = max((job.submit_s + job.run_s for job in jobs), default=0)
     grouped: dict[str, list[Job]] = {name: [] for name in names.values()}
     for planned in jobs:
         grouped[planned.partition].append(planned)
     sites = tuple(_size_site(name, part, span_s=span_s, load=load, nodes=nodes) for name, part in grouped.items())
-    folded = max(0, len(names) - partitions)
-    return Plan(sites=sites, jobs=jobs, span_s=span_s, folded_sites=folded, left_out=dict(left_out))
+    return Plan(
+        sites=sites,
+        jobs=jobs,
+        span_s=span_s,
+        folded_sites=max(0, len(names) - partitions) if queues is None else 0,
+        left_out=dict(left_out),
+        configuration="" if queues is None else queues.text,
+    )
 
 
 # Private ------------------------------------------------------------------------------------------------------------

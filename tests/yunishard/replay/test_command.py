@@ -45,3 +45,9 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.C
 
 def test_the_help_text_tells_the_bound_on_asks() -> None:
     assert f"at most {TASKS_MAX} asks" in (run_replay.__doc__ or "")
+
+
+def test_the_help_text_tells_what_waits_depend_on() -> None:
+    text = run_replay.__doc__ or ""
+    assert "depend on --speed and on how busy" in text
+    assert "yunishard simulate" in text

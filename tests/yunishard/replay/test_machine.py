@@ -6,7 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from common.rm_messages import (
+    PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
+    STOPPED_BY_RM,
+    TIMEOUT,
+    AcceptedNode,
     Allocation,
     AllocationRelease,
     AllocationResponse,
@@ -15,7 +19,9 @@ from common.rm_messages import (
     PartitionRestarted,
     Refused,
     RejectedAllocation,
+    RejectedApplication,
     RejectedNode,
+    UpdatedApplication,
 )
 from common.wire import NEVER
 from tests.yunishard.replay.small_core import SmallCore
@@ -168,12 +174,91 @@ def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
     replay, core = replay_of(swf_line(1)), SmallCore()
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
-    gone = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
+    gone = AllocationRelease(allocation_key="job-1.1", termination_type=STOPPED_BY_RM, message="its node is gone")
     replay.receive(SITE, AllocationResponse(released=[gone]), 5.0)
     assert list(replay.find_missing()) == [
-        "job-1 (site-1, root.g1.u1) failed: allocation job-1.1 ended by the core: a victim"
+        "job-1 (site-1, root.g1.u1) failed: allocation job-1.1 ended by the core: its node is gone"
     ]
     assert not replay.due(60.0).releases
+
+
+def test_a_preempted_task_is_confirmed_and_asks_again() -> None:
+    replay, core = replay_of(swf_line(1, run=60)), SmallCore()
+    turn(replay, core, 0.0)
+    turn(replay, core, 0.0)
+    victim = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
+    replay.receive(SITE, AllocationResponse(released=[victim]), 5.0)
+    batch = replay.due(5.0)
+    assert [(one.allocation_key, one.termination_type) for one in batch.releases] == [
+        ("job-1.1", PREEMPTED_BY_SCHEDULER)
+    ]
+    assert [one.allocation_key for one in batch.asks] == ["job-1.1~2"]
+    started = Allocation(allocation_key="job-1.1~2", application_id="job-1", node_id="node-1")
+    replay.receive(SITE, AllocationResponse(new=[started]), 9.0)
+    job = replay.jobs["job-1"]
+    assert (job.preemptions, job.lost_s, job.wait_s, job.state) == (1, 5.0, 0.0, "running")
+    (last,) = replay.due(69.0).releases
+    replay.receive(SITE, AllocationResponse(released=[last]), 69.0)
+    assert (job.state, job.end_s, job.problem) == ("done", 69.0, "")
+
+
+def gang_of_two() -> Replay:
+    replay = Replay(plan(swf_log(swf_line(1, processors=2)), rm_id="replay", nodes=1), rm_id="replay", gang=True)
+    replay.due(0.0)
+    replay.receive(SITE, NodeResponse(accepted=[AcceptedNode(node_id="node-1")]), 0.0)
+    return replay
+
+
+def test_a_gang_asks_for_placeholders_and_then_for_its_tasks() -> None:
+    replay = gang_of_two()
+    batch = replay.due(0.0)
+    assert batch.applications[0].placeholder_ask == {"vcore": 2000}
+    assert [(one.allocation_key, one.placeholder) for one in batch.asks] == [
+        ("job-1.1.placeholder", True),
+        ("job-1.2.placeholder", True),
+    ]
+    placed = [Allocation(allocation_key=one.allocation_key, node_id="node-1") for one in batch.asks]
+    replay.receive(SITE, AllocationResponse(new=placed), 3.0)
+    assert replay.jobs["job-1"].state == "waiting"
+    for _ in range(2):  # the second one changes nothing
+        running = UpdatedApplication(application_id="job-1", state="Running")
+        replay.receive(SITE, ApplicationResponse(updated=[running]), 3.0)
+    tasks = replay.due(3.0).asks
+    assert [(one.allocation_key, one.placeholder) for one in tasks] == [("job-1.1", False), ("job-1.2", False)]
+    assert {one.task_group_name for one in (*batch.asks, *tasks)} == {"1-processors"}
+    for key in ("job-1.1", "job-1.2"):
+        replaced = AllocationRelease(
+            allocation_key=f"{key}.placeholder", application_id="job-1", termination_type=PLACEHOLDER_REPLACED
+        )
+        replay.receive(SITE, AllocationResponse(released=[replaced]), 3.0)
+        (confirmed,) = replay.due(3.0).releases
+        assert confirmed.termination_type == PLACEHOLDER_REPLACED
+        replay.receive(SITE, AllocationResponse(new=[Allocation(allocation_key=key, node_id="node-1")]), 4.0)
+    assert (replay.jobs["job-1"].state, replay.jobs["job-1"].wait_s, replay.allocations) == ("running", 4.0, 2)
+    released = replay.due(64.0).releases
+    replay.receive(SITE, AllocationResponse(released=released), 64.0)
+    assert replay.jobs["job-1"].state == "done"
+
+
+def test_a_gang_that_did_not_get_all_placeholders_runs_without() -> None:
+    replay = gang_of_two()
+    replay.due(0.0)
+    late = AllocationRelease(allocation_key="job-1.1.placeholder", application_id="job-1", termination_type=TIMEOUT)
+    replay.receive(SITE, AllocationResponse(released=[late]), 900.0)
+    resuming = UpdatedApplication(application_id="job-1", state="Resuming")
+    replay.receive(SITE, ApplicationResponse(updated=[resuming]), 900.0)
+    batch = replay.due(900.0)
+    assert [one.termination_type for one in batch.releases] == [TIMEOUT]
+    assert [one.allocation_key for one in batch.asks] == ["job-1.1", "job-1.2"]
+
+
+def test_a_refused_gang_fails_by_name() -> None:
+    replay = gang_of_two()
+    replay.due(0.0)
+    refused = RejectedApplication(application_id="job-1", reason="larger than its queue")
+    replay.receive(SITE, ApplicationResponse(rejected=[refused]), 0.0)
+    assert list(replay.find_missing()) == ["job-1 (site-1, root.g1.u1) failed: refused: larger than its queue"]
+    assert replay.jobs["job-1"].is_refused
 
 
 def test_a_repeated_answer_changes_nothing() -> None:

@@ -13,6 +13,7 @@ from yunishard.replay.machine import Replay
 from yunishard.replay.report import (
     MISSING_SHOWN_MAX,
     QUEUES_SHOWN_MAX,
+    WAITS,
     Progress,
     Report,
     format_json,
@@ -56,6 +57,8 @@ def test_a_complete_replay_says_so() -> None:
     assert summary.log_s == 60.0
     assert summary.tick_log_s == 20.0
     text = format_text(summary)
+    assert WAITS in text
+    assert json.loads(format_json(summary))["waits"] == WAITS
     assert "2 of 2 jobs done, 2 allocations in 2.0 s (1 a second)" in text
     assert text.endswith("Every job ran, every allocation was released and confirmed, no application is left.")
 

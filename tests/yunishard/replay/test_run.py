@@ -1,6 +1,7 @@
 """Running a replay: the local system, signals, and a whole replay against a small core."""
 
 import asyncio
+import csv
 import json
 import os
 import re
@@ -31,9 +32,10 @@ from common.rm_messages import (
 from tests.yunishard.fake_core import FakeCore, play
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.cli import UNUSABLE, CommandFailed
+from yunishard.cli import UNUSABLE, CommandFailed, main
 from yunishard.replay import run
 from yunishard.replay.machine import Batch
+from yunishard.replay.report import WAITS
 from yunishard.replay.run import ReplayDriver, local_system, run_replay
 from yunishard.replay.workload import plan
 
@@ -137,6 +139,9 @@ def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"
         nodes=None,
         strict=changed.get("strict", False),
         json=changed.get("json", False),
+        config=None,
+        gang=False,
+        jobs_csv=None,
     )
 
 
@@ -194,6 +199,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
     assert core.empty
     out = capsys.readouterr().out
     assert "50 jobs in 0.0 hours" in out
+    assert out.splitlines()[1] == WAITS
     assert "50 of 50 jobs submitted" not in out.splitlines()[0]
     assert out.endswith("no application is left.\n")
 
@@ -320,3 +326,29 @@ def test_files_that_cannot_be_replayed_are_exit_status_two(tmp_path: Path, capsy
     assert len(said) == 21
     assert said[0] == "yunishard replay: skipped line 1: 1 columns, expected 18: rubbish"
     assert said[20] == "yunishard replay: skipped 10 more malformed lines"
+
+
+OWN_QUEUES = """
+partitions:
+  - name: default
+    queues:
+      - {name: root, submitacl: "*", queues: [{name: g1, resources: {max: {vcore: 2}}}, {name: rest}]}
+"""
+
+
+@pytest.mark.processes
+def test_a_real_system_runs_gangs_in_queues_of_the_users_own(tmp_path: Path) -> None:
+    log, queues, jobs = tmp_path / "a.swf", tmp_path / "queues.yaml", tmp_path / "jobs.csv"
+    queues.write_text(OWN_QUEUES)
+    lines = [swf_line(n, submit=n, run=100, processors=1 + n % 2, group=n % 4) for n in range(1, 21)]
+    log.write_text("\n".join(lines))
+    words = ["replay", str(log), "--local", "--config", str(queues), "--gang", "--jobs-csv", str(jobs), "--speed=500"]
+    assert main(words) == 0
+    with jobs.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == 20 * ["completed"]
+    assert {(row["group"], row["queue"]) for row in rows} == {
+        *(("g0", "root.g1"), ("g1", "root.g1"), ("g2", "root.g1"), ("g3", "root.rest")),
+    }
+    assert {row["tasks"] for row in rows} == {"1", "2"}
+    assert all(float(row["end"]) >= float(row["start"]) + 100 for row in rows)
