@@ -26,6 +26,7 @@ from partition_worker.journal.inspection import (
 )
 from partition_worker.journal.replay import parse_moment, replay_journal
 from partition_worker.journal.sources import find_journal
+from partition_worker.journal.story import print_story
 from partition_worker.journal.views import VIEWS, Source
 from partition_worker.recovery import JournalDamaged
 
@@ -36,7 +37,9 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, about, json_help) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
         own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal")
-        if name == "trace":
+        if name == "story":
+            own.add_argument("ask", metavar="ASK", help="key of an ask, also of one that has ended")
+        elif name == "trace":
             own.add_argument("name", metavar="NAME", help="key of an ask, application id, node id, or path of a queue")
         own.add_argument("--state", metavar="DIR", help="state directory of the system (default: as for `up`)")
         own.add_argument("--store", metavar="URI", help="PostgreSQL database of the system (default: as for `up`)")
@@ -52,6 +55,9 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
                 own.add_argument("--kind", metavar="KIND", help="only steps of this kind, such as NodeRequest or tick")
                 follow = f"continue with new steps until Ctrl-C, after the latest {FOLLOWED}; reads every {POLL_S} s"
                 own.add_argument("--follow", action="store_true", help=follow)
+            case "story":
+                leave_out = "leave out why it waited, for which the partition is restored several times"
+                own.add_argument("--no-reasons", dest="reasons", action="store_false", help=leave_out)
             case "trace":
                 own.add_argument("--last", type=_parse_count, metavar="N", help="print only the latest N steps")
             case "verify":
@@ -98,6 +104,7 @@ def run_journal(args: argparse.Namespace) -> int:
       yunishard journal show rm-1_default --asks --state pending --queue root.batch
       yunishard journal replay rm-1_default --until 90s --asks
       yunishard journal replay rm-1_default --step 40 --check
+      yunishard journal story rm-1_default pod-17    the same in sentences, and why it waited
       yunishard journal trace rm-1_default pod-17    what happened to this ask
       yunishard journal steps rm-1_default --last 20
       yunishard journal steps rm-1_default --follow  also what a worker adds
@@ -145,6 +152,11 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Source, argparse.Namespace], None], st
         replay_journal,
         "print the state at an earlier moment: counts and queues, or one kind of objects",
         "print one line of JSON: everything, or one per row",
+    ),
+    "story": (
+        print_story,
+        "tell what happened to an ask, and why it waited, in sentences with times",
+        "print one line of JSON per sentence",
     ),
     "steps": (list_steps, "list the steps: what changed, and the messages sent", "print one line of JSON per step"),
     "sums": (show_sums, "count allocated, released and running allocations per application", "print JSON"),
