@@ -1,0 +1,1 @@
+"""Simulation of a cluster in virtual time, and the figures, comparison and report of its runs."""
