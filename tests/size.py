@@ -18,7 +18,17 @@ from typing import Final
 from tests import ask_path
 
 ROOT: Final = Path(__file__).parents[1]
-SHIPPED: Final = ("broker", "common", "deploy", "partition_worker", "rmproxy", "simulator", "store", "webservice", "yunishard")
+SHIPPED: Final = (
+    "broker",
+    "common",
+    "deploy",
+    "partition_worker",
+    "rmproxy",
+    "simulator",
+    "store",
+    "webservice",
+    "yunishard",
+)
 PACKAGES: Final = ("benchmarks", *SHIPPED)
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("broker", "common", "deploy", "partition_worker", "rmproxy", "simulator", "store", "webservice", "yunishard")
+PACKAGES = (
+    "broker",
+    "common",
+    "deploy",
+    "partition_worker",
+    "rmproxy",
+    "simulator",
+    "store",
+    "webservice",
+    "yunishard",
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
