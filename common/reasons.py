@@ -183,6 +183,7 @@ class Remedy(StrEnum):
     MAKE_NODE_SCHEDULABLE = "make-node-schedulable"
     START_QUEUE = "start-queue"
     RELEASE_ALLOCATION = "release-allocation"
+    END_APPLICATION = "end-application"
     WAIT = "wait"
 
 
@@ -199,6 +200,7 @@ REMEDY_MEANINGS: Final[dict[Remedy, str]] = {
     Remedy.MAKE_NODE_SCHEDULABLE: "Let the RM end the drain of a node.",
     Remedy.START_QUEUE: "Start a queue that an operator stopped.",
     Remedy.RELEASE_ALLOCATION: "Wait for the end of an allocation, or release it.",
+    Remedy.END_APPLICATION: "Wait for the end of an application, or end it.",
     Remedy.WAIT: "Wait; nothing needs to be changed.",
 }
 """The meaning of each remedy, in one line."""

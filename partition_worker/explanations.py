@@ -241,7 +241,8 @@ class Redactor:
 
     def _shows_remedy(self, remedy: RemedyView) -> bool:
         """Whether a remedy can be shown without the name of an application that is hidden."""
-        return all(one.code != Remedy.RELEASE_ALLOCATION or self._shows_change(one) for one in remedy.changes)
+        named = (Remedy.RELEASE_ALLOCATION, Remedy.END_APPLICATION)
+        return all(one.code not in named or self._shows_change(one) for one in remedy.changes)
 
     def _shows_change(self, one: ChangeView) -> bool:
         return not one.application or self._visible.shows_application_id(one.application)

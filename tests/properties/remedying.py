@@ -22,8 +22,10 @@ from common.rm_messages import (
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
+    ApplicationRequest,
     NodeInfo,
     NodeRequest,
+    RemoveApplicationRequest,
 )
 from common.wire import NEVER
 from partition_worker.engine.durable_records import Image
@@ -129,6 +131,8 @@ class Copy:
                 self._apply(NodeRequest(nodes=[NodeInfo(node_id=node_id, action=NODE_DRAIN_TO_SCHEDULABLE)]))
             case "release-allocation":
                 self._apply(released(f"{one.application} {one.allocation}"))
+            case "end-application":
+                self._apply(ApplicationRequest(remove=[RemoveApplicationRequest(application_id=one.application)]))
             case "start-queue":
                 partition.start_queue(one.queue, ADMIN, self.now)
             case "uncordon-node":

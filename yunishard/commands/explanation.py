@@ -63,10 +63,14 @@ def _draw_body(screen: Screen, one: ExplanationView) -> list[str]:
         lines += draw_heading(screen, "Checks, in the order of the scheduler")
         lines += _draw_checks(screen, one)
     if one.remedies:
-        name = one.asks[0].name if is_of_many else "it"
-        lines += draw_heading(screen, f"What would let {name} run, the smallest change first")
+        ask = one.asks[0] if is_of_many else one
+        name = ask.name if is_of_many else "it"
+        which = f"{name}, one of {ask.count:,} equal asks," if ask.kind == "ask" and ask.count > 1 else name
+        lines += draw_heading(screen, f"What would let {which} run, the smallest change first")
         for number, remedy in enumerate(one.remedies, 1):
             lines += wrap(screen, _describe_remedy(remedy), first=f"{number:3}. ")
+        if ask.nodes and ask.nodes.keys() == {Reason.NODE_TOO_SMALL}:
+            lines += wrap(screen, "Or lower the ask to what a node has.", first="  ")
         if one.ahead:
             lines += wrap(screen, "Those tried before it (below) may take what this frees.", first="  ")
     elif one.stopped_by == Reason.NO_NODE_FITS and not is_of_many:
@@ -134,8 +138,8 @@ def draw_mark(screen: Screen, word: str, colour: str, text: str, *, indent: str 
 
 
 def _describe_check(check: CheckView) -> str:
-    """The text, with the shortfall unless it has it."""
-    if check.passed or not check.shortfall or not check.resource:
+    """The text, with the shortfall unless it has it; that about nodes states how far each of several is from it."""
+    if check.passed or not check.shortfall or not check.resource or check.code == Reason.NO_NODE_FITS:
         return check.text
     amount = format_amount(check.resource, check.shortfall)
     return check.text if amount in check.text else f"{check.text} (short by {amount})"

@@ -151,8 +151,10 @@ def _explain_group(
 
 def _summarize_ask(failed: list[CheckView], ahead: list[AheadView], head: Allocation, named: Allocation) -> str:
     if failed:
-        others = len({one.code for one in failed}) - 1
-        more = f" {format_count(others, 'other check')} would stop it, too." if others else ""
+        others = {one.code for one in failed[1:]} - {failed[0].code}
+        if failed[0].code == Reason.CLUSTER_FULL:  # then no node has room, which is the same shortage
+            others.discard(Reason.NO_NODE_FITS)
+        more = f" {format_count(len(others), 'other check')} would stop it, too." if others else ""
         return f"Waits because {failed[0].text}.{more}"
     if named is not head:
         return f"Waits for its turn: {head.key} and other equal asks of the application come first."

@@ -241,10 +241,14 @@ def _find_attributes(stuck: StuckAsk) -> dict[str, str] | None:
 
 
 def _list_waits_and_releases(stuck: StuckAsk) -> Iterator[tuple[ChangeView, ...]]:
-    """Yield waits and ends of allocations that correct all failed checks alone."""
+    """Yield waits and ends of allocations or applications that correct all failed checks alone."""
     outlook = stuck.outlook
     if outlook is not None and outlook.wait_s > 0 and outlook.victims:
         yield (ChangeView(code=Remedy.WAIT, node=outlook.node_id, seconds=outlook.wait_s),)
+    if stuck.codes <= _COUNT_REASONS:
+        ending = min(_list_ends(stuck), key=lambda one: (one.submitted_ns, one.application_id), default=None)
+        if ending is not None:
+            yield (ChangeView(code=Remedy.END_APPLICATION, application=ending.application_id),)
     if not stuck.codes <= _LIMIT_REASONS | {Reason.CLUSTER_FULL, Reason.NO_NODE_FITS, Reason.REQUIRED_NODE_FULL}:
         return
     best = min(_list_releases(stuck), key=lambda one: _weight(stuck, one), default=None)
@@ -261,6 +265,29 @@ def _list_waits_and_releases(stuck: StuckAsk) -> Iterator[tuple[ChangeView, ...]
     soonest = min(_list_timeouts(stuck), default=None)
     if soonest is not None:
         yield (ChangeView(code=Remedy.WAIT, application=soonest[1], seconds=max(0.0, soonest[0] - stuck.now)),)
+
+
+def _list_ends(stuck: StuckAsk) -> Iterator[Application]:
+    """Yield applications that count for all failed checks, if one application less is enough for each."""
+    if all(one.shortfall == 1 for one in stuck.failed):
+        for application in islice(_list_applications(stuck), RELEASES_MAX):
+            if all(_is_counted(stuck.state, application, check) for check in stuck.failed):
+                yield application
+
+
+def _is_counted(state: PartitionState, one: Application, check: CheckView) -> bool:
+    """Whether an application is one of those that a limit of running applications counts."""
+    level = next((level for level in one.queue.ancestry() if level.path == check.queue), None)
+    if level is None:
+        return False
+    if not check.user and not check.group:
+        return one.state in ACTIVE or one.application_id in level.allocating
+    if check.user and one.user.name != check.user:
+        return False
+    account = state.usage.accounts.get(one.rank)
+    if account is None or (check.group and account.group_name != check.group):
+        return False
+    return account.counted
 
 
 def _list_releases(stuck: StuckAsk) -> Iterator[Allocation]:
@@ -385,7 +412,7 @@ def _weight(stuck: StuckAsk, one: Allocation) -> tuple[float, int, str]:
 
 # Order and texts ------------------------------------------------------------------------------------------------------
 
-_LAST: Final = (Remedy.RELEASE_ALLOCATION, Remedy.WAIT, Remedy.GROW_NODE, Remedy.ADD_NODE)
+_LAST: Final = (Remedy.END_APPLICATION, Remedy.RELEASE_ALLOCATION, Remedy.WAIT, Remedy.GROW_NODE, Remedy.ADD_NODE)
 """Remedies that cost more than a change of the configuration, or time."""
 
 _RANKS: Final[dict[str, int]] = {code: _LAST.index(code) + 1 if code in _LAST else 0 for code in Remedy}
@@ -431,9 +458,7 @@ def _describe_one(stuck: StuckAsk, change: ChangeView) -> str:
     asked = stuck.ask.shape.amounts
     beyond = {kind: value - node.capacity.get(kind, 0) for kind, value in asked if value > node.capacity.get(kind, 0)}
     is_less = bool(beyond) and beyond != change.amounts
-    return (
-        f"{text} ({format_resources(beyond)} of it beyond its size, the rest for what runs there)" if is_less else text
-    )
+    return f"{text}, or by {format_resources(beyond)} once nothing runs there" if is_less else text
 
 
 def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None) -> str:
@@ -476,6 +501,8 @@ def describe_change(change: ChangeView, outlook: PreemptionOutlook | None = None
                 f"wait for {change.allocation} of {change.application} on {change.node} to end, or release it: "
                 f"that frees {more}"
             )
+        case Remedy.END_APPLICATION:
+            return f"wait for {change.application} to end, or end it"
     return _describe_wait(change, outlook)
 
 

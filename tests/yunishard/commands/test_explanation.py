@@ -52,7 +52,7 @@ def test_an_ask_is_explained_from_the_summary_to_what_is_ahead() -> None:
         "  STOPS   root.a: 4 vcore of 4 vcore used (short by 1.5 vcore)",
         "  note    it is too early to preempt",
         "",
-        "What would let it run, the smallest change first",
+        "What would let it, one of 3 equal asks, run, the smallest change first",
         "  1. raise the maximum of root.a by 1.5 vcore",
         "  2. wait for app-17 (40 s at the latest)",
         "  Those tried before it (below) may take what this frees.",
@@ -166,7 +166,7 @@ def test_remedies_that_are_shown_already_are_not_repeated_for_each_ask() -> None
         asks=[ASK, structs.replace(ASK, name="task-2")],
     )
     lines = draw_explanation(PLAIN, one, NOW)
-    assert lines[4] == "What would let task-1 run, the smallest change first"
+    assert lines[4] == "What would let task-1, one of 3 equal asks, run, the smallest change first"
     assert not any("would help" in line for line in lines)
 
 

@@ -93,14 +93,20 @@ def test_the_application_limit_of_a_queue() -> None:
     assert found.stopped_by == "queue-application-limit"
     text = "root.a may run 1 application at a time: 1 is running, so this one has to wait"
     assert found.summary == f"Waits because {text}."
-    assert remedies_of(trial, "b1") == ["raise the application limit of root.a by 1"]
+    assert remedies_of(trial, "b1") == [
+        "raise the application limit of root.a by 1",
+        "wait for app-1 to end, or end it",
+    ]
 
 
 def test_the_application_limit_of_a_user() -> None:
     trial = Trial("root limit.user.*=apps:1; root.a").does(TEN, apps("app-1 root.a", "app-2 root.a"))
     trial.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1"))
     assert why(trial, "b1").stopped_by == "user-application-limit"
-    assert remedies_of(trial, "b1") == ["raise the application limit of each user in root by 1"]
+    assert remedies_of(trial, "b1") == [
+        "raise the application limit of each user in root by 1",
+        "wait for app-1 to end, or end it",
+    ]
 
 
 def test_an_application_that_has_no_account_yet_gets_none() -> None:
@@ -149,7 +155,7 @@ def test_a_node_that_is_too_small_is_compared_with_its_size() -> None:
     ]
     assert remedies_of(trial, "b1")[:2] == [
         "enlarge node n2 by 5 B",
-        "enlarge node n1 by 7 B (4 B of it beyond its size, the rest for what runs there)",
+        "enlarge node n1 by 7 B, or by 4 B once nothing runs there",
     ]
 
 
