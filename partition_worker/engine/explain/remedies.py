@@ -291,11 +291,11 @@ def _is_counted(state: PartitionState, one: Application, check: CheckView) -> bo
 
 
 def _list_releases(stuck: StuckAsk) -> Iterator[Allocation]:
-    """Yield allocations of other applications whose end would let the ask run."""
+    """Yield allocations whose end would let the ask run, also those of its own application."""
     frees = _make_test(stuck)
     for one in islice(_list_candidates(stuck), RELEASES_MAX):
         is_bound = one.released or one.preempted or one.placeholder or one.partner is not None
-        if not is_bound and one.application_id != stuck.application.application_id and frees([one]):
+        if not is_bound and frees([one]):
             yield one
 
 

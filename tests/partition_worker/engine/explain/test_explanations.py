@@ -15,6 +15,7 @@ from tests.builders import released as releases
 from tests.trial import Trial
 
 TEN = nodes("n1 memory=10")
+A1_ENDS = "wait for a1 of app-1 on n1 to end, or release it: that frees 4 B"
 
 
 def why(trial: Trial, key: str, stalls: tuple[Reason, ...] = ()) -> ExplanationView:
@@ -47,7 +48,10 @@ def test_the_maximum_of_a_queue() -> None:
         "Waits because root.a may use 40 vcore at most: 38 vcore are used, this ask needs 4 vcore, "
         "so it is short by 2 vcore."
     )
-    assert remedies_of(trial, "a2") == ["raise the maximum of root.a by 2 vcore"]
+    assert remedies_of(trial, "a2") == [
+        "raise the maximum of root.a by 2 vcore",
+        "wait for a1 of app-1 on n1 to end, or release it: that frees 38 vcore",
+    ]
     assert (found.remedies[0].queue, found.remedies[0].resource, found.remedies[0].amount) == ("root.a", "vcore", 2000)
 
 
@@ -55,7 +59,8 @@ def test_maximums_of_two_levels_are_raised_together() -> None:
     trial = Trial("root.p max=memory:8; root.p.a max=memory:7").does(TEN, apps("app-1 root.p.a"))
     trial.does(asks("app-1 a1 memory=6", "app-1 a2 memory=4"))
     assert failed(why(trial, "a2")) == ["queue-maximum", "queue-maximum"]
-    first = why(trial, "a2").remedies[0]
+    release, first = why(trial, "a2").remedies
+    assert release.code == "release-allocation"
     assert first.text == "raise the maximum of root.p.a by 3 B, and raise the maximum of root.p by 2 B"
     assert [(one.queue, one.amounts) for one in first.changes] == [
         ("root.p.a", {"memory": 3}),
@@ -70,20 +75,20 @@ def test_the_limit_of_a_user() -> None:
     assert found.stopped_by == "user-limit"
     text = "user bob may use 5 B at most in root: 4 B are used, this ask needs 3 B, so it is short by 2 B"
     assert text in found.summary
-    assert remedies_of(trial, "a2") == ["raise the limit of user bob in root by 2 B"]
+    assert remedies_of(trial, "a2") == ["raise the limit of user bob in root by 2 B", A1_ENDS]
 
 
 def test_the_limit_of_each_user_is_named_as_such() -> None:
     trial = Trial("root limit.user.*=memory:5; root.a").does(TEN, apps("app-1 root.a user=bob"))
     trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
-    assert remedies_of(trial, "a2") == ["raise the limit of each user in root by 2 B"]
+    assert remedies_of(trial, "a2") == ["raise the limit of each user in root by 2 B", A1_ENDS]
 
 
 def test_the_limit_of_a_group() -> None:
     trial = Trial("root.a limit.group.dev=memory:5").does(TEN, apps("app-1 root.a user=bob groups=dev"))
     trial.does(asks("app-1 a1 memory=4", "app-1 a2 memory=3"))
     assert why(trial, "a2").stopped_by == "group-limit"
-    assert remedies_of(trial, "a2") == ["raise the limit of group dev in root.a by 2 B"]
+    assert remedies_of(trial, "a2") == ["raise the limit of group dev in root.a by 2 B", A1_ENDS]
 
 
 def test_the_application_limit_of_a_queue() -> None:
