@@ -6,7 +6,7 @@ before it. Events are not in it: after a recovery the event ring buffer starts e
 
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -53,11 +53,6 @@ _decode_head: Final = msgspec.msgpack.Decoder(SnapshotHead).decode
 
 def encode_snapshot(host: PartitionHost, last: int) -> Iterator[bytes]:
     """Encode the host as it is after the step of this number, as a stream of bytes."""
-    for piece in _encode_pieces(host, last):
-        yield len(piece).to_bytes(_LENGTH_BYTES) + piece
-
-
-def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
     channel, partition = host.channel, host.partition
     head = SnapshotHead(
         step=last,
@@ -68,11 +63,30 @@ def _encode_pieces(host: PartitionHost, last: int) -> Iterator[bytes]:
         told=channel.outbox.last,
         unacknowledged=[SentMessage(*one) for one in channel.outbox.unacknowledged()],
     )
+    return encode_stream(head, iter(()) if partition is None else list_everything(partition))
+
+
+def encode_stream(head: SnapshotHead, records: Iterator[Record]) -> Iterator[bytes]:
+    """Encode the parts of a snapshot as a stream of bytes."""
+    for piece in _encode_pieces(head, records):
+        yield len(piece).to_bytes(_LENGTH_BYTES) + piece
+
+
+def _encode_pieces(head: SnapshotHead, records: Iterator[Record]) -> Iterator[bytes]:
     yield _encode(head)
-    if partition is not None:
-        records = list_everything(partition)
-        while piece := list(islice(records, PIECE_RECORDS)):
-            yield _encode(piece)
+    while piece := list(islice(records, PIECE_RECORDS)):
+        yield _encode(piece)
+
+
+def decode_stream(content: Iterable[bytes]) -> tuple[SnapshotHead, Iterator[Record]]:
+    """Decode a stream, which may be cut at any places, into the parts of a snapshot.
+
+    Raises:
+        msgspec.MsgspecError, ValueError, RecursionError: it cannot be decoded; also while the records are read.
+    """
+    pieces = _split(content)
+    head = _decode_head(next(pieces, b""))
+    return head, chain.from_iterable(map(decode_records, pieces))
 
 
 def read_records(step: Step) -> list[Record]:
@@ -111,10 +125,8 @@ class Recovery:
             JournalDamaged: it cannot be decoded.
         """
         try:
-            pieces = _split(content)
-            head = _decode_head(next(pieces, b""))
-            for piece in pieces:
-                self.image.apply(decode_records(piece))
+            head, records = decode_stream(content)
+            self.image.apply(records)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise JournalDamaged(f"the snapshot cannot be decoded: {error}") from None
         self.last, self.at, self.session = head.step, head.at, head.session

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from common.settings import SettingsError
+from partition_worker.journal.export import export_journal
 from partition_worker.journal.inspection import (
     FILTERS,
     FOLLOWED,
     POLL_S,
     ROWS_SHOWN,
-    export_steps,
     list_steps,
     print_json,
     print_trace,
@@ -36,7 +36,7 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for name, (_, about, json_help) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
-        own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal")
+        own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal or export")
         if name == "story":
             own.add_argument("ask", metavar="ASK", help="key of an ask, also of one that has ended")
         elif name == "trace":
@@ -63,9 +63,20 @@ def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
             case "verify":
                 own.add_argument("--restore", action="store_true", help="also restore the partition from it")
             case "export":
-                own.add_argument("--output", metavar="FILE", help="file to write (default: standard output)")
+                _add_export_arguments(own)
         if json_help:
             own.add_argument("--json", action="store_true", help=json_help)
+
+
+def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="FILE", help="file to write (default: standard output); .gz is compressed")
+    forms = parser.add_mutually_exclusive_group()
+    about = "also the snapshot, so that every action of this command can read the file in place of a journal"
+    forms.add_argument("--complete", action="store_true", help=about)
+    about = "the same with pseudonyms in place of all names, and without free texts, for a bug report"
+    forms.add_argument("--anonymise", action="store_true", help=about)
+    about = "with --anonymise: write the name of each pseudonym to this file, which you keep"
+    parser.add_argument("--names", metavar="FILE", help=about)
 
 
 def _add_moment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +123,8 @@ def run_journal(args: argparse.Namespace) -> int:
       yunishard journal verify rm-1_default --restore
       yunishard journal poison rm-1_default          messages that ended the worker
       yunishard journal export rm-1_default --output steps.jsonl
+      yunishard journal export rm-1_default --anonymise --output bug.jsonl.gz
+      yunishard journal replay bug.jsonl.gz --step 40
       yunishard journal show DIR/rm-1_default.damaged/rm-1_default.sqlite --nodes
       yunishard journal verify rm-1_default --store postgresql://yunishard@db1,db2/yunishard
 
@@ -166,6 +179,6 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Source, argparse.Namespace], None], st
         "list quarantined messages, which ended the worker twice",
         "print one line of JSON per message",
     ),
-    "export": (export_steps, "write every step in full, as a line of JSON", ""),
+    "export": (export_journal, "write every step in full as a line of JSON, or one file for a replay", ""),
 }
 """By name: function, help, and help of the option --json."""

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Final, TextIO
 
 import msgspec
@@ -230,17 +230,7 @@ def show_poisons(source: Source, args: argparse.Namespace) -> None:
         sys.stdout.write("no message is quarantined\n")
 
 
-def export_steps(source: Source, args: argparse.Namespace) -> None:
-    """Write every step as a line of JSON."""
-    with (
-        nullcontext(sys.stdout) if args.output is None else open(args.output, "w", encoding="utf-8") as file,
-        closing(source.open()) as reader,
-    ):
-        for step in reader.read_steps(reader.find_first()):
-            print_json(_expand(step), file)
-
-
-def _expand(step: Step) -> dict[str, object]:
+def expand_step(step: Step) -> dict[str, object]:
     """A step with its records and decoded messages."""
     told = [asdict(sent) | {"body": _decode(sent.kind, sent.body)} for sent in step.told]
     return asdict(step) | {"records": read_records(step), "told": told}

@@ -70,11 +70,12 @@ def replay_until(source: Source, *, until: Moment | None = None, step: int | Non
 
 def _find_end(source: Source) -> float:
     """The time of the latest step, in Unix seconds."""
+    end: float | None = None
     with closing(source.open()) as reader:
         meta = reader.read_meta()
         for step in reader.read_steps(max(meta.begins, meta.last)):
-            return step.at
-    return read_all(source).recovery.at
+            end = step.at
+    return read_all(source).recovery.at if end is None else end
 
 
 def restore(recovery: Recovery, name: str) -> Partition:

@@ -9,6 +9,7 @@ from typing import Final
 from common.settings import Settings
 from deploy.settings import resolve_settings
 from partition_worker.journal.database import JournalReader
+from partition_worker.journal.export_file import SUFFIXES, ExportReader, is_export
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files
 from partition_worker.journal.views import Source
 from partition_worker.recovery import JournalDamaged
@@ -28,6 +29,8 @@ def find_journal(name: str, *, state: str | None, store: str | None) -> Source:
         OSError: there is no such journal; the message lists those that exist.
     """
     path = Path(name)
+    if name.endswith(SUFFIXES) and path.is_file():
+        return _open_export(path)
     if "/" in name or path.suffix == SUFFIX:
         if not path.is_file():
             what = "it is a directory" if path.is_dir() else "there is no such file"
@@ -51,6 +54,20 @@ def find_journal(name: str, *, state: str | None, store: str | None) -> Source:
 
 def _make_source(files: Files) -> Source:
     return Source(files.partition, files.folder, partial(JournalReader, files))
+
+
+def _open_export(path: Path) -> Source:
+    """Find the journal in an export.
+
+    Raises:
+        JournalDamaged, OSError: the file is none, or cannot be read.
+    """
+    if not is_export(path):
+        how = "yunishard journal export --complete or --anonymise"
+        raise OSError(f"{path}: not an export that can be replayed: {how} writes one")
+    with closing(ExportReader(path)) as reader:
+        partition = reader.head.partition
+    return Source(partition, None, partial(ExportReader, path))
 
 
 def _find_in_store(settings: Settings, partition: str) -> Source:

@@ -49,6 +49,10 @@ class Session:
         self.wait(at)
         return self
 
+    def put(self, message: Message) -> None:
+        """The broker sends a message."""
+        self._apply(message, self.partition.now - START_S, seq=0)
+
     def wait(self, at: float) -> None:
         """Time passes: every timer fires when it is due."""
         while (due := max(self.partition.deadline, self.partition.now)) <= START_S + at:

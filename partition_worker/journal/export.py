@@ -1,0 +1,56 @@
+"""The command `yunishard journal export`: the steps in full, or one file from which a journal can be replayed."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from common.text_formats import format_count
+from partition_worker.journal.anonymise import collect_names
+from partition_worker.journal.export_file import Transform, make_head, open_to_write, write_export
+from partition_worker.journal.inspection import expand_step, notify
+from partition_worker.journal.views import Source
+
+
+def export_journal(source: Source, args: argparse.Namespace) -> None:
+    """Write every step as a line of JSON; with `--complete` or `--anonymise` also what a replay needs.
+
+    Raises:
+        OSError: the options contradict each other, or a file cannot be written.
+    """
+    if args.names and not args.anonymise:
+        raise OSError("--names needs --anonymise")
+    with closing(source.open()) as reader, _open_output(args.output) as write:
+        if args.anonymise:
+            _export_anonymised(source, write, args.names)
+        elif args.complete:
+            write_export(write, reader, make_head(source.partition, anonymised=False), Transform())
+        else:
+            for step in reader.read_steps(reader.find_first()):
+                write(msgspec.json.encode(expand_step(step)) + b"\n")
+
+
+def _export_anonymised(source: Source, write: Callable[[bytes], object], names_file: str | None) -> None:
+    with closing(source.open()) as reader:
+        names, rm = collect_names(reader)
+    partition = names.partition(source.partition, rm)
+    with closing(source.open()) as reader:
+        last = write_export(write, reader, make_head(partition, anonymised=True), names.transform)
+    if names_file is not None:
+        with open_to_write(Path(names_file)) as file:
+            document = {pseudonym: name for name, pseudonym in sorted(names.pseudonyms.items())}
+            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    replaced, removed = format_count(len(names.pseudonyms), "name"), format_count(names.texts_removed, "text")
+    notify(f"up to step {last}: {replaced} replaced, {removed} removed; read the file before you send it")
+
+
+@contextmanager
+def _open_output(path: str | None) -> Iterator[Callable[[bytes], object]]:
+    if path is None:
+        yield lambda line: sys.stdout.write(line.decode())
+        return
+    with open_to_write(Path(path)) as file:
+        yield file.write
