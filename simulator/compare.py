@@ -300,9 +300,9 @@ def format_change(figure: Figure, change: FigureChange | None) -> str:
     """Return a difference with its verdict in words: `-2 min (better)`."""
     if change is None or change.difference is None:
         return ABSENT
-    if not change.difference:
-        return "="
     size = format_value(figure.unit, abs(change.difference))
+    if size == format_value(figure.unit, 0.0):
+        return "="
     verdict = f" ({change.verdict})" if change.verdict in ("better", "worse") else ""
     return f"{'-' if change.difference < 0 else '+'}{size}{verdict}"
 
