@@ -49,8 +49,8 @@ engine: $(RUN_STAMP)
 		PYTHONPATH="$$folder.new" $(BIN)/python -P -m partition_worker --help > /dev/null && \
 		mv "$$folder.new" "$$folder" && echo "workers run the compiled engine from now on"; fi
 
-up: $(RUN_STAMP) ## start the system and leave it running
-	$(BIN)/yunishard up
+up: $(RUN_STAMP) ## start the system and leave it running: ARGS= (options of `yunishard up`)
+	$(BIN)/yunishard up $(ARGS)
 
 test: setup ## run the tests, on all processors (about five minutes on two)
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not long"

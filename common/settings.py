@@ -22,6 +22,7 @@ import msgspec
 
 from common.acl import AclError, parse_acl
 from common.names import HOST_NAME, LOCAL_HOST, OFF, RM_ID, SUPERVISED, parse_rm_ids
+from common.simulated_nodes import NODE_RESOURCES, NODES_MAX, parse_node_resources
 from common.text_formats import parse_duration
 
 T = TypeVar("T", covariant=True)
@@ -208,6 +209,12 @@ def _host(text: str) -> str:
     return text
 
 
+def _node_resources(text: str) -> str:
+    """Check the size of a node; it stays text, as it is written in the file of the settings."""
+    parse_node_resources(text)
+    return text
+
+
 def _methods(text: str) -> tuple[str, ...]:
     found = {word.strip() for word in text.split(",")}
     if text != OFF and not found <= set(AUTH_METHODS):
@@ -221,6 +228,7 @@ TEXT: Final = Kind("TEXT", str)
 STORE: Final = Kind("URI", _store)
 FLAG: Final = Kind("true|false", _flag)
 ACL: Final = Kind("ACL", _acl)
+NODE_SIZE: Final = Kind("RESOURCES", _node_resources)
 PERCENT: Final = Kind("PERCENT", lambda text: _count(0, 100).parse(text.removesuffix("%").strip()))
 DURATION: Final = _duration()
 RM: Final = Kind("ID", _rm_id)
@@ -351,6 +359,13 @@ class Settings:
     disable_reservation: bool = setting(FLAG, "reserve no node for an ask that fits none now", "false")
     predicates: tuple[str, ...] = setting(PLUGINS, "plug-ins that filter nodes for an ask (default: built-in)")
     manual: bool = setting(FLAG, "make no scheduling decision unless `yunishard schedule` asks for it", "false")
+    simulated_nodes: int = setting(
+        _count(0, NODES_MAX), "nodes that each partition has without an RM reporting them; implies --ephemeral", "0"
+    )
+    node_resources: str = setting(NODE_SIZE, "size of a simulated node", NODE_RESOURCES)
+    simulated_load_percent: int = setting(
+        PERCENT, "share of the simulated nodes that applications of a built-in fake RM keep busy", "0"
+    )
     interpreted: bool = setting(FLAG, "run the engine as Python even if `make compiled` has compiled it", "false")
     asks_max: int = setting(_count(1, 100_000_000), "asks and allocations of a partition; more are rejected", "2000000")
     partitions_max: int = setting(_count(1, 10_000), "partitions of all RMs together, each is a process", "500")

@@ -13,11 +13,11 @@ import msgspec
 
 from common.control_messages import WorkersWanted
 from common.metrics import Family, counter, gauge
-from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, lease_name
+from common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, lease_name
 from common.restart_delay import RestartDelay
 from common.wire import BrokerAddress, Outgoing
 
-STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
+STOP_ORDER: Final = (FAKE_RM, WEBSERVICE, RMPROXY, WORKER, BROKER)
 
 # Children -------------------------------------------------------------------------------------------------------------
 
@@ -216,17 +216,18 @@ SPARE: Final = "spare"
 def collect_metrics(children: Iterable[Child], restarts: Mapping[tuple[str, Cause], int]) -> Iterator[Family]:
     """Yield the supervisor's own metrics; `restarts` counts by role and cause."""
     found = Counter((SPARE if child.is_spare else child.role, child.phase) for child in children)
+    roles = [role for role in STOP_ORDER if role != FAKE_RM or any(known == FAKE_RM for known, _ in found)]
     yield gauge(
         "yunishard_supervisor_processes",
         "Processes by role (workers without a partition are spare) and phase: ready, starting, leaving, killed, or "
         "paused before the next start. Investigate a process that stays paused or starting: it ends again and again.",
         ("role", "phase"),
-        [((role, phase.value), found[role, phase]) for role in (*STOP_ORDER, SPARE) for phase in Phase],
+        [((role, phase.value), found[role, phase]) for role in (*roles, SPARE) for phase in Phase],
     )
     yield counter(
         "yunishard_supervisor_restarts_total",
         "Processes that were restarted, by cause: the process ended by itself (ended), reported that it cannot run "
         "(failed), was not ready in time (slow), or sent no heartbeat (silent). Investigate each; the log has details.",
         ("role", "cause"),
-        [((role, cause.value), restarts.get((role, cause), 0)) for role in STOP_ORDER for cause in Cause],
+        [((role, cause.value), restarts.get((role, cause), 0)) for role in roles for cause in Cause],
     )

@@ -17,7 +17,7 @@ from typing import Final
 import yaml
 
 from common import settings as table
-from common.names import OFF, compile_rm_ids
+from common.names import OFF, STAND_IN_RM, compile_rm_ids
 from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, parse_setting
 from common.text_formats import describe_file_error
 
@@ -55,6 +55,7 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     _check_times(settings)
     _check_cluster(settings)
     _check_auth(settings)
+    _check_simulation(settings)
     if settings.default_rm and not compile_rm_ids(settings.allowed_rms).fullmatch(settings.default_rm):
         allowed = settings.origin("allowed-rms")
         raise settings.error("default-rm", f"{settings.default_rm!r} may not register: {allowed} does not name it")
@@ -138,7 +139,13 @@ def find_unknown_variables(names: Iterable[str]) -> list[str]:
 
 
 def _choose_state(given: ChainMap[str, EffectiveSetting], variables: Mapping[str, str]) -> dict[str, EffectiveSetting]:
-    """Decide between `state` and `ephemeral`: the one with the stronger source wins."""
+    """Decide between `state` and `ephemeral`: the one with the stronger source wins. Simulated nodes end with the
+    system, so with them it is ephemeral unless a source names a directory, which `_check_simulation` refuses.
+    """
+    simulated = given["simulated-nodes"]
+    if parse_setting("simulated-nodes", simulated.value, simulated.origin) and "state" not in given:
+        ephemeral = simulated._replace(name="ephemeral", value="true")
+        return {"state": ephemeral._replace(name="state", value=""), "ephemeral": ephemeral}
     strongest = next(one for one in given.maps if "state" in one or "ephemeral" in one)
     ephemeral = given["ephemeral"]
     if not parse_setting("ephemeral", ephemeral.value, ephemeral.origin) or "ephemeral" not in strongest:
@@ -203,6 +210,30 @@ def _check_tls(settings: Settings) -> None:
             given = "cert" if cert else "key" if key else "client-ca"
             missing = "key" if cert else "cert"
             raise settings.error(f"{port}-tls-{given}", f"needs --{port}-tls-{missing} too")
+
+
+def _check_simulation(settings: Settings) -> None:
+    """Check that simulated nodes mix with no real cluster, and that the built-in RM can register."""
+    if not settings.simulated_nodes:
+        for name in ("node-resources", "simulated-load"):
+            if not settings.is_default(name):
+                raise settings.error(name, "needs --simulated-nodes too")
+        return
+    if not settings.ephemeral:
+        state = settings.origin("state")
+        raise settings.error("simulated-nodes", f"they end with the system, so leave out {state}, or add --ephemeral")
+    for name, is_given, reason in (
+        ("store", settings.store, "simulated nodes end with the system, and the store keeps them"),
+        ("native", settings.native == OFF, f"the built-in RM {STAND_IN_RM!r} of the simulated nodes needs this port"),
+        ("native-keys", settings.native_keys, f"the built-in RM {STAND_IN_RM!r} of the simulated nodes has no key"),
+        (
+            "allowed-rms",
+            not compile_rm_ids(settings.allowed_rms).fullmatch(STAND_IN_RM),
+            f"the built-in RM {STAND_IN_RM!r} of the simulated nodes must be allowed, too",
+        ),
+    ):
+        if is_given:
+            raise settings.error(name, f"{reason}; leave out {settings.origin('simulated-nodes')}, or this")
 
 
 def _check_auth(settings: Settings) -> None:

@@ -18,6 +18,9 @@ if its partition has ended. Only a few workers start at the same time.
 The broker dismisses a worker that hangs. This machine kills each other process that sends no heartbeat for too long,
 and such a worker, too, in case the broker has restarted and the worker has not registered yet.
 
+With simulated nodes, the fake RM runs as long as no other RM has a partition: a system without any RM has no partition,
+and so nothing to look at.
+
 Not here: clocks, processes, sockets, signals (`processes.py` and `up.py` carry out the instructions).
 """
 
@@ -28,7 +31,17 @@ from typing import TYPE_CHECKING, Final
 from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, OFF, RMPROXY, SUPERVISOR, WEBSERVICE, WORKER, WORKER_PREFIX
+from common.names import (
+    BROKER,
+    FAKE_RM,
+    OFF,
+    RMPROXY,
+    STAND_IN_RM,
+    SUPERVISOR,
+    WEBSERVICE,
+    WORKER,
+    WORKER_PREFIX,
+)
 from common.restart_delay import RestartDelay
 from common.rm_messages import Heartbeat
 from common.wire import NEVER, BrokerAddress, Outgoing, make_outgoing
@@ -259,12 +272,22 @@ class Supervisor:
         self._extend(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
         yield children.Note("debug", f"{child.title} is ready")
-        fronts = (self._children.get(role) for role in self._front_ends)
-        if not self._announced and all(front and front.phase is Phase.READY for front in fronts):
+        is_stand_in_missing = self._wants_stand_in and not self._is_ready(FAKE_RM)
+        if not self._announced and all(map(self._is_ready, self._front_ends)) and not is_stand_in_missing:
             self._announced = True
             for name, address in self._endpoints.items():
                 yield children.Announce(f"{name:<8}{address}")
             yield children.READY
+
+    def _is_ready(self, name: str) -> bool:
+        child = self._children.get(name)
+        return child is not None and child.phase is Phase.READY
+
+    @property
+    def _wants_stand_in(self) -> bool:
+        """Whether the fake RM should run: there are simulated nodes, and no other RM has a partition."""
+        prefix = f"{STAND_IN_RM}_"
+        return self._settings.simulated_nodes > 0 and all(name.startswith(prefix) for name in self._wanted)
 
     def _mark_granted(self, child: Child, granted: children.Granted, now: float) -> Iterator[Instruction]:
         """Give a worker that has been granted a partition the time to recover."""
@@ -390,11 +413,24 @@ class Supervisor:
         if self._leader is not None:
             for role in self._front_ends:
                 self._children.setdefault(role, Child(role, role, due=now))
+            yield from self._match_stand_in(now)
         for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:
             if child.role != WORKER:
                 yield from self._start(child, now)
         yield from self._match_workers(now)
         yield from self._start_workers(now)
+
+    def _match_stand_in(self, now: float) -> Iterator[Instruction]:
+        """Add the fake RM once RMs can connect, or stop it while another RM has a partition."""
+        child = self._children.get(FAKE_RM)
+        if child is None:
+            if self._wants_stand_in and self._is_ready(RMPROXY):
+                self._children[FAKE_RM] = Child(FAKE_RM, FAKE_RM, due=now)
+        elif not self._wants_stand_in and child.phase is Phase.PAUSED:
+            del self._children[FAKE_RM]
+        elif not self._wants_stand_in and child.is_running:
+            yield children.Note("info", f"another RM has a partition: the simulated RM {STAND_IN_RM!r} leaves")
+            yield from self._terminate(child, now)
 
     def _match_workers(self, now: float) -> Iterator[Instruction]:
         """Add missing workers, or stop spare ones of which there are too many. One that ended early is not missing: it
@@ -439,6 +475,8 @@ class Supervisor:
             own = ("--instance", self._settings.instance, *ports)
         elif child.role == WEBSERVICE:
             own = ("--instance", self._settings.instance, "--rest", self._endpoints["rest"].rpartition("/")[2])
+        elif child.role == FAKE_RM:
+            own = ("--native", self._endpoints["native"])
         elif child.role == WORKER:
             own = ("--instance", child.name.removeprefix(WORKER_PREFIX))
         broker = self._leader if child is not self._broker and self._leader else BrokerAddress(self._address)

@@ -76,6 +76,7 @@ class PartitionHost:
         manual: bool = False,
         plugins: Sequence[Predicate] = (),
         tuning: Tuning = DEFAULT,
+        simulated_nodes: Sequence[rm_messages.NodeInfo] = (),
     ) -> None:
         self.name = partition
         self.epoch = epoch
@@ -83,6 +84,8 @@ class PartitionHost:
         """Whether it schedules only on request; timers run in any case."""
         self.plugins = plugins
         self.tuning = tuning
+        self.simulated_nodes = simulated_nodes
+        """The nodes with which each new partition begins, of the names in `tuning`."""
         self.partition: Partition | None = None
         self.changes = 0
         """Number of inputs in this process that may have changed something."""
@@ -355,7 +358,9 @@ class PartitionHost:
         if before is not None:
             self.partition.inherit_marks(before)
         self.apply_settings()
-        self.record_effects([])
+        simulated = rm_messages.NodeRequest(nodes=list(self.simulated_nodes))
+        effects = self.partition.apply(simulated, now) if self.simulated_nodes else []
+        self.record_effects(effects)  # and sends none: the RM has not reported these nodes
         if problem := self.partition.placement.problem:
             self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
 

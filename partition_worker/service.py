@@ -29,6 +29,7 @@ from common.process import Arguments, Lease, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
 from common.settings import Settings
+from common.simulated_nodes import build_simulated_nodes, name_simulated_nodes, parse_node_resources
 from common.text_formats import format_count
 from common.transport import BrokerConnection, Transport, clock, drive
 from common.wire import make_outgoing
@@ -268,15 +269,25 @@ def make_worker(settings: Settings, partition: str, epoch: int, attempts: Attemp
     Raises:
         PluginError: a plug-in cannot be used.
     """
+    names = name_simulated_nodes(settings.simulated_nodes)
     tuning = Tuning(
         reservation_delay_s=math.inf if settings.disable_reservation else RESERVATION_DELAY_S,
         preemption_pause_s=settings.preemption_pause_s,
         preemption_threshold=settings.preemption_threshold_percent / 100,
         asks_max=settings.asks_max,
+        simulated_nodes=frozenset(names),
     )
     plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
+    host = PartitionHost(
+        partition=partition,
+        epoch=epoch,
+        manual=settings.manual,
+        plugins=plugins,
+        tuning=tuning,
+        simulated_nodes=build_simulated_nodes(names, parse_node_resources(settings.node_resources)),
+    )
     return Worker(
-        PartitionHost(partition=partition, epoch=epoch, manual=settings.manual, plugins=plugins, tuning=tuning),
+        host,
         host_name=settings.host_name,
         journalled=settings.journals is not None,
         heartbeat_s=settings.heartbeat_s,

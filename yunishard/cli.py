@@ -4,6 +4,8 @@ worker process for each partition.
 examples:
   yunishard up                                 start the system
   yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
+  yunishard up --simulated-nodes 100           nodes for an RM that has none
+  yunishard fake-rm --nodes 20                 an RM that plays applications
   yunishard status                             what needs attention
   yunishard queue list --watch                 usage and limits of all queues
   yunishard app list --sort -pending           what waits
@@ -42,6 +44,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Final, NamedTuple, NoReturn
 
 PROGRAM: Final = "yunishard"
@@ -101,11 +104,14 @@ def parse_whole(low: int, high: int, wanted: str = "") -> Callable[[str], int]:
     return parse
 
 
+Run = Callable[[argparse.Namespace], int]
+
+
 class Command(NamedTuple):
     """A subcommand: its module, its summary, and what it needs beyond a client installation.
 
-    The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`. The docstring of the latter is the help
-    text: its first paragraph stands before the options, the others after them.
+    The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`, with `_` for each `-` in the name. The
+    docstring of the latter is the help text: its first paragraph stands before the options, the others after them.
     """
 
     module: str
@@ -119,6 +125,12 @@ class Command(NamedTuple):
         name = next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
         how = f"(module {name} is missing): pip install '{PROGRAM}[server]'"
         return f"not part of a client installation {how}" if name else ""
+
+    @staticmethod
+    def find_functions(name: str, module: ModuleType) -> tuple[Run, Callable[[argparse.ArgumentParser], None]]:
+        """Return the function that runs the command, and the one that adds its options."""
+        part = name.replace("-", "_")
+        return getattr(module, f"run_{part}"), getattr(module, f"add_{part}_arguments")
 
 
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
@@ -144,7 +156,8 @@ COMMANDS: Final = {
     "validate": Command("yunishard.commands.validate", "check a queues.yaml"),
     "hosts": Command("yunishard.commands.hosts", "list and drain the hosts of a cluster, and spread partitions"),
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
-    "replay": Command("yunishard.replay.run", "replay a workload log through the system"),
+    "fake-rm": Command("yunishard.fake_rm.run", "connect a fake RM with simulated nodes and applications"),
+    "replay": Command("yunishard.replay.run", "load-test the system with a workload log"),
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
@@ -214,8 +227,9 @@ def build_parser(described: Collection[str]) -> argparse.ArgumentParser:
             commands._choices_actions.pop()  # the help does not list it
         if name in described and not command.find_missing():
             module = importlib.import_module(command.module)
-            own.description, _, own.epilog = dedent(getattr(module, f"run_{name}").__doc__ or "").partition("\n\n")
-            getattr(module, f"add_{name}_arguments")(own)
+            run, add_arguments = command.find_functions(name, module)
+            own.description, _, own.epilog = dedent(run.__doc__ or "").partition("\n\n")
+            add_arguments(own)
     return parser
 
 
@@ -266,7 +280,7 @@ def _run(words: Sequence[str]) -> int:
     _warn_of_variables(args.command)
     try:
         module = importlib.import_module(COMMANDS[args.command].module)
-        run: Callable[[argparse.Namespace], int] = getattr(module, f"run_{args.command}")
+        run, _ = COMMANDS[args.command].find_functions(args.command, module)
         return run(args)
     except CommandFailed as failed:
         text, status = str(failed), failed.status

@@ -153,7 +153,9 @@ def _sweep(state: PartitionState, report: Report) -> rm_messages.SyncDone:
     applications = _unmentioned((*state.applications, *state.pending_submissions.submissions), report.applications)
     gone = [rm_messages.RemoveApplicationRequest(application_id=name) for name in applications]
     application_updates.handle(state, rm_messages.ApplicationRequest(remove=gone))
-    nodes = _unmentioned((node.node_id for node in state.nodes), report.nodes)
+    simulated = state.tuning.simulated_nodes
+    own = (node.node_id for node in state.nodes if node.node_id not in simulated)
+    nodes = _unmentioned(own, report.nodes)
     gone_nodes = [rm_messages.NodeInfo(node_id=name, action=rm_messages.NODE_DECOMMISSION) for name in nodes]
     node_updates.handle(state, rm_messages.NodeRequest(nodes=gone_nodes))
     swept = frozenset(applications)

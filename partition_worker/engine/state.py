@@ -67,6 +67,8 @@ class Tuning:
     """
     asks_max: int = ASKS_MAX
     """Asks and allocations of a partition, including foreign ones; further ones are refused."""
+    simulated_nodes: frozenset[str] = frozenset()
+    """Names of the nodes that the partition has without a report of the RM, so a full report does not remove them."""
 
 
 DEFAULT: Final = Tuning()

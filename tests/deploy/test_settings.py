@@ -385,6 +385,19 @@ def test_every_name_may_be_one_of_the_rest_port() -> None:
     assert web().rest_hosts == ()
 
 
+OR_THIS = "--simulated-nodes, or this"
+BAD_NODE = "--node-resources: vcore: 'none' is not an amount such as 16, 500m or 64Gi (invalid quantity)"
+
+
+def test_simulated_nodes_keep_no_state() -> None:
+    settings = resolve_settings({"simulated-nodes": "3"}, HOME)
+    assert (settings.simulated_nodes, settings.node_resources) == (3, "vcore=16,memory=64Gi")
+    assert (settings.ephemeral, settings.state) == (True, None)
+    stated = {one.name: one.source for one in settings.effective}
+    assert stated["ephemeral"] == "--simulated-nodes"
+    assert not resolve_settings({"simulated-nodes": "0"}, HOME).ephemeral
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -435,6 +448,23 @@ def test_every_name_may_be_one_of_the_rest_port() -> None:
             "--default-rm: 'rm-1' may not register: --allowed-rms does not name it",
         ),
         ({"history": "maybe"}, "--history: expected true or false, got 'maybe'"),
+        ({"simulated_nodes": "10001"}, "--simulated-nodes: expected a whole number from 0 to 10000, got '10001'"),
+        ({"node_resources": "vcore=4"}, "--node-resources: needs --simulated-nodes too"),
+        ({"simulated_load": "50"}, "--simulated-load: needs --simulated-nodes too"),
+        ({"simulated_nodes": "3", "node_resources": "vcore=none"}, BAD_NODE),
+        (
+            {"simulated_nodes": "3", "state": "/s"},
+            "--simulated-nodes: they end with the system, so leave out --state, or add --ephemeral",
+        ),
+        (
+            {"simulated_nodes": "3", "native": "off"},
+            "--native: the built-in RM 'simulated' of the simulated nodes needs this port; leave out " + OR_THIS,
+        ),
+        (
+            {"simulated_nodes": "3", "allowed_rms": "rm-1"},
+            "--allowed-rms: the built-in RM 'simulated' of the simulated nodes must be allowed, too; leave out "
+            + OR_THIS,
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(flags: dict[str, str], line: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
 from common.messages import Header
-from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
+from common.names import BROKER, FAKE_RM, RMPROXY, WEBSERVICE, WORKER, WORKER_PREFIX
 from common.restart_delay import FIRST_S
 from common.rm_messages import Heartbeat
 from common.settings import Settings, replace_settings
@@ -181,6 +181,47 @@ def test_without_a_rest_port_there_is_no_web_service() -> None:
     ready = system(Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "off"}))
     lines = [step.line for step in ready if isinstance(step, Announce)]
     assert lines == ["native  tcp://127.0.0.1:1", "grpc    off", "rest    off", "ready"]
+
+
+SIMULATED = replace_settings(SETTINGS, {"simulated_nodes": 3})
+
+
+def test_with_simulated_nodes_the_system_is_ready_once_the_fake_rm_is() -> None:
+    system = System(SIMULATED)
+    system(*LED, WEB_READY)
+    (start,) = system(PROXY_READY)
+    assert isinstance(start, Start)
+    assert (start.name, start.arguments[2:4]) == (FAKE_RM, ("--native", "tcp://127.0.0.1:1"))
+    system(wanting("simulated_default"), *serving(1, "simulated_default"))
+    assert system(Ready(FAKE_RM))[-1] == Announce("ready")
+
+
+def test_the_fake_rm_runs_while_no_other_rm_has_a_partition() -> None:
+    system = System(SIMULATED)
+    system(*LED, WEB_READY, PROXY_READY, Ready(FAKE_RM), wanting("simulated_default"))
+    assert system(wanting("simulated_default", "rm-1_default"))[0] == Terminate(FAKE_RM)
+    system(Died(FAKE_RM, "exit status 0"), wanting("rm-1_default"))
+    assert FAKE_RM not in started(system.wait(60))
+    assert FAKE_RM in started(system(wanting()))
+
+
+def test_an_rm_that_comes_before_the_fake_rm_takes_its_place() -> None:
+    system = System(SIMULATED)
+    system(*LED, wanting("rm-1_default"), WEB_READY)
+    assert Announce("ready") in system(PROXY_READY)
+    assert FAKE_RM not in system.supervisor._children
+
+
+def test_a_fake_rm_that_cannot_register_ends_the_start() -> None:
+    system = System(SIMULATED)
+    system(*LED, WEB_READY, PROXY_READY, Failed(FAKE_RM, "no room"), Died(FAKE_RM, "exit status 2"))
+    assert system.supervisor.failure == f"{FAKE_RM} cannot start: no room"
+
+
+def test_a_fake_rm_that_dies_later_starts_again() -> None:
+    system = System(SIMULATED)
+    system(*LED, WEB_READY, PROXY_READY, Ready(FAKE_RM), Died(FAKE_RM, "SIGKILL"))
+    assert FAKE_RM in started(system.wait(FIRST_S + 1))
 
 
 def hello(**workers: str) -> Outgoing:

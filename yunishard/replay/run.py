@@ -227,6 +227,26 @@ SILENCE_S_MAX: Final = 30.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+async def send_batch(rm: ResourceManager, batch: Batch) -> list[str]:
+    """Send all updates of a batch, in its order; return why reports were refused."""
+    reports = [rm.resync(partition, reason="the partition lost its state") for partition in batch.reports]
+    for one in reports:
+        await one.__aenter__()
+    if batch.nodes:
+        await rm.update_nodes(batch.nodes)
+    if batch.applications or batch.removals:
+        await rm.update_applications(new=batch.applications, remove=batch.removals)
+    if batch.asks or batch.releases:
+        await rm.update_allocations(allocations=batch.asks, releases=batch.releases)
+    problems = []
+    for one in reports:
+        try:
+            await one.__aexit__(None, None, None)
+        except ResyncFailed as error:
+            problems.append(f"a report was refused: {error}")
+    return problems
+
+
 class ReplayDriver:
     """Runs one replay against one core, in the main thread, as it handles signals."""
 
@@ -321,29 +341,14 @@ class ReplayDriver:
                 replay.note(f"no answer for {SILENCE_S_MAX:g} s while {replay.phase}")
                 return
             async with asyncio.timeout(SILENCE_S_MAX):
-                await self._send(rm, replay.due(self._log_s(now)))
+                for problem in await send_batch(rm, replay.due(self._log_s(now))):
+                    replay.note(problem)
             if now - shown_s >= interval_s:
                 per_s = (replay.allocations - shown) / (now - shown_s)
                 shown_s, shown = now, replay.allocations
                 log_s, elapsed_s = self._log_s(now), self._elapsed_s(now)
                 show(Progress(replay=replay, log_s=log_s, elapsed_s=elapsed_s, allocations_per_s=per_s))
             await asyncio.sleep(TICK_S)
-
-    async def _send(self, rm: ResourceManager, batch: Batch) -> None:
-        reports = [rm.resync(partition, reason="the partition lost its state") for partition in batch.reports]
-        for one in reports:
-            await one.__aenter__()
-        if batch.nodes:
-            await rm.update_nodes(batch.nodes)
-        if batch.applications or batch.removals:
-            await rm.update_applications(new=batch.applications, remove=batch.removals)
-        if batch.asks or batch.releases:
-            await rm.update_allocations(allocations=batch.asks, releases=batch.releases)
-        for one in reports:
-            try:
-                await one.__aexit__(None, None, None)
-            except ResyncFailed as error:
-                self._replay.note(f"a report was refused: {error}")
 
     async def _receive(self, rm: ResourceManager) -> None:
         async for partition, news in rm.results():

@@ -57,6 +57,16 @@ class UserQueues:
         self.partitions = {part.name.lower(): _read_partition(part) for part in configuration.partitions}
         self._rest = self.partitions.get(DEFAULT_PARTITION) or next(iter(self.partitions.values()), None)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The partitions, in the order of the file."""
+        return tuple(part.name for part in self.partitions.values())
+
+    @property
+    def targets(self) -> tuple[tuple[str, str], ...]:
+        """All leaf queues with their partitions; an empty one if only placement rules can choose."""
+        return tuple((part.name, leaf) for part in self.partitions.values() for leaf in part.leaves or ("",))
+
     def choose_partition(self, site: str) -> str:
         """Return the partition of a site, by its name in the log; empty if the log does not name it."""
         chosen = self.partitions.get(site.lower()) or self._rest

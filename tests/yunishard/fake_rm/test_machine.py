@@ -1,0 +1,180 @@
+"""The fake RM against the real engine in virtual time: applications run and end, also after a loss of everything."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from common import rm_messages
+from common.config.validation import load
+from common.messages import Command, Message
+from common.names import NODE_PARTITION
+from common.resources import CORES
+from common.simulated_nodes import name_simulated_nodes
+from common.wire import NEVER
+from partition_worker.engine.partition import Partition
+from partition_worker.rm_channel import build_messages
+from tests.invariants import check
+from yunishard.fake_rm.machine import OPEN_IN_QUEUE_MAX, FakeNodes, FakeRM
+from yunishard.fake_rm.workload import Workload, build_configuration, find_rate
+from yunishard.replay.machine import Batch
+from yunishard.replay.user_queues import UserQueues
+
+NODE = {CORES: 16_000, "memory": 64 << 30}
+START = 1_000_000.0
+"""Of the engine's clock."""
+
+
+class Core:
+    """An engine with one partition, in no time between message and answer."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.partition = self._new(START)
+        self.began = START
+        self.now = 0.0
+
+    def _new(self, now: float) -> Partition:
+        return Partition(load(self._text).partitions[0], name="fake_default", now=now)
+
+    def lose_everything(self) -> None:
+        self.partition = self._new(START + self.now)
+
+    def take(self, batch: Batch) -> Iterator[Message]:
+        commands: list[Command] = []
+        if batch.nodes:
+            commands.append(rm_messages.NodeRequest(batch.nodes))
+        if batch.applications or batch.removals:
+            commands.append(rm_messages.ApplicationRequest(batch.applications, batch.removals))
+        if batch.asks or batch.releases:
+            releases = rm_messages.AllocationReleasesRequest(batch.releases)
+            commands.append(rm_messages.AllocationRequest(batch.asks, releases))
+        if batch.reports:
+            counts = rm_messages.SyncEnd()
+            for one in commands:
+                counts = rm_messages.count_reported(counts, one)
+            commands = [rm_messages.SyncBegin(), *commands, counts]
+        now = START + self.now
+        for command in commands:
+            yield from build_messages(self.partition.apply(command, now))
+        while not self.partition.idle or self.partition.next_change <= now:
+            yield from build_messages(self.partition.step(now, 512))
+
+
+def fake_rm(*, nodes: int = 10, load: float = 0.8, gangs: float = 0.3, seed: int = 7) -> tuple[FakeRM, Core]:
+    text = build_configuration(nodes, NODE)
+    queues = UserQueues(text)
+    rate = find_rate(nodes, load, 60.0)
+    drawn = Workload(queues.targets, NODE, rate=rate, gang_share=gangs, seed=seed)
+    names = tuple(name_simulated_nodes(nodes))
+    return FakeRM(FakeNodes(partitions=queues.names, names=names, resources=NODE), drawn, rm_id="fake"), Core(text)
+
+
+def play(fake: FakeRM, core: Core, *, until: float) -> None:
+    """Play up to a time, from deadline to deadline of both sides."""
+    while True:
+        batch = fake.due(core.now)
+        for news in list(core.take(batch)):
+            fake.receive("fake_default", news, core.now)
+        if fake._batch != Batch():
+            continue
+        core.now = min(fake.deadline, core.partition.next_timer - START)
+        if core.now > until:
+            core.now = until
+            return
+
+
+def test_applications_run_for_their_time_and_end() -> None:
+    fake, core = fake_rm()
+    play(fake, core, until=1800.0)
+    counts = fake.counts
+    assert counts.completed > 200
+    assert (counts.rejected, counts.ended_by_core, fake.problem) == (0, 0, "")
+    assert counts.submitted == counts.completed + fake.applications_open
+    check(core.partition)
+    used = core.partition.tree.root.allocated[CORES] / (10 * NODE[CORES])
+    assert used > 0.2
+
+
+def test_both_sides_agree_on_what_runs_and_waits_under_preemption() -> None:
+    fake, core = fake_rm(load=2.0, nodes=4)
+    play(fake, core, until=900.0)
+    assert fake.counts.preempted > 0
+    running = {key for key, task in fake._tasks.items() if task.state == "running"}
+    assert running == {key for key, one in core.partition.allocations.items() if one.node_id}
+    active = core.partition.applications.values()
+    assert set(fake._applications) == {one.application_id for one in active if one.state != "Completing"}
+
+
+def test_after_a_loss_of_everything_the_same_runs_on() -> None:
+    fake, core = fake_rm()
+    play(fake, core, until=300.0)
+    tasks = fake._tasks.items()
+    running = {key: one.node_id for key, one in tasks if one.state == "running" and not one.is_placeholder}
+    core.lose_everything()
+    fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)
+    fake.receive("fake_default", rm_messages.PartitionRestarted(), core.now)  # again, before the report was sent
+    play(fake, core, until=300.0)
+    there = {key: one.node_id for key, one in core.partition.allocations.items()}
+    assert running
+    assert running.items() <= there.items()
+    assert len(list(core.partition.nodes)) == 10
+    play(fake, core, until=900.0)
+    assert fake.problem == ""
+    assert fake.counts.rejected == 0
+
+
+def test_a_full_queue_gets_no_further_applications() -> None:
+    fake, core = fake_rm(nodes=1, load=10.0)
+    play(fake, core, until=900.0)
+    assert fake.counts.held_back > 0
+    assert max(fake._open.values()) == OPEN_IN_QUEUE_MAX
+
+
+def test_it_does_not_catch_up_after_a_pause() -> None:
+    fake, core = fake_rm()
+    play(fake, core, until=10.0)
+    before = fake.counts.submitted
+    fake.due(core.now + 3600)
+    assert fake.counts.submitted <= before + 2
+
+
+def test_without_a_rate_there_are_only_nodes() -> None:
+    queues = UserQueues(build_configuration(3, NODE))
+    nodes = FakeNodes(partitions=queues.names, names=("a", "b"), resources=NODE)
+    fake = FakeRM(nodes, Workload(queues.targets, NODE, rate=0.0), rm_id="fake")
+    assert [one.attributes[NODE_PARTITION] for one in fake.due(0.0).nodes] == ["default", "default"]
+    assert fake.deadline == NEVER
+
+
+def submitted(fake: FakeRM) -> str:
+    """Submit, and return the id of an application without a gang."""
+    batch = fake.due(0.0)
+    return next(one.application_id for one in batch.applications if not one.placeholder_ask)
+
+
+def test_an_application_that_the_core_has_ended_is_removed() -> None:
+    fake, _ = fake_rm()
+    name = submitted(fake)
+    killed = rm_messages.UpdatedApplication(application_id=name, state="Failed")
+    fake.receive("fake_default", rm_messages.ApplicationResponse(updated=[killed]), 1.0)
+    assert fake.counts.ended_by_core == 1
+    assert name in [one.application_id for one in fake.due(1.0).removals]
+
+
+@pytest.mark.parametrize("what", ["application", "ask", "node", "message"])
+def test_a_refusal_is_told(what: str) -> None:
+    fake, _ = fake_rm()
+    name = submitted(fake)
+    news: Message = {
+        "application": rm_messages.ApplicationResponse(
+            rejected=[rm_messages.RejectedApplication(application_id=name, reason="why")]
+        ),
+        "ask": rm_messages.AllocationResponse(
+            rejected_allocations=[rm_messages.RejectedAllocation(allocation_key=f"{name}.1", reason="why")]
+        ),
+        "node": rm_messages.NodeResponse(rejected=[rm_messages.RejectedNode(node_id="n", reason="why")]),
+        "message": rm_messages.Refused(code="malformed", reason="why", seq=3),
+    }[what]
+    fake.receive("fake_default", news, 1.0)
+    assert fake.problem.startswith(what)
+    assert fake.problem.endswith("why")
