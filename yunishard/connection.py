@@ -9,6 +9,7 @@ import math
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from typing import Final, NamedTuple
 
 import zmq
@@ -144,7 +145,7 @@ class SessionDriver:
         """Raise the reason for the end of the session, if it has ended."""
         reason = self.session.end_reason
         if reason is not None:
-            raise type(reason)(*reason.args)  # a new exception for each caller, or their tracebacks would be joined
+            raise copy(reason)  # a new exception for each caller, or their tracebacks would be joined
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until the condition holds or the session ends.

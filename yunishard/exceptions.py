@@ -43,6 +43,10 @@ class OutcomeUnknown(YunishardError, ConnectionError):
 class SessionLost(YunishardError, ConnectionError):
     """The core dropped this session with everything it had: connect again and report everything."""
 
+    code: str = ""
+    """`superseded` if another process registered with this id: stop, or both take the session from each other for ever.
+    Otherwise the code of the core's refusal; empty if there was none."""
+
 
 class Closed(YunishardError, RuntimeError):
     """The program closed this client."""

@@ -295,9 +295,9 @@ class ClientSession:
             elif before == "registering":
                 self.end(exceptions.RegistrationRefused(refused.reason))
             else:
-                self.end(self._session_lost(refused.reason))
+                self.end(self._session_lost(refused.reason, code))
         elif code in _SESSION_ENDS:
-            self.end(self._session_lost(refused.reason))
+            self.end(self._session_lost(refused.reason, code))
         elif code == "unknown-session" and self.protocol.state == "open":
             self.resume()  # only the proxy may have been restarted
         elif self._settle_change(header.ref, exceptions.ConfigurationRefused(refused)):
@@ -390,10 +390,12 @@ class ClientSession:
         elif self.protocol.is_open(partition):
             self.resume(partition)
 
-    def _session_lost(self, reason: str) -> exceptions.SessionLost:
-        return exceptions.SessionLost(
+    def _session_lost(self, reason: str, code: str = "") -> exceptions.SessionLost:
+        lost = exceptions.SessionLost(
             f"{self._request.rm_id}: session with the core lost ({reason}): connect again and report everything"
         )
+        lost.code = code
+        return lost
 
 
 def _partition_of(item: Result | tuple[Header, bytes]) -> str:

@@ -11,10 +11,15 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.processes.system import System
+from tests.processes.test_hostile_grpc import CONFIG, RM, Client, app, play
+from tests.processes.test_hostile_grpc import ask as grpc_ask
 from yunishard import AllocationResponse, ResourceManager, application, ask, connect
 
 pytestmark = pytest.mark.processes
@@ -67,6 +72,22 @@ def test_an_rm_without_nodes_gets_its_own_and_the_fake_rm_leaves_until_it_has_go
     asyncio.run(story())
     simulated.up.until(lambda: bool(fakes(simulated.up)))
     simulated.up.until(lambda: simulated.up.errors.count("RM simulated registered") == 2)
+
+
+def test_an_rm_over_grpc_needs_no_nodes_either(simulated: System) -> None:
+    async def story() -> None:
+        async with grpc.aio.insecure_channel(simulated.grpc) as channel:
+            await SchedulerStub(channel).RegisterResourceManager(
+                pb.RegisterResourceManagerRequest(rmID=RM, config=CONFIG)
+            )
+            client = Client(channel)
+            await client.apps.write(pb.ApplicationRequest(new=[app("app")], rmID=RM))
+            await client.apps.read()
+            await client.asks.write(pb.AllocationRequest(allocations=[grpc_ask("k")], rmID=RM))
+            (placed,) = (await client.asks.read()).new
+            assert placed.nodeID.startswith("simulated-")
+
+    play(story)
 
 
 def fakes(running: Up) -> list[str]:

@@ -108,6 +108,12 @@ class FakeRM:
         for name in nodes.partitions:
             self._send_nodes(name)
 
+    def begin_session(self) -> None:
+        """Send everything to partitions that are empty, because the core has dropped the session before."""
+        self._batch = Batch()
+        for name in self._nodes.partitions:
+            self._send_everything(name)
+
     @property
     def deadline(self) -> float:
         """When something is due next, unless an answer arrives before."""
@@ -178,9 +184,11 @@ class FakeRM:
         for released in news.released:
             self._receive_release(released)
         for refused in news.rejected_allocations:
-            self.problem = f"ask {refused.allocation_key} refused: {refused.reason}"
             task = self._tasks.get(refused.allocation_key)
-            if task is not None and task.is_placeholder:
+            if task is None:
+                continue  # of an application that was refused
+            self.problem = f"ask {refused.allocation_key} refused: {refused.reason}"
+            if task.is_placeholder:
                 self._send_tasks(task.application)
             self._end_task(refused.allocation_key)
 
@@ -272,12 +280,15 @@ class FakeRM:
         """
         if partition in self._batch.reports:
             return
+        self._discard_updates(partition)
+        self._batch.reports.append(partition)
+        self._send_everything(partition)
+
+    def _send_everything(self, partition: str) -> None:
         mine = {key: task for key, task in self._tasks.items() if task.application.submission.partition == partition}
         for key, task in mine.items():
             if task.state == "released":
                 self._end_task(key)
-        self._discard_updates(partition)
-        self._batch.reports.append(partition)
         self._send_nodes(partition)
         for found in self._applications.values():
             if found.submission.partition == partition:

@@ -129,28 +129,48 @@ def build_fake_rm(args: argparse.Namespace) -> tuple[FakeRM, str]:
 
 
 async def connect_and_play(args: argparse.Namespace, config: str, fake: FakeRM) -> int:
-    """Connect, and play until a signal or the end of the time; return the exit status."""
+    """Connect, and play until a signal or the end of the time; return the exit status. A session that the core drops,
+    because it has restarted without its state, for example, is followed by another one.
+    """
+    end_at = asyncio.get_running_loop().time() + args.duration
     with _interruptible():
         try:
-            async with connect(
-                args.address, rm_id=args.rm_id, config=config, keys=args.keys, timeout_s=CONNECT_S_MAX
-            ) as rm:
-                _write(f"connected to {rm.address} as RM {rm.rm_id}, partitions: {', '.join(rm.partitions)}")
-                nodes = f"{format_count(args.nodes, 'node')} of {args.node_resources}"
-                _write(f"{nodes}, about {fake.rate:.3g} applications a minute. Ctrl-C ends all this.")
-                await play(rm, fake, show=_write, duration_s=args.duration)
-        except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
-            raise CommandUnusable(str(error)) from None
+            while not await _play_session(args, config, fake, end_at):
+                fake.begin_session()
         except SessionLost as error:
             raise CommandFailed(str(error)) from None
+        except (RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
+            raise CommandUnusable(str(error)) from None
         except asyncio.CancelledError:  # interrupted before it was connected
             return 0
     _write(describe(fake))
     return 0
 
 
-async def play(rm: ResourceManager, fake: FakeRM, *, show: Callable[[str], None], duration_s: float = NEVER) -> None:
-    """Play the fake RM until this task is cancelled, which ends it in order, or until the time is over.
+async def _play_session(args: argparse.Namespace, config: str, fake: FakeRM, end_at: float) -> bool:
+    """Play one session; return whether it ended in order.
+
+    Raises:
+        SessionLost: another RM has registered with this id.
+    """
+    try:
+        async with connect(
+            args.address, rm_id=args.rm_id, config=config, keys=args.keys, timeout_s=CONNECT_S_MAX
+        ) as rm:
+            _write(f"connected to {rm.address} as RM {rm.rm_id}, partitions: {', '.join(rm.partitions)}")
+            nodes = f"{format_count(args.nodes, 'node')} of {args.node_resources}"
+            _write(f"{nodes}, about {fake.rate:.3g} applications a minute. Ctrl-C ends all this.")
+            await play(rm, fake, show=_write, end_at=end_at)
+    except SessionLost as error:
+        if error.code == "superseded":
+            raise
+        _write(str(error))
+        return False
+    return True
+
+
+async def play(rm: ResourceManager, fake: FakeRM, *, show: Callable[[str], None], end_at: float = NEVER) -> None:
+    """Play the fake RM until this task is cancelled, which ends it in order, or until a time of the event loop.
 
     `show` gets a line about the progress from time to time, and each new kind of refusal.
 
@@ -158,25 +178,25 @@ async def play(rm: ResourceManager, fake: FakeRM, *, show: Callable[[str], None]
         SessionLost: the core has ended the session.
     """
     loop, news = asyncio.get_running_loop(), asyncio.Event()
-    began = shown = loop.time()
+    shown = loop.time()
 
     async def receive() -> None:
         async for partition, result in rm.results():
-            fake.receive(partition, result, loop.time() - began)
+            fake.receive(partition, result, loop.time())
             news.set()
 
     receiver = asyncio.create_task(receive())
     receiver.add_done_callback(lambda _: news.set())
     try:
-        while loop.time() < began + duration_s and not receiver.done():
+        while loop.time() < end_at and not receiver.done():
             news.clear()
-            for problem in await send_batch(rm, fake.due(loop.time() - began)):
+            for problem in await send_batch(rm, fake.due(loop.time())):
                 show(problem)
             if loop.time() >= shown + (LOOK_S if fake.problem else LINE_EVERY_S):
                 show(fake.problem or describe(fake))
                 fake.problem, shown = "", loop.time()
             await asyncio.sleep(TICK_S)
-            due_s = min(LOOK_S, fake.deadline - (loop.time() - began), began + duration_s - loop.time())
+            due_s = min(LOOK_S, fake.deadline - loop.time(), end_at - loop.time())
             if due_s > 0:
                 try:
                     async with asyncio.timeout(due_s):
@@ -191,7 +211,7 @@ async def play(rm: ResourceManager, fake: FakeRM, *, show: Callable[[str], None]
         if not receiver.done():
             receiver.cancel()
         (ending,) = await asyncio.gather(receiver, return_exceptions=True)
-    if isinstance(ending, SessionLost):
+    if isinstance(ending, Exception):
         raise ending
 
 

@@ -17,7 +17,7 @@ from common.process import Arguments, Life
 from common.settings import Settings, host_and_port
 from common.simulated_nodes import parse_node_resources
 from yunishard.client import connect
-from yunishard.exceptions import YunishardError
+from yunishard.exceptions import SessionLost, YunishardError
 from yunishard.fake_rm.machine import FakeNodes, FakeRM
 from yunishard.fake_rm.run import CONNECT_S_MAX, play
 from yunishard.fake_rm.workload import RUN_S, Workload, build_configuration, find_rate
@@ -51,6 +51,11 @@ async def serve(arguments: Arguments, life: Life) -> None:
             await play(rm, fake, show=_log.debug)
     except asyncio.CancelledError:  # before it was connected
         return
+    except SessionLost as error:
+        if error.code != "superseded":
+            raise OSError(str(error)) from None
+        _log.warning("another RM registered as %s and takes the place of the built-in one", STAND_IN_RM)
+        await life.stopping.wait()
     except (YunishardError, TimeoutError) as error:
         raise OSError(f"RM {STAND_IN_RM}: {error}") from None
 

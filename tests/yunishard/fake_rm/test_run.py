@@ -5,9 +5,10 @@ import asyncio
 
 import pytest
 
-from common.rm_messages import Leave, Left, NodeRequest, Registered, RegisterResourceManager
+from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered, RegisterResourceManager
 from tests.yunishard.fake_core import FakeCore
 from tests.yunishard.fake_core import play as play_core
+from yunishard.cli import NOT_DONE, CommandFailed
 from yunishard.fake_rm.run import add_fake_rm_arguments, build_fake_rm, connect_and_play
 from yunishard.fake_rm.service import find_address
 
@@ -86,3 +87,46 @@ def test_it_reports_its_nodes_and_leaves_after_its_time(capsys: pytest.CaptureFi
     out = capsys.readouterr().out.splitlines()
     assert out[1].startswith("3 nodes of vcore=16,memory=64Gi, about 0 applications a minute.")
     assert out[2] == "0 applications: 0 tasks running, 0 waiting; 0 submitted, 0 completed"
+
+
+async def lose_session(core: FakeCore, code: str) -> None:
+    """Register the RM, then end its session."""
+    await core.hears(RegisterResourceManager)
+    await core.says(Registered(partitions=["fake_default"]), partition="")
+    await core.hears(NodeRequest)
+    await core.says(Refused(code=code, reason="so it is"), partition="")
+
+
+def test_another_rm_with_its_id_ends_it() -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            args = parsed("--connect", core.address, "--load=0")
+            fake, config = build_fake_rm(args)
+            running = asyncio.create_task(connect_and_play(args, config, fake))
+            await lose_session(core, "superseded")
+            with pytest.raises(CommandFailed, match="so it is") as failed:
+                await running
+            assert failed.value.status == NOT_DONE
+
+    play_core(story)
+
+
+def test_a_session_that_the_core_drops_is_followed_by_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            args = parsed("--connect", core.address, "--nodes=3", "--load=0", "--duration=2s")
+            fake, config = build_fake_rm(args)
+            running = asyncio.create_task(connect_and_play(args, config, fake))
+            await lose_session(core, "forbidden")
+            await core.hears(RegisterResourceManager)
+            await core.says(Registered(partitions=["fake_default"]), partition="")
+            _, nodes = await core.hears(NodeRequest)
+            assert isinstance(nodes, NodeRequest)
+            assert [one.node_id for one in nodes.nodes] == ["fake-1", "fake-2", "fake-3"]
+            running.cancel()
+            header, _ = await core.hears(Leave)
+            await core.says(Left(), partition="", ref=header.ref)
+            assert await running == 0
+
+    play_core(story)
+    assert "session with the core lost (so it is)" in capsys.readouterr().out
