@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from common import rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
-from common.messages import Command
+from common.messages import Command, Resources
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.durable_records import PreemptionRecord
@@ -114,6 +114,13 @@ class Observer(Protocol):
         """An application has ended, as its last task has."""
 
 
+class UsageObserver(Protocol):
+    """Receives what applications use and wait for; placeholders count."""
+
+    def note_usage(self, application_id: str, resources: Resources, at: float, *, used: int, pending: int) -> None:
+        """An ask of these amounts got or left a node (`used` is 1 or -1), or began or ceased to wait (`pending`)."""
+
+
 def task_name(key: str) -> str:
     """Return the key under which a task was asked for first."""
     return key.partition("~")[0]
@@ -161,15 +168,17 @@ class VirtualTime:
         now: float,
         termination_delay_s: float = 0.0,
         resubmits: bool = True,
+        usage: UsageObserver | None = None,
     ) -> None:
         """`now` is the Unix time at which to begin, at least that of the partition. With `resubmits` the RM asks again
-        for evicted tasks.
+        for evicted tasks. `usage` receives changes of asks that are submitted here.
         """
         self.partition = partition
         self.now = now
         self.observer = observer
         self.termination_delay_s = termination_delay_s
         self.resubmits = resubmits
+        self._usage: UsageObserver | None = None
         self.tasks: dict[str, _Running] = {}
         """Tasks and placeholders that were asked for and have not ended, by allocation key."""
         self._applications: dict[str, _Application] = {}
@@ -184,6 +193,7 @@ class VirtualTime:
             self._applications[application.application_id] = _Application()
         for known in partition.allocations.values():
             self._adopt(known)
+        self._usage = usage
 
     # Inputs -----------------------------------------------------------------------------------------------------------
 
@@ -282,6 +292,7 @@ class VirtualTime:
         application = self._applications.get(task.ask.application_id)
         if application is not None:
             application.keys[task.ask.allocation_key] = None
+        self._note_usage(task, pending=1)
 
     def _forget(self, key: str) -> _Running | None:
         """Remove and return a task or placeholder that has ended; None if there is no such one."""
@@ -289,7 +300,14 @@ class VirtualTime:
         application = None if task is None else self._applications.get(task.ask.application_id)
         if application is not None:
             application.keys.pop(key, None)
+        if task is not None:
+            self._note_usage(task, used=-bool(task.node_id), pending=-(not task.node_id))
         return task
+
+    def _note_usage(self, task: _Running, *, used: int = 0, pending: int = 0) -> None:
+        if self._usage is not None:
+            ask = task.ask
+            self._usage.note_usage(ask.application_id, ask.resource_per_alloc, self.now, used=used, pending=pending)
 
     def _submit_gang(self, application_id: str) -> None:
         application = self._applications.get(application_id)
@@ -321,9 +339,9 @@ class VirtualTime:
         application = self._applications.get(application_id)
         if application is None or application.left > 0:
             return
+        for key in tuple(application.keys):
+            self._forget(key)
         del self._applications[application_id]
-        for key in application.keys:
-            del self.tasks[key]
         if application_id in self.partition.applications:
             removal = rm_messages.RemoveApplicationRequest(application_id=application_id)
             self._apply(rm_messages.ApplicationRequest(remove=[removal]))
@@ -410,6 +428,7 @@ class VirtualTime:
         if task is None or task.node_id:
             return
         task.node_id, task.started = allocation.node_id, self.now
+        self._note_usage(task, used=1, pending=-1)
         if task.ask.placeholder:
             return
         self.observer.started(key, allocation.application_id, allocation.node_id, self.now)

@@ -21,6 +21,7 @@ examples:
   yunishard store init postgresql://db1/sched  prepare a database for --store
   yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
+  yunishard simulate LOG.swf.gz --config FILE --nodes FILE    in virtual time
   source <(yunishard completion bash)          complete options in this shell
 
 exit codes:
@@ -158,6 +159,7 @@ COMMANDS: Final = {
     "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode"),
     "fake-rm": Command("yunishard.fake_rm.run", "connect a fake RM with simulated nodes and applications"),
     "replay": Command("yunishard.replay.run", "load-test the system with a workload log"),
+    "simulate": Command("simulator.command", "simulate a workload in virtual time, and compare policies"),
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),

@@ -67,6 +67,12 @@ class Job:
     group: str
     site: int
     """The number of the partition in the log, or `UNKNOWN`."""
+    estimate_s: int = UNKNOWN
+    """The requested run time."""
+    preceding: int = UNKNOWN
+    """The number of the job that has to end first."""
+    think_s: int = UNKNOWN
+    """Seconds between the end of that job and the submission of this one."""
     partition: str = ""
     """The partition of the replay, which the plan sets."""
     leaf: str = ""
@@ -128,7 +134,7 @@ def load(path: Path, *, strict: bool = False) -> Log:
         CommandUnusable: unreadable, without any job, with too many, or with `strict` at the first malformed line.
     """
     try:
-        with path.open("rb") as file, closing(_unpack(file)) as stream:
+        with path.open("rb") as file, closing(unpack(file)) as stream:
             log = parse_log(stream, strict=strict)
     except OSError as error:  # includes gzip.BadGzipFile
         raise CommandUnusable(f"cannot read {path}: {error.strerror or error}") from None
@@ -198,8 +204,8 @@ def parse_job(line: bytes) -> Job:
         values.append(value)
     if UNKNOWN in values[:2]:
         raise MalformedLineError("job number and submit time must be known")
-    number, submit_s, _, run_s, used, _, memory_kb, requested, _, memory_requested_kb, *others = values
-    status, user, group, _, _, site, _, _ = others
+    number, submit_s, _, run_s, used, _, memory_kb, requested, estimate_s, memory_requested_kb, *others = values
+    status, user, group, _, _, site, preceding, think_s = others
     return Job(
         number=number,
         submit_s=submit_s,
@@ -210,10 +216,13 @@ def parse_job(line: bytes) -> Job:
         user=f"u{user}" if user >= 0 else "unknown",
         group=f"g{group}" if group >= 0 else "unknown",
         site=site,
+        estimate_s=estimate_s,
+        preceding=preceding,
+        think_s=think_s,
     )
 
 
-def _unpack(file: BufferedIOBase) -> BufferedIOBase:
+def unpack(file: BufferedIOBase) -> BufferedIOBase:
     """Return the file's content, unpacked if its first bytes are those of gzip."""
     is_packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)

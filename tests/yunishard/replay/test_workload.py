@@ -51,6 +51,7 @@ def test_a_job_line_has_its_columns_in_their_places() -> None:
         user="u12",
         group="g7",
         site=52,
+        estimate_s=116400,
     )
 
 
