@@ -71,6 +71,8 @@ class Submission(NamedTuple):
     application: rm_messages.AddApplicationRequest
     tasks: tuple[Task, ...]
     placeholders: tuple[rm_messages.Allocation, ...] = ()
+    stays: bool = False
+    """Whether the application stays after its last task, until `schedule_removal`."""
 
 
 class Eviction(NamedTuple):
@@ -209,6 +211,24 @@ class VirtualTime:
         """Set the run time of a waiting ask that the partition had when `VirtualTime` began."""
         self.tasks[key].run_s = run_s
 
+    def keep(self, application_id: str) -> None:
+        """Let an application that the partition had when `VirtualTime` began stay until `schedule_removal`."""
+        application = self._applications.get(application_id)
+        if application is not None:
+            application.left += 1
+
+    def schedule_task(self, at: float, task: Task) -> None:
+        """Ask for a further task of an application, which has to stay until then."""
+        self._push(at, _INPUTS, partial(self._add, task))
+
+    def schedule_removal(self, at: float, application_id: str) -> None:
+        """Remove an application that stays: at this time, or when its last task has ended."""
+        self._push(at, _REMOVALS, partial(self._close, application_id))
+
+    def act(self, action: Callable[[], Iterable[Effect]]) -> None:
+        """Change the partition now, in another way than its RM does, such as `Partition.reconfigure`."""
+        self._receive(action())
+
     @property
     def next_event(self) -> float:
         """When something happens next: an event of the RM, or a timer of the partition."""
@@ -277,11 +297,17 @@ class VirtualTime:
         name = built.application.application_id
         is_gang = bool(built.placeholders)
         self._batch.applications.append(built.application)
-        self._applications[name] = _Application(len(built.tasks), later=built.tasks if is_gang else ())
+        self._applications[name] = _Application(len(built.tasks) + built.stays, later=built.tasks if is_gang else ())
         for ask in built.placeholders:
             self._ask(_Running(ask))
         for task in () if is_gang else built.tasks:
             self._ask(_Running(*task))
+
+    def _add(self, task: Task) -> None:
+        application = self._applications.get(task.ask.application_id)
+        if application is not None:
+            application.left += not task.ask.placeholder
+        self._ask(_Running(*task))
 
     def _ask(self, task: _Running) -> None:
         self._track(task)

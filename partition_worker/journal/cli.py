@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from common.settings import SettingsError
+from partition_worker.journal.config_diff import replay_with_config
 from partition_worker.journal.export import export_journal
 from partition_worker.journal.inspection import (
     FILTERS,
@@ -84,6 +85,10 @@ def _add_moment_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the state at this time: 2026-01-31T12:00:00, Unix seconds, or 90s before the journal's end"
     moment.add_argument("--until", type=parse_moment, metavar="TIME", help=about)
     moment.add_argument("--step", type=_parse_count, metavar="N", help="the state after this step")
+    about = "what this queues.yaml decides from there on, with the recorded commands of the RM, in virtual time"
+    parser.add_argument("--config", metavar="FILE", help=about)
+    about = "with --config: compare the decisions with those of the recorded configuration"
+    parser.add_argument("--diff", action="store_true", help=about)
     parser.add_argument("--check", action="store_true", help="also restore the partition, and verify all of its sums")
 
 
@@ -97,6 +102,19 @@ def _add_view_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, metavar=name.upper(), dest=f"only_{name}", help=about)
     about = f"rows to print; 0 for all (default: {ROWS_SHOWN}, with --json all)"
     parser.add_argument("--limit", type=_parse_count, metavar="N", help=about)
+
+
+def _replay(source: Source, args: argparse.Namespace) -> None:
+    """Replay a journal as it was, or with another configuration.
+
+    Raises:
+        OSError: the options contradict each other.
+    """
+    if args.config is None and args.diff:
+        raise OSError("--diff needs --config FILE")
+    if args.config is not None and args.check:
+        raise OSError("--check does not apply to --config")
+    (replay_journal if args.config is None else replay_with_config)(source, args)
 
 
 def _parse_count(text: str) -> int:
@@ -115,6 +133,7 @@ def run_journal(args: argparse.Namespace) -> int:
       yunishard journal show rm-1_default --asks --state pending --queue root.batch
       yunishard journal replay rm-1_default --until 90s --asks
       yunishard journal replay rm-1_default --step 40 --check
+      yunishard journal replay rm-1_default --until 1h --config other.yaml --diff
       yunishard journal story rm-1_default pod-17    the same in sentences, and why it waited
       yunishard journal trace rm-1_default pod-17    what happened to this ask
       yunishard journal steps rm-1_default --last 20
@@ -162,8 +181,8 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Source, argparse.Namespace], None], st
         "print one line of JSON per step",
     ),
     "replay": (
-        replay_journal,
-        "print the state at an earlier moment: counts and queues, or one kind of objects",
+        _replay,
+        "print the state at an earlier moment, or what another configuration decides from there on",
         "print one line of JSON: everything, or one per row",
     ),
     "story": (

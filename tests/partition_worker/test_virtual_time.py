@@ -236,3 +236,41 @@ def test_it_confirms_the_releases_that_a_partition_had_requested_before() -> Non
     time.set_run_time("r", 5.0)
     time.run()
     assert observer.lines == ["0 r on n1", "5 r ended", "5 app-1 removed"]
+
+
+def test_an_application_that_stays_gets_further_tasks_and_is_removed_after_the_last_one() -> None:
+    trial = Trial()
+    trial.at(0, Submission(apps("app-1 root.a").new[0], (Task(ask("app-1 a memory=6"), 5.0),), stays=True))
+    trial.time.schedule_task(START_S + 20, Task(ask("app-1 b memory=6"), 10.0))
+    trial.time.schedule_removal(START_S + 25, "app-1")
+    assert trial.lines() == [
+        "0 app-1 in root.a",
+        "0 a on n1",
+        "5 a ended",
+        "20 b on n1",
+        "30 b ended",
+        "30 app-1 removed",
+    ]
+
+
+def test_an_application_of_a_partition_that_ran_before_can_be_kept() -> None:
+    partition = Partition(config(), name=PARTITION, now=START_S)
+    partition.apply(nodes("n1 memory=10"), START_S)
+    partition.apply(apps("app-1 root.a"), START_S)
+    partition.apply(asks("app-1 a memory=6"), START_S)
+    observer = Lines()
+    time = VirtualTime(partition, observer, now=START_S)
+    time.keep("app-1")
+    time.set_run_time("a", 5.0)
+    time.schedule_removal(START_S + 9, "app-1")
+    time.run(START_S + 20)
+    assert observer.lines == ["0 a on n1", "5 a ended", "9 app-1 removed"]
+
+
+def test_a_configuration_can_change_meanwhile() -> None:
+    trial = Trial("root.a max=memory:5")
+    trial.at(0, job("app-1 root.a", "app-1 a memory=6"))
+    assert trial.lines(until=10) == ["0 app-1 in root.a"]
+    wanted = config("root.a max=memory:6")
+    trial.time.act(lambda: trial.partition.reconfigure(wanted, trial.time.now))
+    assert trial.lines(until=30)[1:] == ["10 a on n1", "20 a ended", "20 app-1 removed"]
