@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
 
 from common.gc_tuning import collect_rarely
@@ -74,6 +75,10 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # Tests start about a thousand processes. Without bytecode files, each of them would compile all of its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+
+# How long an example takes says more about a shared machine than about the code.
+hypothesis.settings.register_profile("unhurried", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 # A test runner in the background (`nohup`, `&`) ignores these, and all processes of the tests would inherit that.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

@@ -305,7 +305,7 @@ EVENTS = (
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), max_size=25),
     st.integers(0, 2**32),

@@ -328,7 +328,7 @@ def test_an_rm_that_begins_a_new_session_keeps_its_names() -> None:
 
 
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique=True), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
     bench, seen = BrokerBench(), dict[str, str]()
     for rm, name in pairs:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.control_messages import WORKER_REASON_CHARS_MAX, Hello, HostLeaves, WorkerEnded, WorkersWanted
@@ -659,7 +659,6 @@ ROLES = (BROKER, RMPROXY, WEBSERVICE)
 DEEDS = ("dies", "ready", "granted", "wanted", "wait", "silent", "jump")
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from(DEEDS)), max_size=60), st.integers(0, 2))
 def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(
     story: list[tuple[int, str]], spares: int

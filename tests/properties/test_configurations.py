@@ -41,7 +41,7 @@ def composed(text: str, reader: type[yaml.CSafeLoader] | type[yaml.SafeLoader]) 
     return None if isinstance(node, Scalar) and not node.text and not node.tag else node
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(configurations())
 def test_what_is_generated_as_sound_is_accepted_loads_and_has_rules_that_can_be_built(text: str) -> None:
     for partition in load(text).partitions:
@@ -49,7 +49,7 @@ def test_what_is_generated_as_sound_is_accepted_loads_and_has_rules_that_can_be_
         assert find_rule_problems(partition) == []
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(pairs_of_configurations())
 def test_so_is_what_an_operator_makes_of_it(pair: tuple[str, str]) -> None:
     before, after = map(load, pair)
@@ -61,7 +61,7 @@ def test_so_is_what_an_operator_makes_of_it(pair: tuple[str, str]) -> None:
     }
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.one_of(broken_configurations(), GARBAGE))
 def test_a_refusal_is_a_list_of_problems_each_with_its_place(text: str) -> None:
     found = problems(text)
@@ -72,7 +72,7 @@ def test_a_refusal_is_a_list_of_problems_each_with_its_place(text: str) -> None:
         assert problem.path or problem.kind == "parse", "only what is no mapping at all has no path"
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(EITHER)
 def test_a_problem_names_a_path_that_was_written_or_is_missing_right_below_one(text: str) -> None:
     try:
@@ -84,7 +84,7 @@ def test_a_problem_names_a_path_that_was_written_or_is_missing_right_below_one(t
         assert problem.path in lines or around in lines, problem
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(configurations())
 def test_a_configuration_survives_the_way_to_another_process(text: str) -> None:
     configuration = load(text)
@@ -94,7 +94,7 @@ def test_a_configuration_survives_the_way_to_another_process(text: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(configuration), type=Configuration) == configuration
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(configurations(), st.text(st.sampled_from("0123456789ABCDEF"), min_size=64, max_size=64))
 def test_a_checksum_is_of_the_text_without_the_checksum_it_carries(text: str, carried: str) -> None:
     line = f"checksum: {carried}"
@@ -105,7 +105,7 @@ def test_a_checksum_is_of_the_text_without_the_checksum_it_carries(text: str, ca
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="there is only one reader to compare")
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.one_of(EITHER, EITHER.map(lambda text: text.replace("\n", "\r\n"))))
 def test_both_readers_make_the_same_of_a_text(text: str) -> None:
     assert composed(text, yaml.CSafeLoader) == composed(text, yaml.SafeLoader)

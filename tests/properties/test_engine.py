@@ -287,7 +287,6 @@ TestEngine.settings = settings(
     stateful_step_count=60 if LONG else 40,
     derandomize=not LONG,
     database=None,
-    deadline=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -31,7 +31,6 @@ profile = settings(
     max_examples=1000 if LONG else 50,
     derandomize=not LONG,
     database=None,
-    deadline=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -51,7 +51,6 @@ TestRecovery.settings = settings(
     stateful_step_count=60 if LONG else 30,
     derandomize=not LONG,
     database=None,
-    deadline=None,
     phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -42,7 +42,7 @@ def step(trial: Trial, what: str, name: str, number: int, count: int) -> None:
             trial.reconfigures(f"root.a {(AWARE, FIFO)[number % 2]}; root.b {(AWARE, FIFO)[number // 2]}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS)
 def test_one_begins_at_a_time_and_nobody_waits_for_nothing(steps: list[tuple[str, str, int]]) -> None:
     trial = Trial(f"root.a {AWARE}; root.b {FIFO}").does(nodes("n1 memory=1000"))

@@ -165,7 +165,7 @@ def viewers() -> SearchStrategy[Actor]:
     return st.builds(Actor, user=st.sampled_from((*USERS, "zoe")), groups=st.lists(st.sampled_from(GROUPS), max_size=1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data(), viewers())
 def test_no_answer_names_what_the_viewer_may_not_see(data: DataObject, viewer: Actor) -> None:
     one = scene(data)
@@ -181,7 +181,7 @@ def test_no_answer_names_what_the_viewer_may_not_see(data: DataObject, viewer: A
         assert not [secret for secret in (*secrets, *plain) if secret in answer], (what, args, answer)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data(), viewers())
 def test_the_viewer_is_told_all_that_they_may_see(data: DataObject, viewer: Actor) -> None:
     one = scene(data)
@@ -196,7 +196,7 @@ def test_the_viewer_is_told_all_that_they_may_see(data: DataObject, viewer: Acto
     assert {name for name in one.owners if f'"{name}"' in found} == seen_applications(one, viewer)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data(), viewers())
 def test_rights_begin_where_they_are_said_to_begin(data: DataObject, viewer: Actor) -> None:
     one = scene(data)
@@ -207,7 +207,7 @@ def test_rights_begin_where_they_are_said_to_begin(data: DataObject, viewer: Act
         assert all(not set(list(above(path))[1:]) & set(highest[name]) for path in highest[name])
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.data())
 def test_whoever_administers_the_root_sees_what_everybody_sees_where_nobody_is_asked(data: DataObject) -> None:
     one = scene(data)

@@ -414,13 +414,13 @@ def test_errors_contain_nothing_of_the_token() -> None:
     assert not any(part[:8] in refusal(text) for part in text.split("."))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
 def test_nothing_made_up_counts(text: str) -> None:
     refusal(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(SIGNERS)), st.integers(0, 10_000), st.integers(1, 255))
 def test_a_token_with_one_letter_changed_is_wrong_or_the_same(algorithm: str, place: int, change: int) -> None:
     text = _TOKENS[algorithm]
@@ -440,7 +440,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.fixed_dictionaries(
         {},
@@ -459,7 +459,7 @@ def test_whatever_is_signed_names_a_person_or_is_wrong(claims: dict[str, object]
     assert all(name.isprintable() and name for name in (found.user, *found.groups))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk", "jku", "x5c", "zip"]), _JSON))
 def test_no_header_makes_a_signature_right(header: dict[str, object]) -> None:
     refusal(raw(header, CLAIMS, b"x" * 32))

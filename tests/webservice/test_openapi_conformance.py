@@ -122,9 +122,7 @@ def test_there_is_something_to_read_everywhere() -> None:
 
 
 @document.exclude(path=[*LASTING, STACK]).parametrize()
-@settings(
-    max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 def test_every_answer_conforms_to_the_document(case: Case) -> None:
     SERVED.begin(case.operation.method, case.operation.label)
     case.call_and_validate(checks=CHECKS)

@@ -261,7 +261,7 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield one
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(times=_moments, more=_moments, limit=st.integers(min_value=1, max_value=7))
 def test_page_by_page_every_row_comes_once_in_order_also_while_more_are_written(
     pages: Backend, times: list[int], more: list[int], limit: int

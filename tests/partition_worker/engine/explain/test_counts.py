@@ -25,7 +25,7 @@ def count_one_by_one(trial: Trial) -> Counter[str]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(("bob", "eve"))), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from((1, 2, 5, 90))), max_size=12),

@@ -204,7 +204,6 @@ TestNodeChanges.settings = settings(
     stateful_step_count=50,
     derandomize=True,
     database=None,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
