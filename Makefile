@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-all test-interop chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-interop chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -52,11 +52,8 @@ engine: $(RUN_STAMP)
 up: $(RUN_STAMP) ## start the system and leave it running: ARGS= (options of `yunishard up`)
 	$(BIN)/yunishard up $(ARGS)
 
-test: setup ## run the tests, on all processors (about five minutes on two)
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not long"
-
-test-all: setup ## run all tests, also those that take long (about ten minutes on two processors)
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+test: setup ## run the tests, on all processors (about five minutes on two): LONG=1 (also those that take long, eleven minutes)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(if $(LONG),,-m "not long")
 
 differential: setup ## compare with the reference, which needs Go: AREAS= TRACES= SEED= REPLAY= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \

@@ -1,4 +1,4 @@
-"""What holds for all tests, and which of them only run in `make test-all`."""
+"""What holds for all tests, and which of them only run in `make test LONG=1`."""
 
 import gc
 import os
