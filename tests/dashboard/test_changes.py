@@ -78,6 +78,55 @@ def test_a_queue_is_stopped_with_a_reason_and_started(tab: Tab) -> None:
     tab.expect_text("Started.", "active")
 
 
+def test_limits_of_a_queue_are_shown_as_changed_lines_and_applied(tab: Tab) -> None:
+    page = tab.open("queue/root.research.vision")
+    page.get_by_role("button", name="Change the limits").click()
+    form = page.get_by_role("form", name="Change the limits")
+    expect(form.get_by_label("maximum gpu")).to_have_attribute("placeholder", "16")
+    expect(form.get_by_role("button", name="Show the change")).to_be_disabled()
+    form.get_by_label("maximum gpu").fill("many")
+    form.get_by_role("button", name="Show the change").click()
+    expect(form).to_contain_text("invalid quantity")
+    tab.forget("400")
+    form.get_by_label("maximum gpu").fill("12")
+    form.get_by_label("guaranteed vcore").fill("8")
+    form.get_by_label("maximum memory").fill("none")
+    form.get_by_role("button", name="Show the change").click()
+    lines = form.get_by_role("region", name="Changed lines")
+    expect(lines).to_contain_text("-                   max: {vcore: 160, memory: 800Gi, gpu: 16}")
+    expect(lines).to_contain_text("gpu: 12")
+    assert tab.find_violations() == []
+    form.get_by_role("button", name="Apply").click()
+    tab.expect_text("Applied as version ")
+    queue = httpx.get(f"{tab.root}/ws/v1/partition/default/queue/root.research.vision").json()
+    assert (queue["maxResource"]["gpu"], queue["guaranteedResource"]["vcore"]) == (12, 8000)
+
+
+def test_limits_that_a_colleague_changes_meanwhile_are_not_overwritten(tab: Tab) -> None:
+    page = tab.open("queue/root.analytics.nightly")
+    page.get_by_role("button", name="Change the limits").click()
+    form = page.get_by_role("form", name="Change the limits")
+    form.get_by_label("Running applications at most").fill("3")
+    form.get_by_role("button", name="Show the change").click()
+    expect(form.get_by_role("region", name="Changed lines")).to_contain_text("+                 maxapplications: 3")
+    address = f"{tab.root}/ws/v1/config?rm=company"
+    other = httpx.get(address).text + "# of another colleague\n"
+    assert httpx.put(address, content=other.encode()).status_code == 200
+    form.get_by_role("button", name="Apply").click()
+    expect(form).to_contain_text("Another version of the configuration was applied meanwhile")
+    tab.forget("412")
+    form.get_by_role("button", name="Show the change").click()
+    form.get_by_role("button", name="Apply").click()
+    tab.expect_text("Applied as version ")
+
+
+def test_a_queue_that_no_configuration_names_has_no_limits_to_change(tab: Tab) -> None:
+    page = tab.open("queue/root.users.bob")
+    tab.expect_text("placement")
+    expect(page.get_by_role("button", name="Stop the queue")).to_be_visible()
+    expect(page.get_by_role("button", name="Change the limits")).to_have_count(0)
+
+
 def test_a_node_is_cordoned_and_uncordoned_and_a_confirmation_may_be_cancelled(tab: Tab) -> None:
     page = tab.open("node/node-20")
     page.get_by_role("button", name="Drain").click()

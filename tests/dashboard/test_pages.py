@@ -53,6 +53,45 @@ def test_links_lead_from_a_queue_to_its_application_and_to_the_explanation_of_an
     assert tab.find_violations() == []
 
 
+def test_applications_are_listed_with_the_reason_why_they_wait(tab: Tab) -> None:
+    page = tab.open("applications?text=load-test")
+    row = page.locator("tbody tr", has=page.get_by_role("link", name="load-test"))
+    expect(row).to_contain_text("queue maximum")
+    page.get_by_role("button", name="waits because").click()
+    expect(page).to_have_url(re.compile("sort=-reason"))
+    expect(row).to_contain_text("queue maximum")
+    assert tab.find_violations() == []
+
+
+def test_a_remedy_leads_to_the_queue_and_the_user_that_it_names(tab: Tab) -> None:
+    page = tab.open("application/load-test")
+    remedies = page.get_by_role("region", name="Why it waits").locator("li")
+    remedies.get_by_role("link", name="root.sandbox", exact=True).first.click()
+    expect(page).to_have_url(re.compile("#/queue/root.sandbox$"))
+    page = tab.open("application/notebook-bob")
+    expect(remedies.get_by_role("link", name="root.users.bob", exact=True).first).to_be_visible()
+    assert tab.find_violations() == []
+
+
+def test_a_failed_health_check_is_shown_with_its_next_step(tab: Tab) -> None:
+    check = {
+        "Name": "Disk speed",
+        "Succeeded": False,
+        "Description": "Writes are fast",
+        "DiagnosisMessage": "a write took 7 s",
+        "NextStep": "find what else writes to the disk",
+    }
+    passed = {"Name": "Clock", "Succeeded": True, "Description": "The clock is steady", "DiagnosisMessage": ""}
+    document = {"Healthy": False, "HealthChecks": [check, passed]}
+    tab.page.route("**/ws/v1/scheduler/healthcheck*", lambda route: route.fulfill(json=document))
+    tab.open("overview")
+    tab.expect_text("Disk speed: a write took 7 s", "Next: find what else writes to the disk")
+    assert tab.find_violations() == []
+    tab.open("system")
+    tab.expect_text("a write took 7 s", "Next: find what else writes to the disk", "The clock is steady")
+    assert tab.find_violations() == []
+
+
 def test_filters_and_order_are_part_of_the_address(tab: Tab) -> None:
     page = tab.open("applications")
     page.get_by_label("User").fill("etl")

@@ -2,8 +2,8 @@
 
 import { usePoll } from "./api.js";
 import { html } from "./html.js";
-import { Loaded, NodeLink, PlainTable } from "./parts.js";
-import { count, duration } from "./units.js";
+import { AppLink, Link, Loaded, NodeLink, PlainTable, QueueLink } from "./parts.js";
+import { count, duration, words } from "./units.js";
 
 /** The explanation that a path of the API answers. */
 export function Explained({ path, query, heading = "Why" }) {
@@ -32,11 +32,6 @@ export function Explanation({ one, isBelow = false, isRepeated = false }) {
   `;
 }
 
-/** A reason code as words: "node-full" is "node full". */
-function words(code) {
-  return code.replaceAll("-", " ");
-}
-
 function Check({ check, isStop }) {
   const isNote = !check.passed && !isStop && check.code.startsWith("preemption-"); // it would help, but nothing demands it
   return html`<li class=${check.passed || isNote ? "" : isStop ? "failed" : "failed other"}>
@@ -47,8 +42,24 @@ function Check({ check, isStop }) {
 function Remedies({ remedies }) {
   if (!remedies?.length) return null;
   return html`<h3>What would let it run</h3><ol>${remedies.map((one, index) => html`<li key=${index}>
-    ${one.text || one.code}${one.seconds ? html` <span class="quiet">(at most ${duration(one.seconds)})</span>` : ""}
+    ${linked(one.text || one.code, [one, ...(one.changes ?? [])])}${one.seconds ? html` <span class="quiet">(at most ${duration(one.seconds)})</span>` : ""}
   </li>`)}</ol>`;
+}
+
+/** A text in which the names of queues, nodes, applications and users are links; things: objects that have them. */
+function linked(text, things) {
+  const links = new Map();
+  for (const one of things) {
+    if (one.user) links.set(one.user, () => html`<${Link} page="users" params=${{ text: one.user }}>${one.user}<//>`);
+    if (one.group) links.set(one.group, () => html`<${Link} page="users" params=${{ of: "groups", text: one.group }}>${one.group}<//>`);
+    if (one.node) links.set(one.node, () => html`<${NodeLink} name=${one.node} />`);
+    if (one.application) links.set(one.application, () => html`<${AppLink} name=${one.application} />`);
+    if (one.queue) links.set(one.queue, () => html`<${QueueLink} name=${one.queue} />`);
+  }
+  if (!links.size) return text;
+  const names = [...links.keys()].sort((left, right) => right.length - left.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  // a name that is a part of a longer one, such as root.a in root.a.b, is not meant
+  return text.split(new RegExp(`(?<![\\w.:@/-])(${names.join("|")})(?![\\w:@/-]|\\.\\w)`)).map((part) => links.get(part)?.() ?? part);
 }
 
 function textOf(one) {

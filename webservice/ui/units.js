@@ -46,6 +46,11 @@ export function amounts(resource) {
   return shown.length ? shown.map((kind) => amount(kind, resource[kind])).join(", ") : "none";
 }
 
+/** A reason code as words: "node-full" is "node full". */
+export function words(code) {
+  return code.replaceAll("-", " ");
+}
+
 export function count(value) {
   return value.toLocaleString("en");
 }

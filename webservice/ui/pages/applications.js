@@ -5,13 +5,14 @@ import { html } from "../html.js";
 import { Ago, AppLink, Choice, QueueLink, QueueSearch, Search, State } from "../parts.js";
 import { setParams } from "../route.js";
 import { ApiTable } from "../table.js";
-import { amounts, count } from "../units.js";
+import { amounts, count, words } from "../units.js";
 
 const STATES = ["new", "accepted", "starting", "running", "resuming", "completing", "failing", "completed", "failed", "rejected"];
 
 const COLUMNS = [
   { name: "application", heading: "application", sort: "application", cell: (row) => html`<${AppLink} name=${row.application} />` },
   { name: "state", heading: "state", sort: "state", cell: (row) => html`<${State} name=${row.state} />` },
+  { name: "reason", heading: "waits because", sort: "reason", cell: (row) => (row.reason ? words(row.reason) : "–") },
   { name: "queue", heading: "queue", sort: "queue", cell: (row) => html`<${QueueLink} name=${row.queue} />` },
   { name: "user", heading: "user", sort: "user", cell: (row) => row.user },
   { name: "pending", heading: "pending", sort: "pending", cell: (row) => amounts(row.pending) },

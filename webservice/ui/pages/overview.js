@@ -23,7 +23,7 @@ function Attention() {
   const failed = (health.data?.HealthChecks ?? []).filter((one) => !one.Succeeded);
   if (!failed.length) return health.data ? html`<p class="quiet">All health checks pass.</p>` : null;
   return html`<section aria-label="Needs attention">${failed.map((one) => html`<p class="attention" key=${one.Name}>
-    <strong>${one.Name}:</strong> ${one.DiagnosisMessage || one.Description}</p>`)}</section>`;
+    <strong>${one.Name}:</strong> ${one.DiagnosisMessage || one.Description}${one.NextStep && html` <span class="next">Next: ${one.NextStep}</span>`}</p>`)}</section>`;
 }
 
 function Summary({ one }) {

@@ -8,6 +8,7 @@ import { AmountTable, Bar, BarKey, Choice, Facts, Link, Loaded, QueueLink, Searc
 import { setParams } from "../route.js";
 import { ROW_PX, useAll, windowOf } from "../table.js";
 import { count, kindsOf } from "../units.js";
+import { QueueLimits } from "./queue_limits.js";
 
 const BARS = 3; // resource types that are shown at once, unless the user chooses one
 
@@ -148,6 +149,7 @@ export function Queue({ partition, args: [name] }) {
     } : {
       name: "stop", label: "Stop the queue", path: `${path}/stop`, wants: "reason", isDanger: true, text: "Neither this queue nor those below it take new applications, and nothing more is placed for those in them. What runs continues.", outcome: () => "Stopped.",
     }]} />
+    ${one.isManaged && one.parent && html`<${QueueLimits} key=${one.queuename} path=${path} one=${one} />`}
     ${one.childNames?.length > 0 && html`<h2>Queues below</h2><ul>${one.childNames.map((child) => html`<li key=${child}><${QueueLink} name=${child.startsWith("root") ? child : `${one.queuename}.${child}`} /></li>`)}</ul>`}
   `}<//>
   <${Explained} path=${`${path}/explain`} heading="Why things wait here" />`;

@@ -15,7 +15,7 @@ export function System() {
     <${Loaded} poll=${health}>${(one) => html`<${PlainTable} caption="Health checks" isBelowHeading=${true} rows=${one.HealthChecks ?? []} keyOf=${(row) => row.Name} columns=${[
       ["check", (row) => row.Name],
       ["state", (row) => html`<${State} name=${row.Succeeded ? "healthy" : "unhealthy"} />`],
-      ["diagnosis", (row) => row.DiagnosisMessage || row.Description],
+      ["diagnosis", (row) => html`${row.DiagnosisMessage || row.Description}${!row.Succeeded && row.NextStep && html` <span class="next">Next: ${row.NextStep}</span>`}`],
     ]} />`}<//>
     <h2>Partitions</h2>
     <${Loaded} poll=${partitions}>${(all) => html`<${PlainTable} caption="Partitions" isBelowHeading=${true} rows=${all} keyOf=${(row) => row.name} empty="None yet: no resource manager has registered." columns=${[
