@@ -286,7 +286,7 @@ def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
     """Return what the node selector demands that the first nodes do not have, and what these have instead."""
     missed: dict[str, list[str]] = {}
     for node in survey.unmatched:
-        terms = (one for demand in _list_demands(shape) for one in demand if isinstance(one, Term))
+        terms = (one for parts in _list_demands(shape) for one in parts if isinstance(one, Term))
         term = next((one for one in terms if not one.matches(node.attributes)), None)
         if term is not None:
             value = node.attributes.get(term.key)
@@ -296,9 +296,9 @@ def _describe_unmatched(survey: NodeSurvey, shape: AskShape) -> str:
 
 
 def _list_demands(shape: AskShape) -> Iterator[tuple[object, ...]]:
+    """Yield the parts of the demands that are tuples: of a node selector its alternatives."""
     for demand in () if shape.constraint is None else shape.constraint.demands:
-        if isinstance(demand, tuple):
-            yield demand
+        yield from (part for part in demand if isinstance(part, tuple)) if isinstance(demand, tuple) else ()
 
 
 def _count_phrase(number: int, phrase: str) -> str:

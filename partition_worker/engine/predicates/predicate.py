@@ -6,9 +6,11 @@ How to write one: `docs/predicates.md`.
 
 Node selector, the tag `yunishard/nodeSelector`, for example `zone=a,gpu in (a100,h100),!spot`. All terms must hold:
 
-    key=value  key==value  key!=value  key in (one,two)  key notin (one,two)  key  !key
+    key=value  key==value  key!=value  key in (one,two)  key notin (one,two)  key  !key  key>8  key<8
 
-As in `kubectl get --selector`, `!=` and `notin` also hold for a node without the attribute.
+As in `kubectl get --selector`, `!=` and `notin` also hold for a node without the attribute; as in the node affinity of
+Kubernetes, `>` and `<` compare integers, and hold for no node without one. Alternatives, of which one must hold, are
+separated by `||`: `zone=a,ssd || zone=b`.
 
 Forbidden nodes, the tag `yunishard/forbiddenNodes`: ids of nodes that must not run the ask, `n1,n2`.
 
@@ -23,7 +25,7 @@ unreadable taint refuses every ask, because its author wanted to keep the node f
 """
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 
@@ -103,7 +105,12 @@ _TERMS: Final = re.compile(r",(?![^(]*\))")
 """The commas that are not in parentheses."""
 
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)")
-_RIGHT: Final = "key=value, key!=value, key in (a,b), key notin (a,b), key or !key"
+_COMPARED: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<sign>[<>])\s*(?P<number>[+-]?[0-9]{1,19})")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_RIGHT: Final = "key=value, key!=value, key in (a,b), key notin (a,b), key, !key, key>8 or key<8"
+
+ALTERNATIVES_MAX: Final = 64
+"""Alternatives of a selector; an ask with more is rejected. Each costs as much as a selector for each node."""
 
 
 class Term(NamedTuple):
@@ -116,15 +123,26 @@ class Term(NamedTuple):
     """The values to match; None matches any."""
     holds: bool
     """Whether the attribute must match, or must not."""
+    above: int | None = None
+    below: int | None = None
+    """An integer that the attribute must exceed, or fall short of."""
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         value = attributes.get(self.key)
+        if self.above is not None or self.below is not None:
+            if value is None or not _INTEGER.fullmatch(value):
+                return False
+            return (self.above is None or int(value) > self.above) and (self.below is None or int(value) < self.below)
         found = value is not None and (self.values is None or value in self.values)
         return found == self.holds
 
 
+Terms = tuple[Term, ...]
+"""Terms that must all hold."""
+
+
 class NodeSelector:
-    """Refuses nodes by attributes. The demand is the tuple of terms."""
+    """Refuses nodes by attributes. The demand is the tuple of alternatives, each a tuple of terms."""
 
     name = "node-selector"
 
@@ -132,20 +150,39 @@ class NodeSelector:
         text = read_tag(tags, NODE_SELECTOR)
         if text is None:
             return None
-        return tuple(dict.fromkeys(_parse_term(part.strip()) for part in _TERMS.split(text)))
+        parts = text.split("||")
+        if len(parts) > ALTERNATIVES_MAX:
+            raise ValueError(f"tag {NODE_SELECTOR} has {len(parts)} alternatives, at most {ALTERNATIVES_MAX} are read")
+        return tuple(dict.fromkeys(map(_parse_terms, parts)))
 
     def refuses(self, demand: Hashable | None, node: NodeView) -> str:
-        if isinstance(demand, tuple):
-            for term in demand:
-                if isinstance(term, Term) and not term.matches(node.attributes):
-                    return f"node does not match {term.text}"
-        return ""
+        alternatives = list_alternatives(demand)
+        failed: list[str] = []
+        for terms in alternatives:
+            term = next((one for one in terms if not one.matches(node.attributes)), None)
+            if term is None:
+                return ""
+            failed.append(term.text)
+        return f"node does not match {' or '.join(dict.fromkeys(failed))}" if failed else ""
+
+
+def list_alternatives(demand: Hashable | None) -> Sequence[Terms]:
+    """Return the alternatives of a demand of `NodeSelector`; none if there is no demand."""
+    return demand if isinstance(demand, tuple) else ()
+
+
+def _parse_terms(text: str) -> Terms:
+    return tuple(dict.fromkeys(_parse_term(part.strip()) for part in _TERMS.split(text)))
 
 
 def _parse_term(text: str) -> Term:
     if listed := _SET.fullmatch(text):
         values = frozenset(value.strip() for value in listed["values"].split(","))
         return _checked(Term(text, listed["key"], values, listed["word"] == "in"))
+    if compared := _COMPARED.fullmatch(text):
+        number, is_above = int(compared["number"]), compared["sign"] == ">"
+        above, below = (number, None) if is_above else (None, number)
+        return _checked(Term(text, compared["key"], None, holds=True, above=above, below=below))
     for sign, holds in (("!=", False), ("==", True), ("=", True)):
         key, found, value = text.partition(sign)
         if found:
@@ -156,7 +193,10 @@ def _parse_term(text: str) -> Term:
 def _checked(term: Term) -> Term:
     if KEY.fullmatch(term.key) and all(VALUE.fullmatch(value) for value in term.values or ()):
         return term
-    raise ValueError(f"tag {NODE_SELECTOR}: cannot read {quote(term.text)}: write {_RIGHT}, with commas between")
+    raise ValueError(
+        f"tag {NODE_SELECTOR}: cannot read {quote(term.text)}: write {_RIGHT}, with commas between, "
+        "and || between alternatives"
+    )
 
 
 TAINTS: Final = "yunishard/taints"

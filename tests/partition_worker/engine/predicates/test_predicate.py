@@ -34,7 +34,7 @@ def test_no_tag_demands_nothing() -> None:
 
 
 SELECTOR = NodeSelector()
-NODE = NodeView("n1", {"zone": "a", "disk": "ssd", "note": "", "example.org/gpu": "a100"}, {})
+NODE = NodeView("n1", {"zone": "a", "disk": "ssd", "note": "", "example.org/gpu": "a100", "cores": "64"}, {})
 
 
 def selector_refusal(text: str, node: NodeView = NODE) -> str:
@@ -54,6 +54,11 @@ def selector_refusal(text: str, node: NodeView = NODE) -> str:
         "rack notin (r1,r2)",
         "note=",
         "note in ()",
+        "cores>63",
+        "cores < 65",
+        "cores>-1,cores<+65",
+        "zone=b || zone=a",
+        "zone=b,disk||disk=ssd,zone in (a,b)||rack",
     ],
 )
 def test_a_node_whose_attributes_match_is_admitted(text: str) -> None:
@@ -70,6 +75,12 @@ def test_a_node_whose_attributes_match_is_admitted(text: str) -> None:
         ("rack", "rack"),
         ("!disk", "!disk"),
         ("rack=", "rack="),
+        ("cores>64", "cores>64"),
+        ("cores<64", "cores<64"),
+        ("rack>1", "rack>1"),
+        ("zone<1", "zone<1"),
+        ("zone=b||zone=c,disk", "zone=b or zone=c"),
+        ("zone=b,!disk||zone=b,disk", "zone=b"),
     ],
 )
 def test_another_one_is_refused_with_the_term_that_fails(text: str, term: str) -> None:
@@ -77,7 +88,28 @@ def test_another_one_is_refused_with_the_term_that_fails(text: str, term: str) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", "zone=a,", "=a", "zone in a", "zone in (a", "zone=a b", "!", "a=b=c", "(a)", "-a"]
+    "text",
+    [
+        "",
+        "zone=a,",
+        "=a",
+        "zone in a",
+        "zone in (a",
+        "zone=a b",
+        "!",
+        "a=b=c",
+        "(a)",
+        "-a",
+        "a>",
+        "a>b",
+        "a>1.5",
+        "a>=1",
+        "<1",
+        "a||",
+        "||a",
+        "a>1<2",
+        f"a>{10**19}",
+    ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_right(text: str) -> None:
     with pytest.raises(ValueError, match=r"^tag yunishard/nodeSelector: cannot read '.*': write key=value, "):
@@ -87,6 +119,12 @@ def test_what_cannot_be_read_is_refused_with_what_is_right(text: str) -> None:
 def test_an_endless_selector_is_not_read() -> None:
     with pytest.raises(ValueError, match="at most 65536 are read"):
         SELECTOR.read({NODE_SELECTOR: "a," * 40_000})
+
+
+def test_a_selector_has_a_limit_of_alternatives() -> None:
+    assert SELECTOR.read({NODE_SELECTOR: "||".join(f"a={number}" for number in range(64))}) is not None
+    with pytest.raises(ValueError, match="has 65 alternatives, at most 64 are read"):
+        SELECTOR.read({NODE_SELECTOR: "||".join(f"a={number}" for number in range(65))})
 
 
 def test_no_selector_tag_demands_nothing() -> None:
