@@ -191,7 +191,7 @@ class Anonymiser:
             rank = KINDS.index(kind)
             self._kinds[text] = min(rank, self._kinds.get(text, rank))
             return text
-        if (found := self.pseudonyms.get(text)) is None:  # a running worker has written since the first pass
+        if (found := self.pseudonyms.get(text)) is None:  # a field that the first pass did not read
             found = self.pseudonyms[text] = f"{kind}-new-{len(self.pseudonyms)}"
         return found
 

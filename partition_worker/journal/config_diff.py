@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from common.tables import print_table, write
+from common.text_formats import format_count
 from common.units import format_seconds
 from partition_worker.engine.recording import list_everything
 from partition_worker.journal.inspection import print_json, print_rows, print_state
@@ -25,6 +26,9 @@ from partition_worker.journal.recorded_inputs import RecordedInputs, collect_inp
 from partition_worker.journal.replay import replay_until, restore
 from partition_worker.journal.views import VIEWS, Replay, Source, format_time, make_printable
 from partition_worker.recovery import Recovery
+
+QUEUES_SHOWN: Final = 20
+"""Queues with other figures that `--diff` prints without --limit."""
 
 DIFFERENCES_SHOWN: Final = 100
 """Differing asks that `--diff` prints without --limit."""
@@ -82,7 +86,7 @@ class _Comparison:
         self.name, self.step, self.began, self.inputs = name, step, began, inputs
         self.before, self.after = before, after
         self.recorded = list_recorded(inputs)
-        self.differences = compare_runs(before, after, inputs)
+        self.differences, self.moved = compare_runs(before, after, inputs)
         self.agreement = measure_agreement(self.recorded, before, inputs)
         self.assumptions = describe_assumptions(inputs, ignores_configs=True)
 
@@ -95,10 +99,12 @@ class _Comparison:
             if queue is None or run is not self.recorded
         }
 
-    def list_queues(self) -> list[str]:
-        """The queues of all asks."""
+    def list_queues(self) -> dict[str, Mapping[str, RunSummary]]:
+        """The figures of the queues whose figures differ."""
         runs = (self.before, self.after)
-        return sorted({one.queue for run in runs for one in run.asks.values() if one.queue})
+        queues = sorted({one.queue for run in runs for one in run.asks.values() if one.queue})
+        found = {queue: self.summarize(queue) for queue in queues}
+        return {queue: runs for queue, runs in found.items() if runs[_REPLAYED] != runs[self.name]}
 
 
 def _print_diff(found: _Comparison, args: argparse.Namespace) -> None:
@@ -110,9 +116,10 @@ def _print_diff(found: _Comparison, args: argparse.Namespace) -> None:
                 "from": found.began,
                 "until": found.inputs.end,
                 "summary": found.summarize(),
-                "queues": {queue: found.summarize(queue) for queue in found.list_queues()},
+                "queues": found.list_queues(),
                 "agreement": {"same": same, "asks": total},
                 "differences": found.differences,
+                "onlyOnAnotherNode": found.moved,
                 "assumptions": found.assumptions,
             }
         )
@@ -120,17 +127,22 @@ def _print_diff(found: _Comparison, args: argparse.Namespace) -> None:
     length = format_seconds(found.inputs.end - found.began)
     write(f"from step {found.step}, {format_time(found.began)}, for {length} until the end of the journal\n")
     print_table(("run", *_COLUMNS), [(name, *_format_summary(one)) for name, one in found.summarize().items()])
-    write("")
-    rows = [
-        (queue, name, *_format_summary(one))
-        for queue in found.list_queues()
-        for name, one in found.summarize(queue).items()
-    ]
-    print_table(("queue", "run", *_COLUMNS), rows)
+    queues = found.list_queues()
+    shown = list(queues)[: (QUEUES_SHOWN if args.limit is None else args.limit) or len(queues)]
+    if shown:
+        write("")
+        rows = [(queue, name, *_format_summary(one)) for queue in shown for name, one in queues[queue].items()]
+        print_table(("queue", "run", *_COLUMNS), rows)
+    if len(shown) < len(queues):
+        write(f"and {len(queues) - len(shown)} more queues (--limit 0 prints all)")
     same, total = found.agreement
     if total:
         write(f"\nThe replay of the recorded configuration agrees with the journal for {same} of {total} asks.")
     _print_differences(found.differences, args.limit)
+    if found.moved:
+        write(
+            f"{format_count(found.moved, 'other ask')}: only on another node, which often follows from earlier starts."
+        )
     _print_assumptions(found.inputs)
 
 
@@ -147,7 +159,8 @@ def _print_differences(differences: list[Difference], limit: int | None) -> None
         write("\nNo ask differs.")
         return
     shown = differences[: (DIFFERENCES_SHOWN if limit is None else limit) or len(differences)]
-    write(f"\n{len(differences)} asks differ:\n")
+    is_one = len(differences) == 1
+    write(f"\n{format_count(len(differences), 'ask')} {'differs' if is_one else 'differ'}:\n")
     rows = [(make_printable(one.ask), make_printable(one.application), make_printable(one.text)) for one in shown]
     print_table(("ask", "application", "with the other configuration"), rows)
     if len(shown) < len(differences):

@@ -5,12 +5,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
 from common.text_formats import format_count
 from partition_worker.journal.anonymise import collect_names
-from partition_worker.journal.export_file import Transform, make_head, open_to_write, write_export
+from partition_worker.journal.export_file import (
+    SUFFIXES,
+    ExportReader,
+    Transform,
+    make_head,
+    open_to_write,
+    write_export,
+)
 from partition_worker.journal.inspection import expand_step, notify
 from partition_worker.journal.views import Source
 
@@ -23,22 +31,28 @@ def export_journal(source: Source, args: argparse.Namespace) -> None:
     """
     if args.names and not args.anonymise:
         raise OSError("--names needs --anonymise")
-    with closing(source.open()) as reader, _open_output(args.output) as write:
+    with _open_output(args.output) as write:
         if args.anonymise:
             _export_anonymised(source, write, args.names)
-        elif args.complete:
-            write_export(write, reader, make_head(source.partition, anonymised=False), Transform())
-        else:
+            return
+        with closing(source.open()) as reader:
+            if args.complete:
+                write_export(write, reader, make_head(source.partition, anonymised=False), Transform())
+                return
             for step in reader.read_steps(reader.find_first()):
                 write(msgspec.json.encode(expand_step(step)) + b"\n")
 
 
 def _export_anonymised(source: Source, write: Callable[[bytes], object], names_file: str | None) -> None:
-    with closing(source.open()) as reader:
-        names, rm = collect_names(reader)
-    partition = names.partition(source.partition, rm)
-    with closing(source.open()) as reader:
-        last = write_export(write, reader, make_head(partition, anonymised=True), names.transform)
+    """Read the journal twice: for the names, and to replace them; from a private copy, as its worker may write."""
+    with TemporaryDirectory(prefix="yunishard-journal-") as folder:
+        path = Path(folder) / f"copy{SUFFIXES[0]}"
+        with closing(source.open()) as reader, open_to_write(path) as file:
+            write_export(file.write, reader, make_head(source.partition, anonymised=False), Transform())
+        copy = ExportReader(path)
+        names, rm = collect_names(copy)
+        partition = names.partition(source.partition, rm)
+        last = write_export(write, copy, make_head(partition, anonymised=True), names.transform)
     if names_file is not None:
         with open_to_write(Path(names_file)) as file:
             document = {pseudonym: name for name, pseudonym in sorted(names.pseudonyms.items())}

@@ -244,15 +244,20 @@ class Difference(Struct, omit_defaults=True):
     after: AskOutcome = field(default_factory=AskOutcome)
 
 
-def compare_runs(before: RunOutcome, after: RunOutcome, inputs: RecordedInputs) -> list[Difference]:
-    """The asks with another fate, in the order in which they were submitted."""
-    found = []
+def compare_runs(before: RunOutcome, after: RunOutcome, inputs: RecordedInputs) -> tuple[list[Difference], int]:
+    """Return the asks with another fate: first those that start in one run only, then by the change of their wait; and
+    the number of those that are only on another node.
+    """
+    found, moved = [], 0
     for key, old in _list_asks(before, inputs):
         new = after.of(key)
         if text := "; ".join(_describe_difference(old, new)):
             change = None if old.started is None or new.started is None else round(new.started - old.started, 3)
             found.append(Difference(key, inputs.asks[key].ask.application_id, text, change, old, new))
-    return found
+        else:
+            moved += old.node != new.node
+    found.sort(key=lambda one: (one.wait_change_s is not None, -abs(one.wait_change_s or 0.0)))
+    return found, moved
 
 
 def _describe_difference(old: AskOutcome, new: AskOutcome) -> Iterator[str]:
@@ -266,8 +271,6 @@ def _describe_difference(old: AskOutcome, new: AskOutcome) -> Iterator[str]:
     elif abs(new.started - old.started) >= SAME_S:
         later = new.started - old.started
         yield f"starts {format_seconds(abs(later))} {'later' if later > 0 else 'earlier'}, on {new.node}"
-    elif old.node != new.node:
-        yield f"on {new.node} in place of {old.node}"
     if (old.evicted is None) != (new.evicted is None):
         by = f" for {new.by}" if new.by else ""
         yield "not evicted" if new.evicted is None else f"evicted{by}"

@@ -88,7 +88,7 @@ def test_without_a_guarantee_nothing_is_preempted(tmp_path: Path) -> None:
     run = replayed.run
     after = replayed.play(config("root.batch max=memory:10; root.prod"))
     assert starts(after) == {"etl-1": 1, "etl-2": 1, "etl-3": None, "web-1": 95, "web-2": None}
-    assert {one.ask: one.text for one in compare_runs(run, replayed.run, replayed.inputs)} == {
+    assert {one.ask: one.text for one in compare_runs(run, replayed.run, replayed.inputs)[0]} == {
         "etl-2": "not evicted",
         "etl-3": "does not start",
         "web-1": "starts 35 s later, on node-east; running at the end in place of ended",
@@ -118,7 +118,7 @@ def test_a_queue_that_is_missing_refuses_its_applications(tmp_path: Path) -> Non
     assert before["b1"].state == "running"
     after = replayed.play(config("root.a"))
     assert after["b1"].state == "rejected"
-    [found] = compare_runs(first, replayed.run, replayed.inputs)
+    [found], _ = compare_runs(first, replayed.run, replayed.inputs)
     assert (found.ask, found.text.partition(":")[0]) == ("b1", "rejected")
     assert summarize_run(replayed.run, replayed.inputs).rejected == 1
 
