@@ -9,6 +9,7 @@ Times are seconds since the start of the trace, and amounts are in base units (`
 
 import csv
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -26,7 +27,8 @@ JOBS_MAX: Final = 5_000_000
 """Jobs of a run. A folder with more is refused, because all of them are held in memory."""
 
 USAGE_ROWS_MAX: Final = 20_000_000
-"""Lines of `usage.csv`: 1,000 intervals of 10,000 queues with two resource types. A longer file is refused."""
+"""Lines of `usage.csv`: 1,000 intervals of 10,000 queues with two resource types, which take about a gigabyte of
+memory. A longer file is refused."""
 
 RUNS_MAX: Final = 8
 """Runs that are compared or shown in one report, as a chart with more lines is not readable. More are refused."""
@@ -84,11 +86,11 @@ class SimulatedJob:
 class UsageSeries:
     """One resource type of one queue, for each interval of the run."""
 
-    used: list[float]
-    pending: list[float]
-    guaranteed: list[float | None]
+    used: Sequence[float]
+    pending: Sequence[float]
+    guaranteed: Sequence[float | None]
     """None where the configuration sets none."""
-    maximum: list[float | None]
+    maximum: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,17 +278,47 @@ def _parse_preemption(row: _Row) -> Preemption:
     return Preemption(row.parse_number(0), row.values[1], row.values[2], row.parse_number(3))
 
 
+@dataclass(slots=True)
+class _SeriesBuilder:
+    """The lines of one resource type of one queue, held compactly, as there may be millions in all."""
+
+    times: "array[float]" = field(default_factory=lambda: array("d"))
+    used: "array[float]" = field(default_factory=lambda: array("d"))
+    pending: "array[float]" = field(default_factory=lambda: array("d"))
+    guaranteed: list[float | None] = field(default_factory=list)
+    maximum: list[float | None] = field(default_factory=list)
+
+    def append(self, row: _Row) -> None:
+        self.times.append(row.parse_number(0))
+        self.used.append(row.parse_number(3))
+        self.pending.append(row.parse_number(4))
+        for limits, column in ((self.guaranteed, 5), (self.maximum, 6)):
+            limit = row.parse_optional(column)
+            limits.append(limits[-1] if limits and limits[-1] == limit else limit)  # one object for equal ones
+
+    def build(self, times: Sequence[float]) -> UsageSeries:
+        """Return the series; an interval without a line, because the queue did not exist yet, has no use."""
+        if self.times.tolist() == times:
+            return UsageSeries(self.used, self.pending, self.guaranteed, self.maximum)
+        at = {time: index for index, time in enumerate(self.times)}
+        places = [at.get(time) for time in times]
+        return UsageSeries(
+            array("d", [0.0 if place is None else self.used[place] for place in places]),
+            array("d", [0.0 if place is None else self.pending[place] for place in places]),
+            [None if place is None else self.guaranteed[place] for place in places],
+            [None if place is None else self.maximum[place] for place in places],
+        )
+
+
 def _read_usage(path: Path) -> tuple[list[float], dict[str, dict[str, UsageSeries]]]:
-    """Read the usage; a queue without a line for an interval, because it did not exist yet, used nothing in it."""
-    found: dict[tuple[str, str], dict[float, tuple[float, float, float | None, float | None]]] = {}
+    found: dict[tuple[str, str], _SeriesBuilder] = {}
     for row in _read_table(path, _USAGE_COLUMNS, USAGE_ROWS_MAX):
-        series = found.setdefault((row.values[1], row.values[2]), {})
-        limits = row.parse_optional(5), row.parse_optional(6)
-        series[row.parse_number(0)] = (row.parse_number(3), row.parse_number(4), *limits)
-    times = sorted({time for series in found.values() for time in series})
+        key = row.values[1], row.values[2]
+        if key not in found:
+            found[key] = _SeriesBuilder()
+        found[key].append(row)
+    times = sorted(set().union(*(series.times for series in found.values())))
     usage: dict[str, dict[str, UsageSeries]] = {}
     for (queue, resource), series in found.items():
-        points = [series.get(time, (0.0, 0.0, None, None)) for time in times]
-        used, pending, guaranteed, maximum = (list(column) for column in zip(*points, strict=True))
-        usage.setdefault(queue, {})[resource] = UsageSeries(used, pending, guaranteed, maximum)
+        usage.setdefault(queue, {})[resource] = series.build(times)
     return times, usage

@@ -30,7 +30,7 @@ def test_usage_of_a_queue_that_did_not_exist_yet_is_0(tmp_path: Path) -> None:
     assert run.times == [0.0, 5.0]
     assert run.usage["root"]["vcore"].maximum == [100.0, 100.0]
     late = run.usage["root.a"]["vcore"]
-    assert (late.used, late.pending, late.guaranteed) == ([0.0, 20.0], [0.0, 7.5], [None, 30.0])
+    assert (list(late.used), list(late.pending), late.guaranteed) == ([0, 20], [0, 7.5], [None, 30])
 
 
 def test_a_run_without_preemptions_may_lack_the_file(tmp_path: Path) -> None:
