@@ -29,7 +29,7 @@ from common.compiled import find_engine
 from common.config.problems import ConfigError
 from common.config.validation import load
 from common.node_sort_policies import NODE_SORT_POLICIES
-from simulator import compare
+from simulator import compare, report
 from simulator.node_files import load_nodes
 from simulator.run_folder import RUNS_MAX, load_run
 from simulator.run_process import Line
@@ -62,7 +62,7 @@ def run_simulate(args: argparse.Namespace) -> int:
       yunishard simulate run LOG.swf.gz --config a.yaml --config b.yaml \\
           --nodes nodes.csv --node-sort fair,binpacking --output results
       yunishard simulate compare results
-      yunishard simulate report results
+      yunishard simulate report results --output report.html
 
     exit codes:
       0  simulated
@@ -118,8 +118,8 @@ def _run(args: argparse.Namespace) -> int:
     """
     with TemporaryDirectory(prefix="yunishard-simulate-") as temporary:
         specs = build_specs(args, args.output or Path(temporary))
-        with _show_progress(specs) as report:
-            problems = run_all(specs, report, at_once=args.parallel_runs, is_interpreted=args.interpreted)
+        with _show_progress(specs) as note:
+            problems = run_all(specs, note, at_once=args.parallel_runs, is_interpreted=args.interpreted)
         for problem in problems:
             sys.stderr.write(f"yunishard simulate: {problem}\n")
         done = [spec for spec in specs if (Path(spec.output) / "run.json").exists()]
@@ -136,6 +136,7 @@ def _run(args: argparse.Namespace) -> int:
 ACTIONS: Final = {
     "run": Action("simulate traces; `yunishard simulate TRACE...` is the same", _add_run_arguments, _run),
     "compare": Action("compare simulated runs", compare.add_compare_arguments, compare.run_compare),
+    "report": Action("write a report of simulated runs as HTML", report.add_report_arguments, report.run_report),
 }
 
 

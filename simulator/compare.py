@@ -167,6 +167,8 @@ def find_notes(before: Summary, after: Summary, jobs: JobChanges) -> list[str]:
         notes.append(f"The runs have different traces: {', '.join(before.traces)} and {', '.join(after.traces)}.")
     if before.capacity != after.capacity:
         notes.append("The runs have different capacities, and utilisation is the share of the own capacity.")
+    if {one.name for one in before.queues} != {one.name for one in after.queues}:
+        notes.append("The runs have different queues, so that only their users can be compared, not their queues.")
     if before.total.unfinished != after.total.unfinished:
         more, fewer = sorted((before, after), key=lambda one: -one.total.unfinished)
         notes.append(

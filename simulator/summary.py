@@ -123,14 +123,20 @@ def summarize(run: Run) -> Summary:
         span=span,
         makespan=max(ends) - min(job.submit for job in run.jobs) if ends else None,
         utilisation={one.resource: one.share for one in shares if one.queue == ROOT and one.share is not None},
-        fairness_users=compute_jain_index([one.service for one in users if one.service is not None]),
-        fairness_queues=compute_jain_index([one.service for one in queues if one.service is not None]),
+        fairness_users=_compute_fairness(users),
+        fairness_queues=_compute_fairness(queues),
         guarantee_kept=min(kept, default=None),
         total=summarize_jobs("all", run.jobs, span),
         queues=queues,
         users=users,
         shares=shares,
     )
+
+
+def _compute_fairness(groups: Sequence[JobFigures]) -> float | None:
+    """Return Jain's index over the service of groups; None for less than two, which are fair whatever they get."""
+    services = [one.service for one in groups if one.service is not None]
+    return compute_jain_index(services) if len(services) > 1 else None
 
 
 def compute_jain_index(values: Sequence[float]) -> float | None:
