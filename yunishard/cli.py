@@ -326,6 +326,9 @@ def parse_words(
     args = argparse.Namespace()
     while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
         if not words or words[0] not in branch.choices:
+            if _begins_default_action(parser, branch, words):
+                words = [parser.get_default(DEFAULT_ACTION), *words]
+                continue
             _refuse_misplaced_option(parser, branch, words)
             if words and not words[0].startswith("-") and (action := parser.get_default(DEFAULT_ACTION)):
                 words = [action, *words]
@@ -340,6 +343,22 @@ def parse_words(
         parser, words = branch.choices[words[0]], words[1:]
     parser._negative_number_matcher = _BEGINS_A_NUMBER
     return *parser.parse_known_intermixed_args(_join_orders(words), args), parser
+
+
+def _begins_default_action(
+    parser: argparse.ArgumentParser,
+    branch: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    words: Sequence[str],
+) -> bool:
+    """Whether the words begin with an option of the default action, and none of them names an action."""
+    default = branch.choices.get(parser.get_default(DEFAULT_ACTION) or "")
+    first = words[0].partition("=")[0] if words else ""
+    return (
+        default is not None
+        and first in default._option_string_actions
+        and first not in parser._option_string_actions
+        and not any(word in branch.choices for word in words)
+    )
 
 
 def _join_orders(words: Sequence[str]) -> list[str]:
