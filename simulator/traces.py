@@ -268,6 +268,8 @@ def iterate_csv(stream: BufferedIOBase, columns: Iterable[str]) -> Iterator[tupl
     """
     lines = csv.reader(codecs.iterdecode(stream, "utf-8-sig"))
     header = [name.strip() for name in next(lines, [])]
+    if not any(header):
+        raise CommandUnusable("line 1: no header line with the names of the columns")
     if missing := [name for name in columns if name not in header]:
         raise CommandUnusable(f"line 1: no column {missing[0]!r} in {', '.join(header)[:200]!r}")
     for count, values in enumerate(lines, start=1):

@@ -35,6 +35,7 @@ LONG: Final = (
     "processes/test_two_partitions.py",
     "properties",
     "sim/test_mutations.py",
+    "simulator/test_long_validation.py",
     "tenants",
     "upgrade/test_old_states.py",
     "upgrade/test_under_load.py",
