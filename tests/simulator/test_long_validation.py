@@ -28,7 +28,7 @@ def test_a_replay_in_real_time_has_the_waits_of_the_simulation(tmp_path: Path) -
         'partitions: [{name: default, queues: [{name: root, submitacl: "*", '
         "queues: [{name: all, properties: {application.sort.policy: fifo}}]}]}]\n"
     )
-    rows = [[row[0], str(int(row[1])), "-1", str(60 + int(row[0]) % 600), *row[4:]] for row in read_lines(LCG)[:60]]
+    rows = [[row[0], str(int(row[1])), "-1", str(600 + int(row[0]) % 600), *row[4:]] for row in read_lines(LCG)[:60]]
     log = tmp_path / "log.swf"
     log.write_text("".join(f"{' '.join(row)}\n" for row in rows))
     (tmp_path / "queues.yaml").write_text(queues)
