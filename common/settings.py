@@ -382,6 +382,9 @@ class Settings:
     cluster_keys: Path | None = setting(DIR, "keys of the connections between hosts, from `yunishard cluster init`")
     ephemeral: bool = setting(FLAG, "keep state in a temporary directory, removed at the end", "false")
     journal_max_bytes: int = setting(_size(16), "maximum size of each partition's journal, as in 512MiB", "1GiB")
+    journal_history_bytes: int = setting(
+        _size(0), "earlier changes of each partition that are kept for `yunishard journal replay`", "0B"
+    )
     history: bool = setting(FLAG, "record the use by applications, queues and users over time", "true")
     history_max_bytes: int = setting(_size(16), "maximum size of the history; the oldest rows are deleted", "1GiB")
     history_age_s: float = setting(_duration("1h"), "maximum age of rows in the history", "720h")

@@ -184,7 +184,7 @@ def open_journals(settings: Settings) -> Journals | None:
         )
 
         return PostgresJournals(settings.store)
-    return SqliteJournals(settings.journals)
+    return SqliteJournals(settings.journals, settings.journal_history_bytes)
 
 
 def collect_journal_families(start: StartedWorker) -> list[Family]:

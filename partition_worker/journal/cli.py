@@ -31,6 +31,9 @@ from partition_worker.journal.story import print_story
 from partition_worker.journal.views import VIEWS, Source
 from partition_worker.recovery import JournalDamaged
 
+_WITH_HISTORY: Final = ("replay", "story", "export")
+"""The actions that read what the setting `journal-history` keeps."""
+
 
 def add_journal_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
@@ -104,6 +107,11 @@ def _add_view_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_parse_count, metavar="N", help=about)
 
 
+def _find_journal(args: argparse.Namespace) -> Source:
+    with_history = args.action in _WITH_HISTORY
+    return find_journal(args.journal, state=args.state, store=args.store, with_history=with_history)
+
+
 def _replay(source: Source, args: argparse.Namespace) -> None:
     """Replay a journal as it was, or with another configuration.
 
@@ -154,7 +162,7 @@ def run_journal(args: argparse.Namespace) -> int:
       130  interrupted
     """
     try:
-        _ACTIONS[args.action][0](find_journal(args.journal, state=args.state, store=args.store), args)
+        _ACTIONS[args.action][0](_find_journal(args), args)
     except JournalDamaged as damage:
         if args.action == "verify" and args.json:
             print_json({"whole": False, "problem": str(damage)})

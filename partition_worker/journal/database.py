@@ -283,6 +283,21 @@ class JournalReader(StepReader):
             yield self._file
 
 
+class HistoryReader(JournalReader):
+    """A journal that is read from its oldest snapshot with all steps after it, needed or not."""
+
+    def read_meta(self) -> Meta:
+        """The meta row as if that snapshot was the latest one."""
+        meta = super().read_meta()
+        with self._reading() as file:
+            first = file.execute("SELECT min(number) FROM steps").fetchone()[0]
+        if first is None or not meta.snapshot:
+            return meta
+        stored = (number for number, path in self.files.snapshots() if path == self.files.snapshot(number))
+        oldest = min((number for number in stored if first - 1 <= number <= meta.snapshot), default=meta.snapshot)
+        return meta._replace(begins=oldest + 1, snapshot=oldest)
+
+
 def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 

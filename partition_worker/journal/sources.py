@@ -8,7 +8,7 @@ from typing import Final
 
 from common.settings import Settings
 from deploy.settings import resolve_settings
-from partition_worker.journal.database import JournalReader
+from partition_worker.journal.database import HistoryReader, JournalReader
 from partition_worker.journal.export_file import SUFFIXES, ExportReader, is_export
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files
 from partition_worker.journal.views import Source
@@ -22,8 +22,9 @@ _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of an SQLite database."""
 
 
-def find_journal(name: str, *, state: str | None, store: str | None) -> Source:
-    """Find a journal by partition name or path, as the options `--state` and `--store` name its place.
+def find_journal(name: str, *, state: str | None, store: str | None, with_history: bool = False) -> Source:
+    """Find a journal by partition name or path, as the options `--state` and `--store` name its place. With
+    its history, it begins with the oldest snapshot that was kept.
 
     Raises:
         OSError: there is no such journal; the message lists those that exist.
@@ -36,7 +37,7 @@ def find_journal(name: str, *, state: str | None, store: str | None) -> Source:
             what = "it is a directory" if path.is_dir() else "there is no such file"
             raise OSError(f"{path}: {what}; journals are in the state directory, in {FOLDER}/")
         _check_is_journal(path)
-        return _make_source(Files(path.parent, path.stem))
+        return _make_source(Files(path.parent, path.stem), with_history=with_history)
     given = {"state": state, "store": store}
     settings = resolve_settings({option: value for option, value in given.items() if value}, os.environ)
     if store or (settings.store and not state):
@@ -45,15 +46,15 @@ def find_journal(name: str, *, state: str | None, store: str | None) -> Source:
         raise OSError(EPHEMERAL)
     folder = settings.state / FOLDER
     if (folder / f"{name}{SUFFIX}").is_file():
-        return _make_source(Files(folder, name))
+        return _make_source(Files(folder, name), with_history=with_history)
     there = ", ".join(sorted(one.stem for one in folder.glob(f"*{SUFFIX}"))) or "none"
     aside = folder / f"{name}{DAMAGED}"
     more = f"; a damaged one is in {aside}" if aside.is_dir() else ""
     raise OSError(f"no journal of {name} in {folder}; there are: {there}{more} (or name another --state)")
 
 
-def _make_source(files: Files) -> Source:
-    return Source(files.partition, files.folder, partial(JournalReader, files))
+def _make_source(files: Files, *, with_history: bool) -> Source:
+    return Source(files.partition, files.folder, partial(HistoryReader if with_history else JournalReader, files))
 
 
 def _open_export(path: Path) -> Source:

@@ -4,6 +4,9 @@ A transaction is durable when it returns (`synchronous=FULL`), and verifies that
 The usual transaction is a single statement, because the thread releases the interpreter lock for each statement: four
 statements would wait for a busy worker four times.
 
+With `history_bytes`, earlier snapshots and the steps between them are kept for replays (`journal/replay.py`), as many
+as fit. Recovery does not use them, and they are deleted first if the journal reaches its maximum size.
+
 A snapshot is a file beside the database. It gets its name in the transaction that records it, so the snapshot of a
 worker that is fenced replaces nothing.
 """
@@ -72,9 +75,13 @@ def _check_existence(files: Files, inode: int) -> None:
 class SqliteJournal(database.StepReader, Journal):
     """The journal of one partition in an SQLite database. See `Journal` for the errors."""
 
-    def __init__(self, files: Files, epoch: int) -> None:
+    def __init__(self, files: Files, epoch: int, history_bytes: int = 0) -> None:
         super().__init__(files)
         self.has_garbage = True
+        self._history_bytes = history_bytes
+        """Bytes of earlier steps and snapshots that are kept for replays."""
+        self._segment_bytes: dict[int, int] = {}
+        """By the number of an earlier snapshot: its bytes, with those of the steps up to the next one."""
         self._is_unsettled = False
         """Whether the outcome of the last call of `append` is unknown."""
         self._process = os.getpid()
@@ -198,6 +205,8 @@ class SqliteJournal(database.StepReader, Journal):
         self.has_garbage = True
         if number < self._meta.begins:
             return False
+        if not self._meta.snapshot:  # earlier ones are of a partition that ended: no history may begin with them
+            self._remove_snapshots(self._meta.begins + 1)
         path, unfinished = self.files.snapshot(number), self.files.unfinished_snapshot(number, self._process)
         with translate_errors(), transaction(self._file):
             meta = self._update_meta(self._meta._replace(begins=number + 1, snapshot=number))
@@ -213,14 +222,17 @@ class SqliteJournal(database.StepReader, Journal):
     def trim(self) -> None:
         sizes = "SELECT number, length(step) AS size FROM steps WHERE number < ? ORDER BY number LIMIT ?"
         sums = f"SELECT number, size, sum(size) OVER (ORDER BY number) AS total FROM ({sizes})"  # noqa: S608
-        self.has_garbage = False
         with translate_errors():
+            first = self._find_first_kept()
+            if first is None:
+                return
+            self.has_garbage = False
             end = self._file.execute(
                 f"SELECT max(number) FROM ({sums}) WHERE total <= ? OR total = size",  # noqa: S608
-                (self._meta.begins, SLICE_STEPS, SLICE_BYTES),
+                (first, SLICE_STEPS, SLICE_BYTES),
             ).fetchone()[0]
             if end is None:
-                self._remove_snapshots()
+                self._remove_snapshots(first)
                 return
             done = self._file.execute(
                 "DELETE FROM steps WHERE number <= ? AND (SELECT epoch FROM meta) = ?", (end, self._meta.epoch)
@@ -229,11 +241,36 @@ class SqliteJournal(database.StepReader, Journal):
             raise Fenced(_FENCED)
         self.has_garbage = True
 
-    def _remove_snapshots(self) -> None:
+    def _find_first_kept(self) -> int | None:
+        """The first step that is kept: the one after the oldest snapshot from which the history is not too large. None
+        if a size has just been computed, so that a call takes a short time: call it again.
+        """
+        first, left = self._meta.begins, self._history_bytes
+        if not left or not self._meta.snapshot:
+            return first
+        earlier = {number: path for number, path in self.files.snapshots() if path == self.files.snapshot(number)}
+        for number in sorted(earlier, reverse=True):
+            if number >= self._meta.snapshot:
+                continue
+            if number not in self._segment_bytes:
+                steps = "SELECT coalesce(sum(length(step)), 0) FROM steps WHERE number > ? AND number < ?"
+                size: int = self._file.execute(steps, (number, first)).fetchone()[0]
+                self._segment_bytes[number] = size + earlier[number].stat().st_size
+                return None
+            left -= self._segment_bytes[number]
+            if left < 0:
+                break
+            first = number + 1
+        return first
+
+    def _remove_snapshots(self, first: int) -> None:
+        """Remove the snapshots from which no step before this one is kept, and unfinished ones."""
         self._read_meta(self._meta.epoch)
         for number, path in self.files.snapshots():  # one in progress has a later number
-            if number < self._meta.begins and number != self._meta.snapshot:
+            is_kept = number >= first - 1 and path == self.files.snapshot(number)
+            if number < self._meta.begins and number != self._meta.snapshot and not is_kept:
                 path.unlink(missing_ok=True)
+                self._segment_bytes.pop(number, None)
 
     def used_bytes(self) -> int:
         """Bytes of the database and its write-ahead log, without free pages and the preallocated part of the log."""
@@ -245,8 +282,13 @@ class SqliteJournal(database.StepReader, Journal):
         return size - free * page
 
     def compact(self) -> None:
-        while self.has_garbage:
-            self.trim()
+        history_bytes, self._history_bytes = self._history_bytes, 0  # the history gives way, too
+        self.has_garbage |= bool(history_bytes)
+        try:
+            while self.has_garbage:
+                self.trim()
+        finally:
+            self._history_bytes = history_bytes
         with translate_errors():
             self._truncate_wal()
 
@@ -293,12 +335,13 @@ def _build_row(step: bytes) -> Row:
 class SqliteJournals(Journals):
     """The journals in a directory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, history_bytes: int = 0) -> None:
+        """`history_bytes` of each journal's earlier steps and snapshots are kept for replays."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
+        self._folder, self._history_bytes = folder, history_bytes
 
     def open(self, partition: str, epoch: int) -> SqliteJournal:
-        return SqliteJournal(Files(self._folder, partition), epoch)
+        return SqliteJournal(Files(self._folder, partition), epoch, self._history_bytes)
 
     def epochs(self) -> dict[str, int]:
         found = {}

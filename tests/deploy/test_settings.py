@@ -56,6 +56,7 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "pause_timeout_s": ("pause-timeout", "1h", 3600.0),
         "lease_timeout_s": ("lease-timeout", "1.5s", 1.5),
         "journal_max_bytes": ("journal-max", "64 MB", 64_000_000),
+        "journal_history_bytes": ("journal-history", "32 MB", 32_000_000),
     }
     file = tmp_path / "settings.yaml"
     file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))
