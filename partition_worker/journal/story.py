@@ -299,15 +299,18 @@ def _choose_steps(story: AskStory) -> set[int]:
 
 
 def _explain_waits(source: Source, ask: str, steps: set[int]) -> list[StoryEntry]:
-    """Explain the ask after each of these steps; an explanation that equals the previous one is left out."""
+    """Explain the ask after each of these steps; one with the same cause as the one before is left out."""
     replay, entries, known = Replay(source, lambda _: None), list[StoryEntry](), ""
     for step, _ in replay.read(lambda one: one.number <= max(steps)):
         if step.number not in steps:
             continue
         found = _explain(replay.recovery, source.partition, ask)
-        if found is not None and found.summary != known and found.stopped_by != Reason.NOT_TRIED:
-            known = found.summary
-            entries.append(StoryEntry(step.number, step.at, "waited", known, reason=found.stopped_by))
+        if found is None or found.stopped_by == Reason.NOT_TRIED:
+            continue
+        cause = next((one.text for one in found.checks if not one.passed), found.summary)
+        if cause != known:
+            known = cause
+            entries.append(StoryEntry(step.number, step.at, "waited", found.summary, reason=found.stopped_by))
     return entries
 
 
