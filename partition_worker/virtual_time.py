@@ -208,7 +208,9 @@ class VirtualTime:
         self._push(at, _ENDS, partial(self._end, key))
 
     def set_run_time(self, key: str, run_s: float | None) -> None:
-        """Set the run time of a waiting ask that the partition had when `VirtualTime` began."""
+        """Set the run time of an ask that the partition had when `VirtualTime` began; of one that ran already, that of
+        the ask that follows an eviction.
+        """
         self.tasks[key].run_s = run_s
 
     def keep(self, application_id: str) -> None:
@@ -228,6 +230,13 @@ class VirtualTime:
     def act(self, action: Callable[[], Iterable[Effect]]) -> None:
         """Change the partition now, in another way than its RM does, such as `Partition.reconfigure`."""
         self._receive(action())
+
+    def perform(self, action: Callable[[float], list[Effect]]) -> None:
+        """Make a change at this time that is not a command of the RM: `action` gets the time and returns the effects.
+
+        Raises: what `action` raises.
+        """
+        self._receive(action(self.now))
 
     @property
     def next_event(self) -> float:
