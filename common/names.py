@@ -50,6 +50,9 @@ lease of the leader. No partition can have these names."""
 JOURNAL: Final = "@journal"
 """The endpoint of the journal within a worker's process."""
 
+PLANNER: Final = "@planner"
+"""The peer that makes plans in a forked process, in the worker's process."""
+
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
 

@@ -65,7 +65,7 @@ class JobView(View, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
     run_time: str = ""
     """How long a task runs, as in `90s`; without it the tag of the tasks or of the application counts."""
-    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
     gang: bool = False
     """Whether all tasks have to start together."""
 
@@ -80,7 +80,7 @@ class PlannedChangeView(View, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The full path, for `limit-queue`."""
     max: dict[str, str | None] = field(default_factory=dict)
     guaranteed: dict[str, str | None] = field(default_factory=dict)
-    max_applications: Annotated[int, Meta(ge=0, lt=2**63)] | None = None
+    max_applications: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     node: str = ""
     """The node that is drained or removed."""
     count: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1

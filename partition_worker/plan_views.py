@@ -354,7 +354,9 @@ class _Report:
             when = f"in {format_seconds(last)}" if first == last else f"within {format_seconds(last)}"
             return f"{whole} {when}{_describe_releases(after)}."
         why = waiting.text or (MEANINGS[Reason(min(waiting.reasons))] if waiting.reasons else "")
-        nothing_ends = "" if self._planned.ends else " No allocation has an estimate of its run time that ends before."
+        nothing_ends = (
+            "" if self._planned.estimated else " Nothing ends, as no allocation has an estimate of its run time."
+        )
         if verdict == "partly":
             return (
                 f"{len(starts)} of {tasks} tasks start within {horizon}; then {why[:1].lower()}{why[1:]}{nothing_ends}"

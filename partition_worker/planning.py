@@ -59,7 +59,7 @@ NODE_PREFIX: Final = "planned-"
 TASK_GROUP: Final = "planned"
 """The task group of a planned gang."""
 
-OPERATOR: Final = Actor(user="plan", scheduler_admin=True)
+OPERATOR: Final = Actor(user="an operator", scheduler_admin=True)
 
 
 # What happens ---------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def play(partition: Partition, order: PlanOrder, *, now: float, viewer: Actor | 
     Raises:
         NotDone: a change cannot be made, with an HTTP status and the reason.
     """
-    _check_ready(partition)
+    check_ready(partition)
     now = max(now, partition.now)
     course = Course(now)
     recorder = _Recorder(partition, course)
@@ -261,7 +261,8 @@ def play(partition: Partition, order: PlanOrder, *, now: float, viewer: Actor | 
     return course
 
 
-def _check_ready(partition: Partition) -> None:
+def check_ready(partition: Partition) -> None:
+    """Raises NotDone: 503 while the partition lacks some of what its RM has, and so decides nothing."""
     if partition.report is not None:
         raise NotDone(503, "the resource manager is reporting all it has: plan again when it is done")
     if partition.pending_submissions.running_count:
@@ -299,7 +300,7 @@ def _describe_end(partition: Partition, course: Course, now: float, viewer: Acto
         name = application.application_id
         course.owners.setdefault(name, Owner(application.queue.path, application.user.name))
         waiting = course.waiting[name] = Waiting(_count_reasons(partition, application, now))
-        if explained < EXPLAINED_MAX and visible.shows_application(application):
+        if (explained < EXPLAINED_MAX or name in course.jobs) and visible.shows_application(application):
             explained += 1
             waiting.text = redactor.redact(explain_application(partition, application, now)).summary
 

@@ -24,7 +24,7 @@ from common.extra_config import base_level, logger_levels
 from common.logs import log_lines
 from common.messages import Header
 from common.metrics import Family, distribution, report_slowest_write
-from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
+from common.names import BROKER, JOURNAL, PLANNER, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
 from common.process import Arguments, Lease, Life
 from common.process_metrics import ProcessMetrics
 from common.rm_messages import Heartbeat
@@ -43,6 +43,7 @@ from partition_worker.journal.quarantine import Quarantine, identify_parent_proc
 from partition_worker.journal.sqlite_journal import SqliteJournals
 from partition_worker.journal.writer import BYTES_MAX, JournalWriter
 from partition_worker.partition_host import GROUPS, Attempts, PartitionHost
+from partition_worker.plan_process import Planner
 from partition_worker.recovery import JournalDamaged
 from partition_worker.worker import IdleWorker, Worker
 
@@ -118,6 +119,8 @@ async def serve_partition(
         heartbeats.cancel()
     worker, journal = start.worker, start.journal
     wire.add(GROUPS, GroupLookup(wake=partial(wire.wake, GROUPS)))
+    planner = Planner(wake=partial(wire.wake, PLANNER), find_partition=lambda: worker.partition)
+    wire.add(PLANNER, planner)
     if journal is not None:
         wire.add(JOURNAL, journal)
     wire.send(worker.make_hello())
@@ -139,6 +142,7 @@ async def serve_partition(
             wire.send(message)
     finally:
         process.close()
+        planner.close()
         if journal is not None:
             journal.close(delete=worker.is_removed)
         if quarantine is not None and worker.is_removed:

@@ -17,7 +17,7 @@ from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat, Re
 from common.journal_messages import TICK, Kept, NotKept, SnapshotTaken, Step
 from common.messages import Command, Header
 from common.metrics import Family, Histogram, encode_families
-from common.names import BROKER, JOURNAL, LOCAL_HOST
+from common.names import BROKER, JOURNAL, LOCAL_HOST, PLANNER
 from common.query_messages import Answer, ProcessHealth, Query
 from common.reasons import Reason
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
@@ -26,6 +26,7 @@ from partition_worker import metrics, partition_host, queries, rm_channel
 from partition_worker.engine.partition import Partition
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.partition_host import GROUPS, PartitionHost
+from partition_worker.plan_requests import PLAN, PlanRequests
 from partition_worker.recovery import encode_snapshot, recover
 from partition_worker.rm_channel import OutboxBarrier
 
@@ -122,6 +123,7 @@ class Worker:
         self._sample_cache = metrics.SampleCache()
         self._push = EventPush()
         self._state_dumps = queries.StateDumpRequests()
+        self._plans = PlanRequests()
         self._paused = False
         """Whether the RM is disconnected, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
@@ -187,6 +189,8 @@ class Worker:
             return []
         if incoming.source == JOURNAL:
             return self._handle_journal(incoming, now)
+        if incoming.source == PLANNER:
+            return self._plans.finish(self.host, incoming)
         try:
             sends = self._handle_message(incoming, now)
         except WireError as error:
@@ -397,7 +401,7 @@ class Worker:
         return [self._make_answer(header, 503, reason)]
 
     def _answer_query(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        """Answer a query at once, also while nothing becomes durable; or request a state dump from the RM."""
+        """Answer a query at once, also while nothing becomes durable; or request the RM's state dump, or a plan."""
         query, host, problem = decode_body(Query, incoming.body), self.host, self.barrier.problem
         ref = incoming.header.ref
         if query.what == "rm-state" and host.partition is not None:
@@ -406,6 +410,9 @@ class Worker:
                 obstacle = "the resource manager is away"
             found = self._state_dumps.request(host, ref, now, obstacle=obstacle)
             return [found] if found.header.kind == "Answer" else self.barrier.hold_or_send([found], now)
+
+        if query.what == PLAN and host.partition is not None:
+            return self._plans.request(host, host.partition, query, ref, now, self._find_stalls())
 
         def encode_metrics(partition: Partition) -> bytes:
             yunikorn = metrics.collect_yunikorn_families(partition, self.cycles, self._sample_cache)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from broker.queries import build_version_answer
@@ -33,7 +34,7 @@ from common.control_messages import (
     WriteFile,
 )
 from common.messages import Header
-from common.names import FILE, LOCAL_HOST, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
+from common.names import FILE, LOCAL_HOST, PLANNER, RECORD, SUPERVISOR, WEBSERVICE, WORKER_PREFIX, peer_name
 from common.query_messages import Answer, ReadConfig
 from common.settings import Settings
 from common.wire import (
@@ -44,14 +45,18 @@ from common.wire import (
     Outgoing,
     decode_body,
     decode_header,
+    encode_body,
     encode_frames,
     make_outgoing,
 )
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.partition_host import PartitionHost
+from partition_worker.plan_requests import PlanWanted, answer_plan
+from partition_worker.planning import play
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy
 from tests.invariants import check
+from tests.properties.remedying import Copy
 from tests.world_rm import RM
 
 PROXY: Final = "rmproxy"
@@ -297,12 +302,26 @@ class World:
                 self.edit(wanted.text)
         elif packet.to == WEBSERVICE:
             self._to_front_end(header, body)
+        elif packet.to == PLANNER:
+            self._plan(packet.source, header, body)
         else:
             self._to_machine(packet, header, body)
 
     def _to_front_end(self, header: Header, body: bytes) -> None:
         answer = decode_body(Answer, body)
         self.answers.append((answer.status, answer.body))
+
+    def _plan(self, peer: str, header: Header, body: bytes) -> None:
+        """What the forked process of a worker answers; the copies are built from the records."""
+        name = next(name for name in self.workers if self._peer(name) == peer)
+        partition = self.workers[name].partition
+        assert partition is not None, name
+        wanted = msgspec.msgpack.decode(body, type=PlanWanted)
+        answer = answer_plan(
+            Copy(partition).partition, wanted, lambda order: play(Copy(partition).partition, order, now=self.now)
+        )
+        made = Incoming(PLANNER, Header(kind="PlanMade", ref=header.ref), encode_body(answer))
+        self.carry(peer, self.machine(name).handle(made, self.now))
 
     def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
         incoming = Incoming(packet.source, header, body)

@@ -25,6 +25,7 @@ from webservice import (
     operator_routes,
     partition_routes,
     placement_routes,
+    plan_routes,
     table_routes,
 )
 from webservice.calls import Call, Reply
@@ -38,6 +39,7 @@ GROUPS: Final[tuple[RouteGroup, ...]] = (
     table_routes.TABLES_GROUP,
     placement_routes.PLACEMENT,
     explain_routes.EXPLANATIONS,
+    plan_routes.PLANS,
     partition_routes.EVENTS,
     history_routes.HISTORY,
     config_routes.CONFIGURATION,

@@ -35,6 +35,10 @@ from common.wire import LINK_LOST, BrokerAddress, Incoming, Outgoing, WireError,
 from webservice.views import RequestError
 
 ANSWER_MAX_S: Final = 10.0
+ANSWERS_MAX_S: Final = {"plan": 40.0}
+"""Seconds for the answers of queries that may take longer: than the worker takes (`partition_worker/plan_process.py`).
+"""
+
 CHANGE_MAX_S: Final = 30.0
 """Longer than the broker's limit for a roll-out (20 s), so that the broker reports the outcome."""
 
@@ -174,7 +178,8 @@ class BrokerClient:
         """
         peer = f"Partition {partition}" if partition else "The broker"
         is_change = isinstance(message, Change)
-        max_s = CHANGE_MAX_S if is_change else ANSWER_MAX_S
+        what = message.what if isinstance(message, Query) else ""
+        max_s = CHANGE_MAX_S if is_change else ANSWERS_MAX_S.get(what, ANSWER_MAX_S)
         ref = f"{self._instance}-{next(self._numbers)}"
         header = Header(kind=type(message).__name__, rm=rm, partition=partition, ref=ref)
         request = Outgoing(BROKER, header, encode_body(message))

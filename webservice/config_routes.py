@@ -273,7 +273,7 @@ async def impact(call: Call) -> Reply:
                 in_force = await asyncio.to_thread(_parse_config, current.config)
                 differences = await asyncio.to_thread(find_differences, in_force, wanted)
         except ConfigError as error:
-            raise _make_invalid(list(error.problems)) from None
+            raise make_invalid(list(error.problems)) from None
         return Reply(encode(await measure_impact(call, rm, current.checksum, (in_force, wanted), differences)))
 
 
@@ -319,7 +319,7 @@ async def _put_in_force(call: Call, rm: str, wanted: ChangeConfig) -> ChangedVie
     answer = await call.services.broker.change(wanted, rm=rm)
     if answer.status == 400:
         with suppress(msgspec.MsgspecError):  # it is another problem, in plain text
-            raise _make_invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
+            raise make_invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
     return decode_answer(answer, ChangedView, "The broker")
 
 
@@ -332,14 +332,15 @@ def _decode_config(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise _make_invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
+        raise make_invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
     if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
-        raise _make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+        raise make_invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
     return text
 
 
-def _make_invalid(problems: list[Problem]) -> RequestError:
+def make_invalid(problems: list[Problem]) -> RequestError:
+    """The error for an invalid configuration, with all its problems."""
     text = problems[0].message if problems else "the configuration is wrong"
     return RequestError(400, text, problems=problems)
 
@@ -387,7 +388,7 @@ async def limit(call: Call) -> Reply:
     except EditError as error:
         raise RequestError(409, str(error)) from None
     except ConfigError as error:
-        raise _make_invalid(list(error.problems)) from None
+        raise make_invalid(list(error.problems)) from None
     made = ChangedView(checksum=compute_checksum(text), version=0, partitions=[], file=False, followers=[])
     if not dry_run:
         origin = f"limit of {path}"[:_ORIGIN_MAX]

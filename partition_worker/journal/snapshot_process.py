@@ -43,7 +43,7 @@ class SnapshotProcess:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = os.fork()
         if self._process == 0:
-            _run_forked(work, limit_s, parent)
+            run_forked(work, limit_s, parent)
 
     def watch(self, finish: Callable[[str], None]) -> None:
         """Call `finish` once, with the error or an empty text; in a thread of its own if there is a forked process."""
@@ -79,8 +79,10 @@ class SnapshotProcess:
             finish(_describe(os.WEXITSTATUS(status)))
 
 
-def _run_forked(work: Callable[[], None], limit_s: float, parent: int) -> NoReturn:
-    """Run the work in the forked process, and end it."""
+def run_forked(work: Callable[[], None], limit_s: float, parent: int, *, keep: int = STANDARD_ERROR) -> NoReturn:
+    """Run the work in the forked process, and end it. Of the inherited descriptors it closes all but the standard ones
+    and `keep`.
+    """
     status = CRASHED
     try:
         _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -90,7 +92,8 @@ def _run_forked(work: Callable[[], None], limit_s: float, parent: int) -> NoRetu
             signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         gc.disable()  # a collection would finalize objects of the parent, and touch every page of the copy
-        os.closerange(STANDARD_ERROR + 1, 1 << 20)
+        os.closerange(STANDARD_ERROR + 1, keep)
+        os.closerange(max(keep, STANDARD_ERROR) + 1, 1 << 20)
         work()
         status = 0
     except OSError as error:
