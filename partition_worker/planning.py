@@ -47,6 +47,11 @@ from partition_worker.virtual_time import Eviction, Submission, Task, VirtualTim
 DECISIONS_MAX: Final = 500_000
 """Decisions in one course of events, about 20 s; it then ends early, and the report states where."""
 
+QUIET_S: Final = 6 * 3600.0
+"""Virtual seconds without a decision, and with nothing that the RM has to do, after which nothing more is expected.
+Only timers of the partition are left then, some of which are due each second; one that is due later is not played.
+"""
+
 EXPLAINED_MAX: Final = 20
 """Applications whose waiting at the end is explained in words, a few ms each; of the others the codes are counted."""
 
@@ -271,10 +276,15 @@ def check_ready(partition: Partition) -> None:
 
 def _run(partition: Partition, time: VirtualTime, course: Course) -> None:
     """Let time pass, from one event to the next."""
-    first = partition.decided
+    first = last = partition.decided
+    quiet_since = time.now
     while (at := max(time.next_event, time.now)) <= course.until:
         if partition.decided - first >= DECISIONS_MAX:
             course.is_cut, course.until = True, time.now
+            return
+        if time.has_events or partition.decided != last:
+            last, quiet_since = partition.decided, time.now
+        elif at - quiet_since > QUIET_S:
             return
         time.run(until=at)
     time.run(until=course.until)

@@ -243,6 +243,11 @@ class VirtualTime:
         """When something happens next: an event of the RM, or a timer of the partition."""
         return min(self._events[0][0] if self._events else NEVER, self.partition.next_change)
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the RM has anything to do: an input, the end of a task, a release to confirm."""
+        return bool(self._events)
+
     def run(self, until: float = NEVER) -> None:
         """Play everything up to and including a time. Without one, until nothing more happens, or only timers of the
         partition have been due for `QUIET_S`.

@@ -10,6 +10,7 @@ examples:
   yunishard queue list --watch                 usage and limits of all queues
   yunishard app list --sort -pending           what waits
   yunishard explain app spark-17               why it waits, and what would help
+  yunishard plan drain node-7                  who would be evicted, and where to
   yunishard validate queues.yaml               every problem, with its line
   yunishard config put queues.yaml             change queues while it runs
   yunishard app move spark-17 root.research    move it to another queue
@@ -150,6 +151,7 @@ COMMANDS: Final = {
     "user": Command("yunishard.commands.usage", "list the usage and limits of users"),
     "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
     "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
+    "plan": Command("yunishard.commands.plan", "show what would happen after a change, or to a job, before it is made"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
     "rm": Command("yunishard.commands.rm", "list the resource managers, and end one"),

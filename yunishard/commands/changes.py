@@ -63,7 +63,7 @@ def confirm(question: str, args: argparse.Namespace) -> None:
 # Limits of a queue ----------------------------------------------------------------------------------------------------
 
 
-def _parse_amounts(text: str) -> dict[str, str | None]:
+def parse_amounts(text: str) -> dict[str, str | None]:
     """Parse `vcore=40,memory=2Gi`; the amount `none` removes one."""
     found: dict[str, str | None] = {}
     for part in text.split(","):
@@ -79,7 +79,7 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
     about = "as in vcore=40,memory=200Gi; none as the amount removes it"
     for name, what in (("--max", "maximum"), ("--guaranteed", "guaranteed amounts")):
         parser.add_argument(
-            name, metavar="RESOURCE=AMOUNT", type=_parse_amounts, action="append", default=[], help=f"{what}, {about}"
+            name, metavar="RESOURCE=AMOUNT", type=parse_amounts, action="append", default=[], help=f"{what}, {about}"
         )
     most = parse_whole(0, APPLICATIONS_MAX)
     parser.add_argument("--max-applications", metavar="N", type=most, help="running applications; 0 is unlimited")
