@@ -48,7 +48,7 @@ DECISIONS_MAX: Final = 500_000
 """Decisions in one course of events, about 20 s; it then ends early, and the report states where."""
 
 QUIET_S: Final = 6 * 3600.0
-"""Virtual seconds without a decision, and with nothing that the RM has to do, after which nothing more is expected.
+"""Virtual seconds in which nothing starts, and the RM has nothing to do, after which nothing more is expected.
 Only timers of the partition are left then, some of which are due each second; one that is due later is not played.
 """
 
@@ -276,14 +276,14 @@ def check_ready(partition: Partition) -> None:
 
 def _run(partition: Partition, time: VirtualTime, course: Course) -> None:
     """Let time pass, from one event to the next."""
-    first = last = partition.decided
-    quiet_since = time.now
+    first, last, quiet_since = partition.decided, 0, time.now
     while (at := max(time.next_event, time.now)) <= course.until:
         if partition.decided - first >= DECISIONS_MAX:
             course.is_cut, course.until = True, time.now
             return
-        if time.has_events or partition.decided != last:
-            last, quiet_since = partition.decided, time.now
+        happened = len(course.starts) + len(course.evictions) + len(course.rejections)
+        if time.has_events or happened != last:
+            last, quiet_since = happened, time.now
         elif at - quiet_since > QUIET_S:
             return
         time.run(until=at)
@@ -367,7 +367,7 @@ def _apply(partition: Partition, time: VirtualTime, change: PlannedChange, cours
         case ConfigChange():
             _reconfigure(partition, time, change)
         case NodeDrain(node=node):
-            time.perform(lambda now: partition.drain_node(node, "", OPERATOR, now))
+            time.act(lambda: partition.drain_node(node, "", OPERATOR, time.now))
         case NodeRemoval(node=node):
             if partition.nodes.get(node) is None:
                 raise NotDone(404, f"node {node} does not exist in partition {partition.name}")
@@ -382,23 +382,23 @@ def _apply(partition: Partition, time: VirtualTime, change: PlannedChange, cours
 def _reconfigure(partition: Partition, time: VirtualTime, change: ConfigChange) -> None:
     config = change.config
     if config is None:
-        time.perform(partition.retire)
+        time.act(lambda: partition.retire(time.now))
         return
     objections = partition.objections(config)
     if objections:
         raise NotDone(409, f"the partition cannot take this configuration: {'; '.join(objections)}")
-    time.perform(lambda now: partition.reconfigure(config, now))
+    time.act(lambda: partition.reconfigure(config, time.now))
 
 
 def _send(partition: Partition, time: VirtualTime, command: rm_messages.NodeRequest) -> None:
-    def send(now: float) -> list[Effect]:
-        effects = partition.apply(command, now)
+    def send() -> list[Effect]:
+        effects = partition.apply(command, time.now)
         for effect in effects:
             if isinstance(effect.part, rm_messages.RejectedNode):
                 raise NotDone(409, f"node {effect.part.node_id} would be refused: {effect.part.reason}")
         return effects
 
-    time.perform(send)
+    time.act(send)
 
 
 def _build_nodes(partition: Partition, change: NewNodes) -> list[rm_messages.NodeInfo]:

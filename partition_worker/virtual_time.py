@@ -231,13 +231,6 @@ class VirtualTime:
         """Change the partition now, in another way than its RM does, such as `Partition.reconfigure`."""
         self._receive(action())
 
-    def perform(self, action: Callable[[float], list[Effect]]) -> None:
-        """Make a change at this time that is not a command of the RM: `action` gets the time and returns the effects.
-
-        Raises: what `action` raises.
-        """
-        self._receive(action(self.now))
-
     @property
     def next_event(self) -> float:
         """When something happens next: an event of the RM, or a timer of the partition."""

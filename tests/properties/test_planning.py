@@ -128,24 +128,24 @@ def choose_change(seed: int) -> tuple[PlanOrder, Change]:
     leaf = rng.choice([queue.path for queue in sample.tree if queue.leaf and queue.managed])
     match seed % 6:
         case 0:
-            return PlanOrder([NodeDrain(node)], HORIZON_S), lambda twin: twin.time.perform(
-                lambda now: twin.partition.drain_node(node, "for repair", ADMIN, now)
+            return PlanOrder([NodeDrain(node)], HORIZON_S), lambda twin: twin.time.act(
+                lambda: twin.partition.drain_node(node, "for repair", ADMIN, twin.began)
             )
         case 1:
-            return PlanOrder([NodeRemoval(node)], HORIZON_S), lambda twin: twin.time.perform(
-                lambda now: twin.partition.apply(nodes(node, action=NODE_DECOMMISSION), now)
+            return PlanOrder([NodeRemoval(node)], HORIZON_S), lambda twin: twin.time.act(
+                lambda: twin.partition.apply(nodes(node, action=NODE_DECOMMISSION), twin.began)
             )
         case 2:
             size = {"memory": rng.choice((8, 20)), "gpu": 2}
             text = f"memory={size['memory']} gpu=2"
-            return PlanOrder([NewNodes(2, size, {})], HORIZON_S), lambda twin: twin.time.perform(
-                lambda now: twin.partition.apply(nodes(f"planned-1 {text}", f"planned-2 {text}"), now)
+            return PlanOrder([NewNodes(2, size, {})], HORIZON_S), lambda twin: twin.time.act(
+                lambda: twin.partition.apply(nodes(f"planned-1 {text}", f"planned-2 {text}"), twin.began)
             )
         case 3:
             wanted = lower_maximum(sample, rng)
             assert not sample.objections(wanted)
-            return PlanOrder([ConfigChange(wanted, "other limits")], HORIZON_S), lambda twin: twin.time.perform(
-                lambda now: twin.partition.reconfigure(wanted, now)
+            return PlanOrder([ConfigChange(wanted, "other limits")], HORIZON_S), lambda twin: twin.time.act(
+                lambda: twin.partition.reconfigure(wanted, twin.began)
             )
         case 4:
             job = NewJob("new", leaf, "bob", ["dev"], {RUN_TIME_TAG: "2m"}, {}, {"memory": 3}, 3, None, 0, False)
