@@ -316,4 +316,4 @@ class PlanView(View, frozen=True, kw_only=True):
     assumptions: list[str] = field(default_factory=list)
     """What the plan takes for granted."""
     incomplete: list[str] = field(default_factory=list)
-    """What is left out, and why."""
+    """Texts about parts that are left out, with the reason."""

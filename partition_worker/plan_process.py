@@ -1,4 +1,4 @@
-"""Makes plans in a forked process, which has a copy of the worker's memory, while the worker goes on.
+"""Makes plans in a forked process, which has a copy of the worker's memory, while the worker continues.
 
     worker ──PlanWanted──► fork ──► plays the changes ──► report ──pipe──► PlanMade ──► worker
                              └─ fork ──► plays without them ──pipe──┘

@@ -2,7 +2,7 @@
 
     Query(what="plan") --PlanWanted--> planner: forks, plays --PlanMade--> Answer
 
-The machine goes on meanwhile. A plan changes nothing in the partition, so the journal has no record of it; if the
+The machine continues meanwhile. A plan changes nothing in the partition, so the journal has no record of it; if the
 worker ends, the process ends with it, and the broker answers the query. `answer_plan` is what the process computes
 (`plan_process.py` forks it).
 """
@@ -39,8 +39,8 @@ OK: Final = 200
 
 
 class PlanWanted(Struct, frozen=True):
-    """What the worker's machine gives its shell: make a plan with the present state. It stays in the process, so it is
-    no message of `common/`. The result is an `Answer`.
+    """The worker's machine to its shell: make a plan with the present state. It stays in the process, so it is no message
+    of `common/`. The result is an `Answer`.
     """
 
     order: PlanOrder

@@ -2,7 +2,7 @@
 the viewer may not see.
 
 Totals and the use of nodes are those of the whole partition, as elsewhere. Applications, asks and evictions are shown
-to those who may see the application; queues above their maximum to those with a right in the queue; users and groups
+to viewers of the application; queues above their maximum to those with a right in the queue; users and groups
 above a limit to the user, the group's members and administrators of the queue.
 
 Not here: the courses (`planning.py`).
@@ -450,7 +450,7 @@ def _build_uses(baseline: Course, planned: Course) -> list[PlannedUseView]:
 
 
 def describe_change(change: PlannedChange) -> str:
-    """What a change does, in words."""
+    """Describe a change in words."""
     match change:
         case ConfigChange(text=text):
             return text

@@ -2,8 +2,8 @@
 
     course = play(partition, order, now=now, viewer=viewer)
 
-The partition is a copy that nobody else uses (`plan_process.py` forks one): the changes are applied to it by the same
-functions as real ones, and the engine itself decides what follows (`virtual_time.py`). What `play` returns has no
+The partition is a copy with no other user (`plan_process.py` forks one): the changes are applied to it by the same
+functions as real ones, and the engine itself decides what follows (`virtual_time.py`). The result has no
 reference to the partition, so that it can be compared with the course of events without the changes (`plan_views.py`).
 
 Allocations end when their run time is over. It is the tag RUN_TIME_TAG of the ask or else of its application; without
@@ -136,7 +136,7 @@ class Excess(Struct, frozen=True, array_like=True):
 
     @property
     def place(self) -> tuple[str, str, str, str]:
-        """What exceeds its maximum of what."""
+        """Identify the maximum that is exceeded."""
         return self.queue, self.user, self.group, self.resource
 
 

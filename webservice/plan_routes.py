@@ -41,7 +41,9 @@ from webservice.parameters import RM
 from webservice.router import Access, Content, Route, RouteGroup
 from webservice.views import RequestError
 
-PLANS: Final = RouteGroup("plans", "What would happen after a change, played ahead on a copy of the present state.")
+PLANS: Final = RouteGroup(
+    "plans", "The effects of a change before it is made, played ahead on a copy of the present state."
+)
 
 PLAN_BYTES_MAX: Final = 16 << 20
 """Bytes of a request; a longer one is refused. A configuration is the largest part."""
