@@ -297,7 +297,7 @@ class PlanView(View, frozen=True, kw_only=True):
 
     partition: str
     changes: list[str]
-    """What is planned, in words."""
+    """The planned changes in words."""
     at: int
     """The time of the state that the plan starts with."""
     horizon: float
@@ -314,6 +314,6 @@ class PlanView(View, frozen=True, kw_only=True):
     hidden: int = 0
     """Applications that the caller may not see; their asks count in the totals only."""
     assumptions: list[str] = field(default_factory=list)
-    """What the plan takes for granted."""
+    """Texts about conditions that the plan assumes."""
     incomplete: list[str] = field(default_factory=list)
     """Texts about parts that are left out, with the reason."""

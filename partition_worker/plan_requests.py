@@ -39,8 +39,9 @@ OK: Final = 200
 
 
 class PlanWanted(Struct, frozen=True):
-    """The worker's machine to its shell: make a plan with the present state. It stays in the process, so it is no message
-    of `common/`. The result is an `Answer`.
+    """The worker's machine to its shell: make a plan with the present state, which an `Answer` has.
+
+    It stays in the process, so it is no message of `common/`.
     """
 
     order: PlanOrder
