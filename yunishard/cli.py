@@ -165,7 +165,9 @@ COMMANDS: Final = {
     "keys": Command(_CREDENTIALS, "create keys for the native port, and allow RMs to use them"),
     "cluster": Command("yunishard.commands.cluster", "create and replace the keys between hosts of a system"),
     "token": Command(_CREDENTIALS, "create a token for REST, or show its claims", _TOKENS),
-    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", _SERVER),
+    "journal": Command(
+        "partition_worker.journal.cli", "inspect, replay and export the journal of a partition", _SERVER
+    ),
     "store": Command("store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
     "complete": Command("yunishard.commands.names", ""),

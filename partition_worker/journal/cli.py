@@ -132,18 +132,19 @@ def _parse_count(text: str) -> int:
 
 
 def run_journal(args: argparse.Namespace) -> int:
-    """Show or verify the journal of a partition: its state, what changed step by step
-    since the last snapshot, and the messages sent to the resource manager. The
-    command only reads, and works whether the system runs or not.
+    """Show, replay, verify or export the journal of a partition: its state now and at an
+    earlier moment, what changed step by step since the last snapshot, the story of an
+    ask, and the messages sent to the resource manager. The command only reads, and
+    works whether the system runs or not.
 
     examples:
       yunishard journal show rm-1_default            counts of everything
-      yunishard journal show rm-1_default --asks --state pending --queue root.batch
+      yunishard journal show rm-1_default --asks --in-state pending --queue root.batch
       yunishard journal replay rm-1_default --until 90s --asks
       yunishard journal replay rm-1_default --step 40 --check
       yunishard journal replay rm-1_default --until 1h --config other.yaml --diff
-      yunishard journal story rm-1_default pod-17    the same in sentences, and why it waited
-      yunishard journal trace rm-1_default pod-17    what happened to this ask
+      yunishard journal story rm-1_default pod-17    what happened to it, and why it waited
+      yunishard journal trace rm-1_default pod-17    each change of it, and the messages
       yunishard journal steps rm-1_default --last 20
       yunishard journal steps rm-1_default --follow  also what a worker adds
       yunishard journal sums rm-1_default            allocations per application
@@ -158,7 +159,8 @@ def run_journal(args: argparse.Namespace) -> int:
     exit codes:
       0    success
       1    the journal is damaged
-      2    usage error, there is no such journal, or nothing of that name in it
+      2    usage error, there is no such journal, or nothing of that name in it, or
+           a moment that it does not hold, or a configuration that cannot be used
       130  interrupted
     """
     try:

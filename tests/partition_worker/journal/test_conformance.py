@@ -87,10 +87,10 @@ def run_and_die(script: str, place: str, numbers: range, epoch: int, finishes: s
 class SqliteStore:
     """SQLite files."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, history_bytes: int = 0) -> None:
         monkeypatch.setattr(sqlite_journal, "WAL_PREALLOCATED_BYTES", 0)  # a full disk is full at once
         self._folder, self._monkeypatch = folder, monkeypatch
-        self.journals = SqliteJournals(folder)
+        self.journals = SqliteJournals(folder, history_bytes)
         self._files = Files(folder, PARTITION)
 
     def die_while_appending(self, numbers: range, epoch: int) -> None:
@@ -227,11 +227,13 @@ class SimulatedDatabase(SimulatedStore):
         self.journals = self._disk = DatabaseJournals()
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "simulated", "simulated database"])
+@pytest.fixture(params=["sqlite", "sqlite with history", "postgresql", "simulated", "simulated database"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     match request.param:
         case "sqlite":
             yield SqliteStore(tmp_path / "journals", monkeypatch)
+        case "sqlite with history":
+            yield SqliteStore(tmp_path / "journals", monkeypatch, history_bytes=1 << 30)
         case "postgresql":
             with closing(PostgresStore()) as found:
                 yield found
