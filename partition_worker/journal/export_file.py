@@ -12,6 +12,7 @@ A name that ends with `.gz` is compressed. Lines of JSON, so that the sender can
 
 import base64
 import gzip
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -35,6 +36,8 @@ SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 FORMAT: Final = 1
 
 _START: Final = b'{"journal":'
+_GZIP: Final = b"\x1f\x8b"
+_GZIP_ERRORS: Final = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class ExportHead(Struct, frozen=True, omit_defaults=True):
@@ -198,12 +201,15 @@ def make_head(partition: str, *, anonymised: bool) -> Callable[[Extent], ExportH
 
 
 def is_export(path: Path) -> bool:
-    """Whether a file is an export. Raises OSError if it cannot be read."""
+    """Whether a file is an export, or a compressed file that is damaged. Raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        if path.suffix == ".gz" and file.read(len(_GZIP)) != _GZIP:
+            return False
     try:
         with _open_to_read(path) as file:
             return file.read(len(_START)) == _START
-    except (EOFError, gzip.BadGzipFile):
-        return False
+    except _GZIP_ERRORS:
+        return True
 
 
 def _open_to_read(path: Path) -> IO[bytes]:
@@ -234,7 +240,7 @@ class ExportReader(ReadableJournal):
                     if number == 1:
                         self._check_head(line)
                     yield line
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EOFError, gzip.BadGzipFile) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, *_GZIP_ERRORS) as error:
             raise JournalDamaged(f"line {number} cannot be decoded: {error}") from None
         if not number or line.end != number - 1:
             raise JournalDamaged(f"it is cut off after line {number}")

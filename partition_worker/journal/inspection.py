@@ -20,6 +20,7 @@ from common.tables import print_table, write
 from common.wire import WireError, decode_body
 from deploy.settings import resolve_settings
 from partition_worker.engine.durable_records import AllocationRecord
+from partition_worker.journal.export_file import SUFFIXES
 from partition_worker.journal.quarantine import Quarantine
 from partition_worker.journal.sources import EPHEMERAL
 from partition_worker.journal.views import (
@@ -218,7 +219,7 @@ def show_poisons(source: Source, args: argparse.Namespace) -> None:
     """Print the quarantined messages: a table with the reasons, or each in full as a JSON object."""
     path = None
     if source.folder is None:
-        raise OSError(EPHEMERAL)
+        raise OSError("an export has no quarantined messages" if args.journal.endswith(SUFFIXES) else EPHEMERAL)
     for path, kept in Quarantine(source.folder, source.partition).read():
         if args.json:
             print_json({"file": str(path), "reason": kept.reason, "message": _expand_message(kept.message)})

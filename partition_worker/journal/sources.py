@@ -30,7 +30,7 @@ def find_journal(name: str, *, state: str | None, store: str | None, with_histor
         OSError: there is no such journal; the message lists those that exist.
     """
     path = Path(name)
-    if name.endswith(SUFFIXES) and path.is_file():
+    if name.endswith(SUFFIXES):
         return _open_export(path)
     if "/" in name or path.suffix == SUFFIX:
         if not path.is_file():

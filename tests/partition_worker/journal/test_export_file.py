@@ -124,3 +124,23 @@ def test_an_empty_file_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises((JournalDamaged, OSError)):
         find_journal(str(path), state=None, store=None)
+
+
+def test_a_compressed_export_with_another_byte_is_damaged(journal: Path) -> None:
+    target = export(journal, journal.with_name("whole.jsonl.gz"))
+    content = bytearray(target.read_bytes())
+    for place in range(len(content) // 2, len(content), 97):
+        content[place] ^= 0x55
+        target.write_bytes(content)
+        assert main(["journal", "verify", str(target)]) == 1
+        content[place] ^= 0x55
+
+
+def test_an_export_that_is_missing_or_asked_for_something_else_is_named(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["journal", "show", "missing.jsonl"]) == 2
+    assert "missing.jsonl: No such file or directory" in capsys.readouterr().err
+    target = export(journal, journal.with_name("whole.jsonl"))
+    assert main(["journal", "poison", str(target)]) == 2
+    assert "an export has no quarantined messages" in capsys.readouterr().err
