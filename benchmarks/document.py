@@ -60,6 +60,7 @@ WISHES: Final = (
         2,
         " s",
     ),
+    Wish("a month of 200,000 jobs in `yunishard simulate`", "simulate/200,000 jobs", 300, " s"),
     Wish("the auditor's share of a processor", "auditor/share", 2, " %"),
 )
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import auditor, configuration, rest, store, tenants
+from benchmarks import auditor, configuration, rest, simulate, store, tenants
 from benchmarks.calibration import as_in_a_worker, loop
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.charts import PATHS, Curve, Panel, chart, drawn
@@ -313,6 +313,7 @@ def test_real_systems_are_measured_by_every_benchmark(tmp_path: Path, monkeypatc
     share, *_ = auditor.figures(Plan(share=0.04, rounds=1))
     assert 0 < share.value < 100
     assert len(list(configuration.figures(TINY))) == 7
+    assert all(one.value > 0 for one in simulate.figures(TINY))
     monkeypatch.setattr(tenants, "SETTLING_S", 0.1)
     systems = {one.name.rpartition("/")[0] for one in tenants.figures(TINY)}
     busy = {f"tenants/busy, beside {idle} idle and {busy} busy" for idle, busy in ((0, 0), (1, 0), (0, 1))}
