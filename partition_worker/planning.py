@@ -243,7 +243,7 @@ def play(partition: Partition, order: PlanOrder, *, now: float, viewer: Actor | 
         NotDone: a change cannot be made, with an HTTP status and the reason.
     """
     check_ready(partition)
-    now = max(now, partition.now)
+    now, first = max(now, partition.now), partition.decided
     course = Course(now)
     recorder = _Recorder(partition, course)
     course.capacity_before, course.used_before = _measure(partition)
@@ -261,7 +261,7 @@ def play(partition: Partition, order: PlanOrder, *, now: float, viewer: Actor | 
     course.excesses = list_excesses(partition)
     for name in course.jobs:
         course.jobs[name] = _explain_job(partition, name, now, viewer)
-    _run(partition, time, course)
+    _run(partition, time, course, first)
     _describe_end(partition, course, time.now, viewer)
     return course
 
@@ -274,9 +274,9 @@ def check_ready(partition: Partition) -> None:
         raise NotDone(503, "running allocations wait for the groups of a user: plan again in a moment")
 
 
-def _run(partition: Partition, time: VirtualTime, course: Course) -> None:
-    """Let time pass, from one event to the next."""
-    first, last, quiet_since = partition.decided, 0, time.now
+def _run(partition: Partition, time: VirtualTime, course: Course, first: int) -> None:
+    """Let time pass, from one event to the next; `first` is the number of decisions at the beginning."""
+    last, quiet_since = 0, time.now
     while (at := max(time.next_event, time.now)) <= course.until:
         if partition.decided - first >= DECISIONS_MAX:
             course.is_cut, course.until = True, time.now
