@@ -223,6 +223,16 @@ def _read_valid(file: str) -> str:
     return text
 
 
+_MAIN: Final = """
+import sys, common, partition_worker
+sys.path.insert(0, sys.argv[1])
+from simulator.run_process import main
+sys.exit(main())
+"""
+"""The folder of the compiled engine has all packages as they were when it was compiled, but it is only exchanged when
+the sources of the engine change. So only the packages of the engine come from there.
+"""
+
 Report = Callable[[int, Line], None]
 """Receives the index of a run, and a line of its process."""
 
@@ -241,7 +251,7 @@ def _run_process(index: int, spec: RunSpec, report: Report, engine: Path | None)
     folders = [str(engine)] if engine is not None else []
     folders += filter(None, [_find_own_folder(), environment.get("PYTHONPATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(folders)
-    command = (sys.executable, "-P", "-m", "simulator.run_process")
+    command = (sys.executable, "-P", "-c", _MAIN, _find_own_folder())
     problem = ""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:  # noqa: S603 - our own module
         assert process.stdin is not None

@@ -3,8 +3,7 @@
     {"done": 500, "jobs": 188041, "time": 3600.0}      progress
     {"problem": "nodes.csv: no node in it"}            it cannot be simulated; then the process ends with status 2
 
-`python -P -m simulator.run_process` starts it, with the folder of the compiled engine first on its path, if there is
-one (`command.py`).
+`command.py` starts it, with the packages of the compiled engine, if there is one.
 """
 
 import sys

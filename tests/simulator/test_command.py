@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from common import compiled
 from common.compiled import find_engine
+from simulator import command
 from simulator.command import parse_duration
 from tests.simulator.test_validation import LCG, NASA, read_lines
 from yunishard import cli
@@ -47,11 +49,11 @@ def files(tmp_path: Path) -> Path:
 
 def simulate(folder: Path, output: str, *more: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    command = [sys.executable, "-P", "-c", MAIN, "simulate", "run", "nasa.swf", "lcg.swf"]
+    words = [sys.executable, "-P", "-c", MAIN, "simulate", "run", "nasa.swf", "lcg.swf"]
     options = ["--config", "fair.yaml", "--nodes", "nodes.csv", "--parallel", "gang", "--output", output, *more]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     return subprocess.run(
-        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
+        [*words, *options], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
     )
 
 
@@ -134,3 +136,19 @@ def test_a_run_that_fails_is_reported_with_its_name(
 
 def test_a_time_has_a_unit_or_is_in_seconds() -> None:
     assert [parse_duration(text) for text in ("90", "1.5s", "15m", "2h", "1d")] == [90.0, 1.5, 900.0, 7200.0, 86400.0]
+
+
+def test_a_run_takes_the_engine_from_its_folder_and_the_simulator_from_the_present_sources(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = files / "engine"
+    engine.mkdir()
+    for package in compiled.PACKAGES:
+        (engine / package).symlink_to(Path(__file__).parents[2] / package)
+    for package in ("simulator", "yunishard"):
+        (engine / package).mkdir()
+        (engine / package / "__init__.py").write_text("raise SystemExit('an earlier version')\n")
+    monkeypatch.chdir(files)
+    monkeypatch.setattr(command, "find_engine", lambda: engine)
+    assert cli.main(["simulate", "run", "nasa.swf", "--config", "fair.yaml", "--nodes", "nodes.csv"]) == 0
+    assert "jobs" in capsys.readouterr().out
