@@ -76,7 +76,7 @@ def build_report(runs: Sequence[Run], *, title: str) -> str:
             _build_guarantees(summaries),
             _build_groups("users", "Users", "user", [one.users for one in summaries], summaries),
             _build_preemptions(runs),
-            _build_runs(summaries),
+            _build_runs(runs, summaries),
             _DEFINITIONS,
         ]
     )
@@ -368,15 +368,25 @@ def _build_preemptions(runs: Sequence[Run]) -> str:
     return _build_section("preemptions", "Preemptions", table if rows else "<p>Nothing was preempted.</p>")
 
 
-def _build_runs(summaries: Sequence[Summary]) -> str:
+def _build_runs(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
+    left_out = [", ".join(f"{count:,} {reason}" for reason, count in run.info.left_out.items()) for run in runs]
     rows = [
         f'<tr><th scope="row">{escape(one.name)}</th><td>{escape(one.configuration)}</td>'
         f"<td>{escape(one.node_sort_policy)}</td><td>{escape(', '.join(one.traces))}</td>"
         f'<td class="number">{one.nodes:,}</td><td>{escape(format_resources(one.capacity))}</td>'
-        f'<td class="number">{format_seconds(one.span)}</td></tr>'
-        for one in summaries
+        f'<td class="number">{format_seconds(one.span)}</td><td>{escape(left or "none")}</td></tr>'
+        for one, left in zip(summaries, left_out, strict=True)
     ]
-    headings = ["run", "configuration", "node sort policy", "traces", "nodes", "capacity", "span"]
+    headings = [
+        "run",
+        "configuration",
+        "node sort policy",
+        "traces",
+        "nodes",
+        "capacity",
+        "span",
+        "left out of the traces",
+    ]
     return _build_section(
         "runs", "Runs", _build_table("Runs", [(name, name in ("nodes", "span")) for name in headings], rows)
     )

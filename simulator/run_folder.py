@@ -57,6 +57,8 @@ class RunInfo(msgspec.Struct, frozen=True, rename="camel"):
     nodes: int
     capacity: dict[str, int]
     partition: str = "default"
+    left_out: dict[str, int] = {}
+    """Reason to number of entries of the trace that were not simulated."""
 
 
 @dataclass(frozen=True, slots=True)

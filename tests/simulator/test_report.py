@@ -116,6 +116,11 @@ def test_differences_that_mislead_are_noted(tmp_path: Path) -> None:
     assert "The runs have different traces" in build_report(load_runs([tmp_path]), title="x")
 
 
+def test_entries_that_were_left_out_of_the_trace_are_counted(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "one", leftOut={"malformed line": 1200}))
+    assert read_row(Page(build_report([run], title="x")), "one")[-1] == "1,200 malformed line"
+
+
 def test_the_command_writes_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_report_arguments(parser)
