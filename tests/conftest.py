@@ -95,6 +95,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the long tests, for `-m "not long"`, and start with the slow files."""
     for item in items:
+        label = getattr(item, "operation_label", None)
+        if label:  # Schemathesis gives all operations one id, of which pytest-xdist would run only the last test
+            item._id = item.id.with_params(label)
         if any(map(partial(_is_in, item), LONG)):
             item.add_marker("long")
     items.sort(key=lambda item: next((rank for rank, name in enumerate(SLOW) if _is_in(item, name)), len(SLOW)))
