@@ -291,6 +291,7 @@ class _Restoration:
         partition, image = self.partition, self.image
         for rejection in sorted(image.of(durable_records.RejectionRecord), key=lambda one: one.at_ns):
             partition.keep_rejection(rejection)
+            partition.latest_stamp_ns = max(partition.latest_stamp_ns, rejection.at_ns)
         for submission in image.of(durable_records.SubmissionRecord):
             partition.pending_submissions.insert(submission.submission)
         for held in sorted(image.of(durable_records.HeldUpdateRecord), key=lambda held: held.number):

@@ -100,3 +100,10 @@ def test_stamps_continue_after_those_of_pending_asks_on_a_host_whose_clock_is_be
     other = recorded(trial).restored()
     other.now = trial.now - 60
     assert other.stamp_ns() > max(one.created_ns for one in other.allocations.values())
+
+
+def test_stamps_continue_after_those_of_rejections_on_a_host_whose_clock_is_behind() -> None:
+    trial = Trial("root.a").does(apps("app-1 root.z"))
+    other = recorded(trial).restored()
+    other.now = trial.now - 60
+    assert other.stamp_ns() > other.rejections["app-1"].at_ns
