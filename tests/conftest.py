@@ -41,7 +41,7 @@ LONG: Final = (
     "upgrade/test_under_load.py",
     "webservice/history/test_failover.py",
 )
-"""Directories and files of tests that take long: 120 seeds of the simulation, deliberate defects, properties with many
+"""Directories and files of tests that take long: 80 seeds of the simulation, deliberate defects, properties with many
 examples, a browser, overload, upgrades, rare faults of real systems. Continuous integration runs them, too."""
 
 SLOW: Final = (

@@ -151,7 +151,7 @@ COMMANDS: Final = {
     "user": Command("yunishard.commands.usage", "list the usage and limits of users"),
     "group": Command("yunishard.commands.usage", "list the usage and limits of groups"),
     "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
-    "plan": Command("yunishard.commands.plan", "show what would happen after a change, or to a job, before it is made"),
+    "plan": Command("yunishard.commands.plan", "show what a change would do, or when a job would run"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
     "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
     "rm": Command("yunishard.commands.rm", "list the resource managers, and end one"),

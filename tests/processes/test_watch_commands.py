@@ -81,7 +81,7 @@ def test_resource_managers_are_listed(rest: str) -> None:
     [
         ("app-1", ("STOPS   root.batch may use 3 vcore", "raise the maximum of root.batch by 1 vcore")),
         ("app web-1", ("Ask big waits because no node takes it", "add a node with 5 vcore")),
-        ("ask task-4 --app app-1", ("queue-maximum", "What would let it run")),
+        ("ask task-4 --app app-1", ("queue-maximum", "What would let it, one of 2 equal asks, run")),
         ("big", ("no-node-fits", "node-too-small")),
         ("queue root.batch", ("2 asks wait", "queue-maximum")),
         ("node node-1", ("node node-1 · schedulable", "Waiting asks by reason")),

@@ -10,7 +10,7 @@ from tests.sim.cluster_defects import DEFECTS
 from tests.sim.mutations import Defect, injected
 from tests.sim.running import run, run_many
 
-SEEDS = 35
+SEEDS = 25
 SEEDS_FEW = 4
 """The first of them, which `make test` runs."""
 

@@ -11,7 +11,7 @@ from yunishard import cli
 WAIT_S = 0.5
 """Real seconds by which the system may decide later than the simulation, and the RM send later than planned."""
 
-SPEED = 60
+SPEED = 200
 
 
 @pytest.mark.timeout(600)
