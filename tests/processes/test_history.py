@@ -3,13 +3,20 @@
 import json
 import os
 import signal
+import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.system import System
+from tests.webservice.history.accounts import MINUTE, portion, sample, usage
+from tests.webservice.history.backends import SqliteBackend, write
 from yunishard.blocking import BlockingResourceManager
+from yunishard.cli import main
 from yunishard.items import application, ask, node, release
 
 pytestmark = pytest.mark.processes
@@ -50,3 +57,19 @@ def test_what_there_was_outlives_the_web_service(system: System) -> None:
         ended = [("k1", *where, "STOPPED_BY_RM"), ("k2", *where, None)]
         system.up.until(lambda: allocations(system) == ended)
         assert rows(system, "gaps?rm=past") == []
+
+
+def test_the_usage_of_a_queue_before_a_restart_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage is recorded once a minute, so a test writes what an earlier system has recorded."""
+    (tmp_path / "state" / "history").mkdir(parents=True, mode=0o700)
+    recorded = SqliteBackend(tmp_path / "state" / "history")
+    found = portion(at_ns=time.time_ns() - 30 * MINUTE, sample=sample())
+    write(recorded, replace(found, usage=[("queues", usage("root.batch", memory=4 << 30))]))
+    with up("--state", str(tmp_path / "state"), *FREE_PORTS, folder=tmp_path) as system:
+        address = system.announced()["rest"]
+        command = ["history", "queue", "root.batch", "--since", "1h", "--interval", "1h", "--rest", address]
+        eventually(lambda: main(command) == 0)
+        assert "4 GiB" in capsys.readouterr().out
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+        assert system.stop() == 0
