@@ -25,6 +25,12 @@ PROCESSES = {
 """As the supervisor calls them, and words of their command lines."""
 
 
+def is_replaced(system: Up, number: int) -> bool:
+    """Whether the supervisor has seen the end of a child, which is a zombie until then, and has four children again."""
+    children = system.children
+    return gone(number) and number not in children and len(children) == 4
+
+
 async def story(system: Up, name: str, blow: signal.Signals) -> None:
     def ready(times: int) -> bool:
         return len(re.findall(rf" {name}[0-9]* is ready\n", system.errors)) == times
@@ -38,7 +44,7 @@ async def story(system: Up, name: str, blow: signal.Signals) -> None:
             before, number = system.children, system.child(PROCESSES[name])
             os.kill(number, blow)
             await asker.asks()
-            await asyncio.to_thread(system.until, lambda number=number: gone(number) and len(system.children) == 4)
+            await asyncio.to_thread(system.until, lambda number=number: is_replaced(system, number))
             assert before.keys() - system.children.keys() == {number}, "nobody else"
             await asker.has(2 * (round_ + 1) * ASKS)
         await asyncio.to_thread(system.until, lambda: ready(ROUNDS + 1))
