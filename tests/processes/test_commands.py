@@ -11,13 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.deploy.system import eventually
-from tests.processes.system import System
+from tests.processes.system import MAIN, System, run
 from yunishard.blocking import BlockingResourceManager
 from yunishard.items import application, ask, node
 
 pytestmark = pytest.mark.processes
 
-MAIN = "import sys; from yunishard.cli import main; sys.exit(main())"
 CONFIG = """
 partitions:
   - name: default
@@ -50,12 +49,6 @@ def rest(system: System) -> Iterator[str]:
         address = f"http://{system.rest}"
         eventually(lambda: [one["asks"] for one in read(address, "app", "list")] == [3, 1])
         yield address
-
-
-def run(rest: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-c", MAIN, *words]
-    environment = {**os.environ, "YUNISHARD_URL": rest, **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def lines_of(rest: str, *words: str) -> list[str]:

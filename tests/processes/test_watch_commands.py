@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.deploy.system import eventually
-from tests.processes.system import System
+from tests.processes.system import MAIN, System, run
 from tests.yunishard.top.test_app import Top
 from yunishard.blocking import BlockingResourceManager
 from yunishard.commands.rest import Rest
@@ -20,7 +20,6 @@ from yunishard.top.app import TopApp
 
 pytestmark = pytest.mark.processes
 
-MAIN = "import sys; from yunishard.cli import main; sys.exit(main())"
 CONFIG = """
 partitions:
   - name: default
@@ -46,12 +45,6 @@ def rest(system: System) -> Iterator[str]:
         address = f"http://{system.rest}"
         eventually(lambda: "2 equal asks" in run(address, "explain", "app-1").stdout)
         yield address
-
-
-def run(rest: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "YUNISHARD_URL": rest}
-    command = [sys.executable, "-P", "-c", MAIN, *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def output(rest: str, *words: str) -> str:
