@@ -22,6 +22,7 @@ SHIPPED: Final = (
     "broker",
     "common",
     "deploy",
+    "kubernetes_shim",
     "partition_worker",
     "rmproxy",
     "simulator",

@@ -11,6 +11,7 @@ PACKAGES = (
     "broker",
     "common",
     "deploy",
+    "kubernetes_shim",
     "partition_worker",
     "rmproxy",
     "simulator",

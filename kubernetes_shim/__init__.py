@@ -1,0 +1,1 @@
+"""A resource manager for Kubernetes: pods become asks, allocations become bindings."""
