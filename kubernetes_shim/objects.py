@@ -306,6 +306,8 @@ class ConfigMap(Object, frozen=True, kw_only=True):
     """Settings by name."""
 
     data: dict[str, str] = field(default_factory=dict)
+    binary_data: dict[str, str] = field(default_factory=dict)
+    """Bytes in base64."""
 
 
 # Volumes --------------------------------------------------------------------------------------------------------------
