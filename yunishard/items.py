@@ -321,7 +321,7 @@ class NodeAction(IntEnum):
     CREATE = rm_messages.NODE_CREATE
     """Add a node that takes allocations."""
     UPDATE = rm_messages.NODE_UPDATE
-    """Set the resources of a node."""
+    """Set the resources of a node if given, and replace all its attributes if any are given."""
     DRAIN = rm_messages.NODE_DRAIN
     """Place nothing new on a node; its allocations continue."""
     DECOMMISSION = rm_messages.NODE_DECOMMISSION

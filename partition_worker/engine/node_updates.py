@@ -1,5 +1,11 @@
-"""Node updates of the RM: create, resize, drain and decommission nodes."""
+"""Node updates of the RM: create, resize, relabel, drain and decommission nodes.
 
+An `UPDATE` with attributes replaces all attributes of the node, as the RM sends what it has and so can also remove one;
+without attributes it leaves them, as RMs of the reference send none. Waiting asks are tried again, a reservation ends
+if its node refuses the ask, and allocations stay.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
 from common import event_codes, rm_messages
@@ -30,6 +36,8 @@ def handle(state: PartitionState, request: rm_messages.NodeRequest) -> None:
             continue
         if info.action == rm_messages.NODE_UPDATE:
             _resize(state, node, info.schedulable_resource)
+            if any(name != NODE_PARTITION for name in info.attributes):
+                set_attributes(state, node, info.attributes)
         elif info.action in (rm_messages.NODE_DRAIN, rm_messages.NODE_DRAIN_TO_SCHEDULABLE):
             set_schedulable(state, node, schedulable=info.action == rm_messages.NODE_DRAIN_TO_SCHEDULABLE)
         elif info.action == rm_messages.NODE_DECOMMISSION:
@@ -46,7 +54,7 @@ def _create(state: PartitionState, info: rm_messages.NodeInfo) -> None:
     problem = _find_objection(state, info)
     if not problem:
         total = state.nodes.total
-        attributes = {**info.attributes, NODE_PARTITION: state.name}
+        attributes = _list_attributes(state, info.attributes)
         capacity = state.nodes.add(info.node_id, capacity, attributes, schedulable=schedulable).capacity
         state.changes.nodes[info.node_id] = None
         events.record_cluster_size(state, total)
@@ -100,8 +108,26 @@ def _resize(state: PartitionState, node: Node, capacity: Resources | None) -> No
     detail = event_codes.NODE_CAPACITY
     state.record_event(event_codes.NODE, node.node_id, event_codes.SET, detail, resource=node.capacity)
     events.record_cluster_size(state, total)
-    reservations.update_for_resized_node(state, node)
+    reservations.update_for_changed_node(state, node)
     state.readiness.retry_parked()
+
+
+def set_attributes(state: PartitionState, node: Node, attributes: Mapping[str, str]) -> None:
+    """Replace the attributes of a node; what predicates say about it may change."""
+    new = _list_attributes(state, attributes)
+    if new == node.attributes:
+        return
+    if objection := find_text_objection((node.node_id, *node.capacity), new):
+        state.log_warning(f"node {node.node_id}: its new attributes have no effect: {objection}")
+        return
+    state.nodes.set_attributes(node, new)
+    state.changes.nodes[node.node_id] = None
+    reservations.update_for_changed_node(state, node)
+    state.readiness.retry_parked()
+
+
+def _list_attributes(state: PartitionState, attributes: Mapping[str, str]) -> dict[str, str]:
+    return {**attributes, NODE_PARTITION: state.name}
 
 
 def _decommission(state: PartitionState, node: Node) -> None:

@@ -104,6 +104,7 @@ def _node_again(state: PartitionState, info: rm_messages.NodeInfo) -> bool:
     if node is None or info.action not in _CREATIONS:
         return False
     node_updates.handle(state, rm_messages.NodeRequest(nodes=[replace(info, action=rm_messages.NODE_UPDATE)]))
+    node_updates.set_attributes(state, node, info.attributes)  # also if the node has none
     node_updates.set_schedulable(state, node, schedulable=info.action == rm_messages.NODE_CREATE)
     state.emit(rm_messages.AcceptedNode(node_id=info.node_id))
     return True

@@ -234,9 +234,11 @@ def _build_nodes(node: NodeRecord, before: NodeRecord | None) -> Iterable[rm_mes
             node_id=node.node_id, action=action, attributes=node.attributes, schedulable_resource=node.capacity
         )
         return
-    if node.capacity != before.capacity:
+    if node.capacity != before.capacity or node.attributes != before.attributes:
         update = rm_messages.NODE_UPDATE
-        yield rm_messages.NodeInfo(node_id=node.node_id, action=update, schedulable_resource=node.capacity)
+        yield rm_messages.NodeInfo(
+            node_id=node.node_id, action=update, attributes=node.attributes, schedulable_resource=node.capacity
+        )
     if node.schedulable != before.schedulable:
         action = rm_messages.NODE_DRAIN_TO_SCHEDULABLE if node.schedulable else rm_messages.NODE_DRAIN
         yield rm_messages.NodeInfo(node_id=node.node_id, action=action)

@@ -7,8 +7,8 @@ The keys are `Class`, `Class.field`, or `*.field` for a field with the same mean
 from typing import Final
 
 _NODE_ACTIONS: Final = (
-    "1: register, schedulable. 6: register, unschedulable. 2: change `schedulableResource`. 3: drain, no new "
-    "allocations. 5: end of draining. 4: remove the node with its allocations. The core answers 1 and 6 only"
+    "1: register, schedulable. 6: register, unschedulable. 2: change `schedulableResource` and `attributes`. 3: drain, "
+    "no new allocations. 5: end of draining. 4: remove the node with its allocations. The core answers 1 and 6 only"
 )
 _TERMINATION_TYPES: Final = (
     "0 and 1 (stopped by the RM), 2 (timeout), 3 (preempted), 4 (placeholder replaced), 5 (from RMs only: the "
@@ -41,8 +41,9 @@ MEANINGS: Final = {
     # From the RM
     "NodeInfo": "A node with an action",
     "NodeInfo.action": _NODE_ACTIONS,
-    "NodeInfo.attributes": "Used only when the node registers. `si/node-partition` names its partition, others are for "
-    "[tags of asks](predicates.md#tags)",
+    "NodeInfo.attributes": "When the node registers, its attributes; with action 2, they replace all those it has, "
+    "unless there are none but `si/node-partition`. That names its partition, others are for [tags of asks]"
+    "(predicates.md#tags)",
     "NodeInfo.schedulable_resource": "The capacity for allocations, including foreign ones. Nil or omitted: unchanged, "
     "or no capacity for a new node",
     "NodeRequest": "Registers, changes or removes nodes",

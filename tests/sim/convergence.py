@@ -151,7 +151,9 @@ def _nodes(site: Site, partition: Partition) -> Iterator[str]:
         foreign = {key: one.resources for key, one in known.foreign.items()}
         yield from _compare(f"node {name}", "capacity", drop_zeros(node.capacity), drop_zeros(known.capacity))
         yield from _compare(f"node {name}", "schedulable", node.schedulable, known.schedulable)
-        yield from _compare(f"node {name}", "attributes", {NODE_PARTITION: site.partition}, known.attributes)
+        yield from _compare(
+            f"node {name}", "attributes", {NODE_PARTITION: site.partition, **node.attributes}, known.attributes
+        )
         yield from _compare(f"node {name}", "foreign", node.foreign, foreign)
 
 

@@ -117,6 +117,11 @@ class Node:
         kinds = {**self.largest, **capacity}
         self.largest = {kind: max(self.largest.get(kind, 0), capacity.get(kind, 0)) for kind in kinds}
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Its label changes with its size."""
+        return {"size": str(self.capacity.get("vcore", 0))}
+
 
 @dataclass(slots=True)
 class Site:
@@ -230,7 +235,7 @@ def node_info(partition: str, name: str, node: Node) -> NodeInfo:
     return NodeInfo(
         node_id=name,
         action=NODE_CREATE if node.schedulable else NODE_CREATE_DRAIN,
-        attributes={NODE_PARTITION: partition},
+        attributes={NODE_PARTITION: partition, **node.attributes},
         schedulable_resource=node.capacity,
     )
 

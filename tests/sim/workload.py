@@ -120,11 +120,12 @@ class Workload:
         return self._node(rm, site, name, NODE_DECOMMISSION)
 
     def _node(self, rm: ResourceManager, site: Site, name: str, action: int) -> list[EncodedMessage]:
+        node, changes = site.nodes[name], action == NODE_UPDATE
         info = NodeInfo(
             node_id=name,
             action=action,
-            attributes={NODE_PARTITION: site.partition},
-            schedulable_resource=site.nodes[name].capacity if action == NODE_UPDATE else None,
+            attributes={NODE_PARTITION: site.partition, **(node.attributes if changes else {})},
+            schedulable_resource=node.capacity if changes else None,
         )
         return rm.update(site, NodeRequest(nodes=[info]))
 

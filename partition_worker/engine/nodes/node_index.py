@@ -67,7 +67,7 @@ class Node:
     guarded: bool = False
     """Whether it refuses some asks without constraint."""
     version: int = 0
-    """Number of changes of its allocations and its capacity."""
+    """Number of changes of its allocations, its capacity and its attributes."""
 
     def __post_init__(self) -> None:
         self.capacity = drop_zeros(self.capacity)

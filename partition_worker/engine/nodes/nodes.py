@@ -115,6 +115,11 @@ class Nodes:
         node.resize(capacity)
         self._update_capacity(node, before)
 
+    def set_attributes(self, node: Node, attributes: dict[str, str]) -> None:
+        """Replace the attributes of a node; cached results of predicates about it no longer hold."""
+        node.attributes = attributes
+        self.resize(node, node.capacity)  # another object of the same amounts, which the results refer to
+
     def set_schedulable(self, node: Node, *, schedulable: bool) -> None:
         node.schedulable = schedulable
         self.reopen(node)

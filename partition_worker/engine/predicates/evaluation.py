@@ -457,7 +457,7 @@ class Predicates:
         """Return why a predicate refuses asks with these demands on the node; empty if none does."""
         key = demands, node.rank
         known = self._cache.get(key)
-        if known is not None and known[0] is node.capacity:  # a resized node gets another object
+        if known is not None and known[0] is node.capacity:  # a changed node gets another object
             return known[1]
         view = view_of(node)
         results = (self._ask(one, demand, view) for one, demand in zip(self._predicates, demands, strict=True))

@@ -11,6 +11,7 @@ from common.rm_messages import (
     NodeInfo,
     NodeRequest,
 )
+from partition_worker.engine.state import TEXT_MAX
 from tests.builders import PARTITION, apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
@@ -80,9 +81,9 @@ def test_an_unknown_action_is_only_noted() -> None:
     assert one.does(nodes("n1", action=99)).told() == ["note: node n1: unknown action 99 has no effect"]
 
 
-def test_an_update_changes_the_capacity_and_nothing_else() -> None:
+def test_an_update_of_the_capacity_changes_nothing_else() -> None:
     one = Trial().does(nodes("n1 memory=10 tag.rack=r1"), apps("app-1 root.a"), asks("app-1 a1 memory=4"))
-    one.does(nodes("n1 memory=3 tag.rack=r2", action=NODE_UPDATE))
+    one.does(nodes("n1 memory=3", action=NODE_UPDATE))
     assert one.node("n1").available == {"memory": -1}
     assert one.node("n1").attributes["rack"] == "r1"
     assert one.queue("root").maximum == {"memory": 3}
@@ -104,6 +105,108 @@ def test_a_draining_node_keeps_what_it_has_and_its_capacity() -> None:
     one.does(nodes("n1", action=NODE_DRAIN))
     assert one.running == ["a1 on n1"]
     assert one.queue("root").maximum == {"memory": 10}
+
+
+# A node with other attributes ---------------------------------------------------------------------------------------
+
+SELECTOR, TAINTS, TOLERATIONS = "tag.yunishard/nodeSelector", "tag.yunishard/taints", "tag.yunishard/tolerations"
+
+
+def test_an_update_with_attributes_replaces_them_all_and_one_without_leaves_them() -> None:
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a tag.disk=ssd"))
+    one.does(nodes("n1 tag.zone=b", action=NODE_UPDATE), nodes("n1 memory=8", action=NODE_UPDATE))
+    one.does(nodes("n1 tag.si/node-partition=x", action=NODE_UPDATE))
+    assert one.node("n1").attributes == {"zone": "b", "si/node-partition": PARTITION}
+    assert one.node("n1").capacity == {"memory": 8}
+
+
+@pytest.mark.parametrize("action", [NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE])
+def test_other_actions_do_not_change_attributes(action: int) -> None:
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a"), nodes("n1 tag.zone=b", action=action))
+    assert one.node("n1").attributes["zone"] == "a"
+
+
+def test_asks_that_wait_for_a_label_get_the_node_that_receives_it() -> None:
+    one = Trial().does(nodes("n1 memory=10", "n2 memory=10 tag.zone=a"), apps("app-1 root.a"))
+    one.does(asks(f"app-1 a1 memory=9 {SELECTOR}=zone=b", f"app-1 a2 memory=9 {SELECTOR}=zone=b")).waits(60)
+    assert one.placed() == []
+    assert one.does(nodes("n1 tag.zone=b", action=NODE_UPDATE)).placed() == ["a1 on n1"]
+    assert one.does(nodes("n2 tag.zone=b", action=NODE_UPDATE)).placed() == ["a2 on n2"]
+
+
+def test_a_taint_keeps_new_asks_away_while_allocations_stay_and_its_removal_lets_them_in() -> None:
+    one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=1"))
+    one.does(nodes(f"n1 {TAINTS}=gpu:NoSchedule", action=NODE_UPDATE))
+    one.does(asks("app-1 a2 memory=1", f"app-1 a3 memory=1 {TOLERATIONS}=gpu"))
+    assert one.running == ["a1 on n1", "a3 on n1"]
+    one.does(nodes("n1 tag.si/hostname=h", action=NODE_UPDATE))
+    assert one.running == ["a1 on n1", "a2 on n1", "a3 on n1"]
+
+
+def test_a_label_on_one_of_many_nodes_is_found_although_searches_skip_the_others() -> None:
+    """The nodes that accept an ask are in an index once many nodes have refused it; it must learn of the label."""
+    one = Trial().does(nodes(*(f"n{number} memory=10" for number in range(40))), apps("app-1 root.a"))
+    one.does(*(asks(f"app-1 a{number} memory=1 {SELECTOR}=zone=b") for number in range(5)))
+    one.does(nodes("n17 tag.zone=b", action=NODE_UPDATE))
+    assert one.running == [f"a{number} on n17" for number in range(5)]
+    one.does(nodes("n17 tag.zone=c", action=NODE_UPDATE), asks(f"app-1 late memory=1 {SELECTOR}=zone=b"))
+    assert "late on n17" not in one.running
+
+
+def reserving(demand: str = "") -> Trial:
+    """Two nodes without room for an ask with this demand, of which the first is reserved for it."""
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a", "n2 memory=12"), apps("app-1 root.a"))
+    one.does(asks("app-1 s1 memory=6 on=n1", "app-1 s2 memory=8 on=n2", f"app-1 big memory=6 {demand}")).waits(3)
+    assert list(one.node("n1").reservations) == ["big"]
+    return one
+
+
+def test_a_reservation_ends_if_the_node_no_longer_matches_and_another_node_is_reserved() -> None:
+    one = reserving(f"{SELECTOR}=zone=a")
+    one.does(nodes("n1 tag.zone=b", action=NODE_UPDATE))
+    assert one.partition.reservation_index.by_rank == {}
+    one.does(nodes("n2 tag.zone=a", action=NODE_UPDATE))
+    assert list(one.node("n2").reservations) == ["big"]
+    assert one.does(released("app-1 s2")).running == ["big on n2", "s1 on n1"]
+
+
+def test_a_reservation_ends_if_the_node_is_tainted_unless_its_ask_tolerates_it() -> None:
+    tainted = nodes(f"n1 {TAINTS}=gpu:NoSchedule", action=NODE_UPDATE)
+    assert list(reserving().does(tainted).node("n2").reservations) == ["big"]
+    assert list(reserving(f"{TOLERATIONS}=gpu").does(tainted).node("n1").reservations) == ["big"]
+
+
+def test_an_ask_keeps_the_reservation_of_the_node_that_it_requires() -> None:
+    one = Trial().does(nodes("n1 memory=10", "n2 memory=9"), apps("app-1 root.a"))
+    one.does(asks("app-1 s1 memory=10 originator on=n1"))
+    one.does(asks("app-1 daemon memory=5 required=n1"), nodes(f"n1 {TAINTS}=x:NoSchedule", action=NODE_UPDATE))
+    assert list(one.node("n1").reservations) == ["daemon"]
+    one.does(released("app-1 s1"))
+    assert one.running == []
+    assert one.does(nodes("n1 tag.si/hostname=h", action=NODE_UPDATE)).running == ["daemon on n1"]
+
+
+def test_a_member_of_a_gang_replaces_its_placeholder_once_its_node_has_the_label() -> None:
+    one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a gang=memory:5"))
+    one.does(asks("app-1 p1 memory=5 group=g placeholder"))
+    one.does(asks(f"app-1 m1 memory=5 group=g {SELECTOR}=zone=a"))
+    one.told()
+    one.does(nodes("n1 tag.zone=a", action=NODE_UPDATE))
+    assert one.told() == ["p1 released (PLACEHOLDER_REPLACED: replacing allocationKey: m1)"]
+
+
+def test_attributes_beyond_the_limit_are_only_noted() -> None:
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a"))
+    one.does(nodes(f"n1 tag.zone={'x' * TEXT_MAX}", action=NODE_UPDATE))
+    assert one.told()[1].startswith("note: node n1: its new attributes have no effect: its texts have 5243")
+    assert one.node("n1").attributes["zone"] == "a"
+
+
+def test_the_same_attributes_change_nothing() -> None:
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a"))
+    version, retried = one.node("n1").version, one.partition.readiness.retry_round
+    one.does(nodes("n1 memory=10 tag.zone=a", action=NODE_UPDATE))
+    assert (one.node("n1").version, one.partition.readiness.retry_round) == (version, retried)
 
 
 # A node that goes -----------------------------------------------------------------------------------------------------

@@ -154,3 +154,12 @@ def test_a_release_during_the_report_counts(trial: Trial) -> None:
 def test_a_second_beginning_forgets_the_first(trial: Trial) -> None:
     lines = told(trial, BEGIN, nodes("n1 memory=10"), BEGIN, *everything(), end(2, 2, 4))
     assert lines[-1] == "in sync without loss"
+
+
+def test_the_reported_attributes_of_a_node_replace_those_it_had() -> None:
+    one = Trial().does(nodes("n1 memory=10 tag.zone=a", "n2 memory=10 tag.zone=a"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=3 tag.yunishard/nodeSelector=zone=b"))
+    waiting = asks("app-1 a1 memory=3 tag.yunishard/nodeSelector=zone=b")
+    one.does(BEGIN, nodes("n1 memory=10 tag.zone=b", "n2 memory=10"), apps("app-1 root.a"), waiting, end(2, 1, 1))
+    assert one.running == ["a1 on n1"]
+    assert "zone" not in one.node("n2").attributes, "it was reported without attributes"

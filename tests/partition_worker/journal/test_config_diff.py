@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.config.model import PartitionConfig
-from common.rm_messages import NODE_DRAIN
+from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker.journal.other_config import (
     AskOutcome,
     compare_runs,
@@ -136,6 +136,14 @@ def test_changes_of_nodes_and_of_the_configuration_are_replayed(tmp_path: Path) 
     assert "Left out: 1 later change of the configuration." in describe_assumptions(
         replayed.inputs, ignores_configs=True
     )
+
+
+def test_changed_attributes_of_a_node_are_replayed(tmp_path: Path) -> None:
+    one = Session(config("root.a"))
+    one.tell(0, nodes("n1 memory=4"), apps("app root.a"))
+    one.tell(1, asks("app a1 memory=4 tag.yunishard/nodeSelector=zone=b"))
+    one.tell(9, nodes("n1 tag.zone=b", action=NODE_UPDATE))
+    assert starts(Replayed(one.write(tmp_path), 3).play()) == {"a1": 9}
 
 
 def test_gangs_are_replayed(tmp_path: Path) -> None:

@@ -196,6 +196,14 @@ def test_predicates_are_told_apart() -> None:
     assert [one.code for one in why(trial, "a2").remedies] == ["add-node"]
 
 
+def test_changed_attributes_of_a_node_count_at_once() -> None:
+    trial = Trial().does(nodes("n1 memory=10 tag.zone=a", "n2 memory=10"), apps("app-1 root.a"))
+    trial.does(asks("app-1 a1 memory=1 tag.yunishard/nodeSelector=zone=c"))
+    assert why(trial, "a1").nodes == {"node-selector": 2}
+    trial.does(nodes("n1 tag.zone=c tag.yunishard/taints=gpu:NoSchedule", action=2))
+    assert why(trial, "a1").nodes == {"node-selector": 1, "node-taint": 1}
+
+
 def test_a_required_node_that_is_missing_too_small_or_full() -> None:
     trial = Trial().does(TEN, apps("app-1 root.a", "app-2 root.a"), asks("app-1 a1 memory=8"))
     trial.does(asks("app-2 b1 memory=5 required=n9", "app-2 b2 memory=15 required=n1"))
