@@ -131,7 +131,11 @@ def format_ago(at_ns: int | None, now_ns: int) -> str:
     """
     if not at_ns:
         return UNKNOWN
-    seconds = (now_ns - at_ns) // _NS
+    return _describe_age((now_ns - at_ns) // _NS)
+
+
+@lru_cache(maxsize=CACHED_MAX)
+def _describe_age(seconds: int) -> str:
     return next((f"{seconds // size} {unit} ago" for unit, size in _STEPS if seconds >= size), "just now")
 
 

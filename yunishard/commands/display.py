@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from common.units import UNKNOWN, format_figure, list_kinds
@@ -103,31 +104,31 @@ def draw_table(
     """Return the lines of a table. The columns in `right` are aligned to the right, as numbers are."""
     if not rows and screen.is_terminal:
         return []
-    texts, is_ascii = _list_texts(rows)
+    texts, is_ascii = _list_texts(headings, rows)
     measure = len if is_ascii else _width
-    widths = [max(map(measure, column)) for column in zip(headings, *texts, strict=True)]
+    widths = [max(map(measure, column)) for column in texts]
     if not screen.is_terminal and is_ascii:  # thousands of rows, for programs
-        cells = (f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
-        fill = _GAP.join(cells).format
-        return [fill(*row).rstrip() for row in (headings, *texts)]
+        pads = ((str.rjust if index in right else str.ljust, widths[index]) for index in range(len(widths)))
+        padded = (map(pad, column, repeat(width)) for column, (pad, width) in zip(texts, pads, strict=True))
+        return list(map(str.rstrip, map(_GAP.join, zip(*padded, strict=True))))
     if screen.width:
         _narrow(widths, screen.width - len(_GAP) * (len(widths) - 1))
-    lines = [_draw_line(screen, [Cell(heading, STRONG) for heading in headings], headings, widths, right)]
-    lines += [_draw_line(screen, row, text, widths, right) for row, text in zip(rows, texts, strict=True)]
-    return lines
+    all_rows = ([Cell(heading, STRONG) for heading in headings], *rows)
+    lines = zip(all_rows, zip(*texts, strict=True), strict=True)
+    return [_draw_line(screen, cells, shown, widths, right) for cells, shown in lines]
 
 
-def _list_texts(rows: Sequence[Sequence[Text]]) -> tuple[list[list[str]], bool]:
-    """Return the cleaned texts of all cells, and whether all are ASCII."""
+def _list_texts(headings: Sequence[str], rows: Sequence[Sequence[Text]]) -> tuple[list[list[str]], bool]:
+    """Return the cleaned texts of each column, beginning with its heading, and whether all are ASCII."""
     texts: list[list[str]] = []
     is_ascii = True
-    for row in rows:
-        line = [one if isinstance(one, str) else one.text for one in row]
-        whole = "".join(line)
+    for heading, *cells in zip(headings, *rows, strict=True):
+        column = [heading, *(one if isinstance(one, str) else one.text for one in cells)]
+        whole = "".join(column)
         if not whole.isprintable():
-            line = list(map(clean, line))
+            column = list(map(clean, column))
         is_ascii = is_ascii and whole.isascii()
-        texts.append(line)
+        texts.append(column)
     return texts, is_ascii
 
 
