@@ -298,6 +298,8 @@ class PlanView(View, frozen=True, kw_only=True):
     partition: str
     changes: list[str]
     """The planned changes in words."""
+    summary: list[str] = field(default_factory=list)
+    """Their effects in sentences: the planned jobs, then who is evicted, starts, waits and exceeds a maximum."""
     at: int
     """The time of the state that the plan starts with."""
     horizon: float

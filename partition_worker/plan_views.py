@@ -9,8 +9,10 @@ Not here: the courses (`planning.py`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from common.query_messages import Actor
 from common.reasons import MEANINGS, Reason
@@ -39,7 +41,7 @@ from common.text_formats import format_count
 from common.units import format_resources, format_seconds, list_kinds
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.state import PartitionState
-from partition_worker.planning import DECISIONS_MAX, Course, End, Evicted, Excess, Owner, Start, Waiting
+from partition_worker.planning import DECISIONS_MAX, QUIET_S, Course, End, Evicted, Excess, Owner, Start, Waiting
 from partition_worker.redaction import Right, Visibility
 from partition_worker.virtual_time import task_name
 
@@ -51,6 +53,9 @@ AFTER_MAX: Final = 5
 
 NODES_SHOWN_MAX: Final = 5
 """Names of nodes in the text about a planned job."""
+
+NAMES_SHOWN_MAX: Final = 5
+"""Users, or those above a maximum, in one sentence of the summary."""
 
 _T = TypeVar("_T")
 _TaskName = tuple[str, str]
@@ -81,7 +86,8 @@ def build_plan_view(
     notes: Sequence[str] = (),
 ) -> PlanView:
     """Build the report; `notes` are further assumptions."""
-    return _Report(state, order, baseline, planned, Visibility(state, viewer)).build(name, notes)
+    view = _Report(state, order, baseline, planned, Visibility(state, viewer)).build(name, notes)
+    return replace(view, summary=list(_summarize(view)))
 
 
 class _Report:
@@ -116,7 +122,7 @@ class _Report:
             excesses=self._build_excesses(),
             utilisation=_build_uses(self._baseline, self._planned),
             hidden=sum(not shown for shown in self._shown.values()),
-            assumptions=[*_list_assumptions(self._order, self._planned), *notes],
+            assumptions=[*_list_assumptions(self._order, self._baseline, self._planned), *notes],
             incomplete=self._incomplete,
         )
 
@@ -390,6 +396,46 @@ def _describe_releases(after: Sequence[AwaitedReleaseView]) -> str:
     return f", after the end of {what} on {last.node}{more}"
 
 
+# The summary ----------------------------------------------------------------------------------------------------------
+
+
+def _summarize(view: PlanView) -> Iterator[str]:
+    """Yield sentences about what the change does."""
+    yield from (job.text for job in view.jobs)
+    new = [one for one in view.evictions if not one.in_baseline]
+    if new:
+        users = Counter(one.user for one in new)
+        of = ", ".join(f"{user} {number}" for user, number in users.most_common(NAMES_SHOWN_MAX))
+        more = len(users) - NAMES_SHOWN_MAX
+        of += f" and {format_count(more, 'other user')}" if more > 0 else ""
+        applications = len({one.application for one in new})
+        again = sum(bool(one.again_at) for one in new)
+        yield (
+            f"{format_count(len(new), 'allocation')} of {format_count(applications, 'application')} "
+            f"{'is' if len(new) == 1 else 'are'} evicted ({of}); {again} of them {'gets' if again == 1 else 'get'} "
+            "another node."
+        )
+    planned = {one.application for one in view.jobs}
+    own = sum(one.started for one in view.applications if one.application in planned)
+    more = view.planned.started - own - view.baseline.started
+    if more:
+        yield f"{format_count(abs(more), 'ask')} {'more' if more > 0 else 'fewer'} than without the change start."
+    own_waiting = sum(one.waiting for one in view.applications if one.application in planned)
+    more = view.planned.waiting - own_waiting - view.baseline.waiting
+    if more:
+        yield f"{format_count(abs(more), 'ask')} {'more' if more > 0 else 'fewer'} than without the change wait then."
+    later = sum(bool(one.at and one.at_baseline and one.at > one.at_baseline) for one in view.asks)
+    if later:
+        yield f"{format_count(later, 'ask')} start later than without the change."
+    over = [one for one in view.excesses if one.is_new]
+    if over:
+        names = list(dict.fromkeys(one.user or one.group or one.queue for one in over))
+        shown = ", ".join(names[:NAMES_SHOWN_MAX]) + (" and others" if len(names) > NAMES_SHOWN_MAX else "")
+        yield f"Above a maximum: {shown}."
+    if view.changes and not view.jobs and view.planned == view.baseline and not new and not over and not later:
+        yield "The change makes no difference to what runs and waits."
+
+
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 
@@ -465,7 +511,7 @@ def describe_change(change: PlannedChange) -> str:
             return f"submit {format_count(tasks, 'task')} of {format_resources(resources)}{where} as user {user}"
 
 
-def _list_assumptions(order: PlanOrder, course: Course) -> list[str]:
+def _list_assumptions(order: PlanOrder, baseline: Course, course: Course) -> list[str]:
     found = ["Nothing else arrives: no application, ask or node, and no other change."]
     total = course.estimated + course.unestimated
     if course.unestimated:
@@ -477,6 +523,13 @@ def _list_assumptions(order: PlanOrder, course: Course) -> list[str]:
         found.append(f"{format_count(course.overdue, 'allocation')} run longer than estimated, and do not end either.")
     if course.evictions:
         found.append("The resource manager releases at once what is evicted, and asks for it again.")
+    for one, what in ((baseline, "without the change"), (course, "with the change")):
+        if one.quiet_from:
+            after, quiet = format_seconds(one.quiet_from - one.began), format_seconds(QUIET_S)
+            found.append(
+                f"Nothing more is expected {what}: after {after} nothing starts or ends for {quiet}, and a preemption "
+                "delay or a timeout that is longer is missed."
+            )
     if course.held_back:
         found.append(f"{format_count(course.held_back, 'application')} wait for groups of a user, and are left out.")
     if any(isinstance(change, NewJob) and not change.groups for change in order.changes):

@@ -49,7 +49,8 @@ DECISIONS_MAX: Final = 500_000
 
 QUIET_S: Final = 6 * 3600.0
 """Virtual seconds in which nothing starts, and the RM has nothing to do, after which nothing more is expected.
-Only timers of the partition are left then, some of which are due each second; one that is due later is not played.
+Only timers of the partition are left then, some of which are due each second; one that is due later is not played. The
+report states it.
 """
 
 EXPLAINED_MAX: Final = 20
@@ -148,6 +149,8 @@ class Course(Struct):
     """The horizon, or where it ended early."""
     is_cut: bool = False
     """Whether it ended early, after DECISIONS_MAX."""
+    quiet_from: float = 0.0
+    """When the QUIET_S began after which nothing more is expected; 0 if the course is played up to `until`."""
     owners: dict[str, Owner] = field(default_factory=dict)
     waiting_before: dict[str, int] = field(default_factory=dict)
     """The number of asks that wait now, by application."""
@@ -282,9 +285,12 @@ def _run(partition: Partition, time: VirtualTime, course: Course, first: int) ->
             course.is_cut, course.until = True, time.now
             return
         happened = len(course.starts) + len(course.evictions) + len(course.rejections)
-        if time.has_events or happened != last:
+        if happened != last:
             last, quiet_since = happened, time.now
+        if time.has_events:
+            quiet_since = at
         elif at - quiet_since > QUIET_S:
+            course.quiet_from = quiet_since
             return
         time.run(until=at)
     time.run(until=course.until)

@@ -5,6 +5,7 @@
 Look at them before you commit them.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -21,19 +22,42 @@ SIZE: Final[ViewportSize] = {"width": 1160, "height": 720}
 
 def review(page: Page) -> None:
     """Change the configuration, and show what that means."""
-    editor = page.get_by_label("Configuration as YAML")
-    text = editor.input_value()
-    editor.fill(text.replace("max: {vcore: 60, memory: 240Gi}", "max: {vcore: 40, memory: 64Gi}"))
-    page.get_by_role("button", name="Review the change").click()
+    change(page, ("max: {vcore: 60, memory: 240Gi}", "max: {vcore: 40, memory: 64Gi}"))
     page.get_by_text("What it means for the work that runs now").wait_for()
     page.get_by_role("button", name="Apply").scroll_into_view_if_needed()
 
 
-def take(tab: Tab, name: str, place: str, text: str, *, is_review: bool = False) -> None:
+def plan(page: Page) -> None:
+    """Change the configuration, and show what would happen."""
+    change(
+        page,
+        ("    nodesortpolicy:", "    preemption: {quotapreemptionenabled: true}\n    nodesortpolicy:"),
+        (
+            "max: {vcore: 60, memory: 240Gi}",
+            "max: {vcore: 40, memory: 64Gi}\n                properties: {quota.preemption.delay: 1m}",
+        ),
+        ("max: {vcore: 16, memory: 64Gi}", "max: {vcore: 32, memory: 128Gi}"),
+    )
+    page.get_by_role("button", name="Plan the change").click()
+    page.get_by_text("Use of the nodes").wait_for()
+    page.get_by_role("heading", name="What would happen").evaluate("one => one.scrollIntoView()")
+
+
+def change(page: Page, *changes: tuple[str, str]) -> None:
+    """Change the text of the configuration, and open the review."""
+    editor = page.get_by_label("Configuration as YAML")
+    text = editor.input_value()
+    for before, after in changes:
+        text = text.replace(before, after)
+    editor.fill(text)
+    page.get_by_role("button", name="Review the change").click()
+
+
+def take(tab: Tab, name: str, place: str, text: str, prepare: Callable[[Page], None] | None = None) -> None:
     page = tab.open(place)
     tab.expect_text(text)
-    if is_review:
-        review(page)
+    if prepare is not None:
+        prepare(page)
     page.wait_for_timeout(500)  # bars grow to their length
     page.screenshot(path=FOLDER / f"dashboard-{name}.png", animations="disabled")
 
@@ -48,7 +72,8 @@ def main() -> None:
                 take(tab, "overview", "overview", "research")
                 take(tab, "queues", "queues", "language")
                 take(tab, "application", "application/cohort-model", "add a node with")
-                take(tab, "configuration", "configuration", "No changes.", is_review=True)
+                take(tab, "configuration", "configuration", "No changes.", review)
+                take(tab, "plan", "configuration", "No changes.", plan)
             with open_tab(browser, endpoints["rest"], SIZE, "dark") as tab:
                 take(tab, "nodes", "nodes", "unschedulable")
             with open_tab(browser, endpoints["rest"], NARROW) as tab:

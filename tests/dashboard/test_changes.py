@@ -1,12 +1,13 @@
 """Changes from the dashboard to a live system: a configuration, and stopping, cordoning, moving and killing."""
 
+import json
 import re
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.dashboard.browser import Tab
+from tests.dashboard.browser import NARROW, Tab, open_tab
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -39,6 +40,59 @@ def test_a_configuration_is_validated_compared_measured_and_applied(tab: Tab) ->
     tab.expect_text("Applied as version 2.", "No changes.")
     queue = httpx.get(f"{tab.root}/ws/v1/partition/default/queue/root.analytics.reports").json()
     assert queue["maxResource"]["vcore"] == 40_000
+
+
+def plan_changes(tab: Tab, *changes: tuple[str, str]) -> Locator:
+    """Change the configuration and plan the changes; the part of the page with the report."""
+    page = tab.open("configuration")
+    tab.expect_text("No changes.")
+    for before, after in changes:
+        edit(page, before, after)
+    page.get_by_role("button", name="Review the change").click()
+    region = page.get_by_role("region", name="What would happen")
+    region.get_by_role("button", name="Plan the change").click()
+    return region
+
+
+SANDBOX = "max: {vcore: 16, memory: 64Gi}"
+LARGER = (SANDBOX, "max: {vcore: 32, memory: 128Gi}")
+SMALLER = (SANDBOX, "max: {vcore: 16, memory: 32Gi}\n            properties: {quota.preemption.delay: 1m}")
+PREEMPTS = ("    nodesortpolicy:", "    preemption: {quotapreemptionenabled: true}\n    nodesortpolicy:")
+
+
+def test_a_plan_shows_who_starts_and_who_is_evicted_and_changes_nothing(browser: Browser, tab: Tab) -> None:
+    report = plan_changes(tab, LARGER)
+    expect(report).to_contain_text("asks more than without the change start.")
+    expect(report.get_by_role("group", name="Expected starts that the change affects")).to_contain_text("load-test-0")
+    expect(report.get_by_role("group", name="Use of the nodes")).to_contain_text(" of 640 (")
+    with open_tab(browser, tab.root, NARROW, "dark") as narrow:
+        report = plan_changes(narrow, PREEMPTS, SMALLER)
+        expect(report).to_contain_text("Above a maximum: root.sandbox.")
+        for text in ("in 1 min", "gil", "root.sandbox"):
+            expect(report.get_by_role("group", name="Evicted")).to_contain_text(text)
+        report.get_by_text("Taken for granted").click()
+        expect(report).to_contain_text("Nothing else arrives")
+        assert narrow.find_violations() == []
+        assert not narrow.is_wider_than_screen()
+        assert narrow.problems == []
+    assert httpx.get(f"{tab.root}/ws/v1/partition/default/queue/root.sandbox").json()["maxResource"]["vcore"] == 16_000
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "hint"),
+    [
+        (403, "Only administrators may plan", "Ask a scheduler administrator"),
+        (409, "the partition cannot take this configuration", "Correct the change above"),
+        (503, "another plan is being made", "Try again in a moment"),
+    ],
+)
+def test_a_plan_that_is_not_made_shows_why_and_the_next_step(tab: Tab, status: int, message: str, hint: str) -> None:
+    body = json.dumps({"statusCode": status, "message": message})
+    tab.page.route("**/plan", lambda route: route.fulfill(status=status, body=body))
+    region = plan_changes(tab, LARGER)
+    expect(region).to_contain_text(f"{message}. {hint}")
+    expect(region.get_by_role("button", name="Plan the change")).to_be_enabled()
+    tab.forget(str(status))
 
 
 def test_a_configuration_that_was_changed_meanwhile_is_not_overwritten(tab: Tab) -> None:

@@ -33,6 +33,17 @@ def test_administrators_see_everything() -> None:
     assert "drained" in view.evictions[0].reason
 
 
+def test_the_summary_tells_who_is_evicted_and_how_much_starts_and_waits() -> None:
+    assert plan(NodeDrain("n1")).summary == [
+        "1 allocation of 1 application is evicted (alice 1); 0 of them get another node.",
+        "1 ask fewer than without the change start.",
+        "2 asks more than without the change wait then.",
+    ]
+    assert plan(job()).summary[0].startswith("It does not start within 1 h.")
+    too_small = plan(NewNodes(1, {"memory": 1}, {}))
+    assert too_small.summary == ["The change makes no difference to what runs and waits."]
+
+
 def test_only_administrators_plan_for_others_and_for_nodes() -> None:
     state = make_partition()
     check_rights(PlanOrder([NodeDrain("n1")]), Visibility(state, None))

@@ -12,7 +12,7 @@ from partition_worker import planning
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.partition import Partition
 from partition_worker.plan_views import build_plan_view
-from partition_worker.planning import Course, play, read_run_time
+from partition_worker.planning import play, read_run_time
 from tests.builders import PARTITION, apps, asks, config, nodes, released
 from tests.trial import START_S
 
@@ -154,7 +154,11 @@ def test_a_course_ends_early_after_too_many_decisions(monkeypatch: pytest.Monkey
     assert any("with the change ends after" in one for one in view.incomplete)
 
 
-def test_timers_alone_are_not_played_to_a_far_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "QUIET_S", 60.0)
-    course: Course = play(make_partition(), PlanOrder([], 30 * 86_400.0), now=START_S)
-    assert len(course.starts) == 1
+def test_timers_alone_are_not_played_to_a_far_horizon_and_the_report_states_it() -> None:
+    partition = make_partition()
+    partition.apply(released("app-1 k2", "app-2 w1", "app-2 w2"), START_S)
+    order = PlanOrder([], 30 * 86_400.0)
+    course = play(partition, order, now=START_S)  # app-1 ends after 2 minutes, and is forgotten after 3 days
+    assert START_S + 120 <= course.quiet_from < START_S + 3600
+    view = build_plan_view(partition, order, course, course, name="default")
+    assert any("nothing starts or ends for 6 h" in one for one in view.assumptions)

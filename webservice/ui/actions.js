@@ -50,7 +50,7 @@ function Confirm({ one, onDone }) {
   return html`<form class="card confirm" aria-label=${one.label} onSubmit=${submit}>
     <p>${one.text}</p>
     ${one.ask ? html`<${one.ask} value=${value} onChange=${setValue} />` : one.wants && html`<label class="field wide"><span>Reason, for other operators</span><input value=${value} onInput=${(event) => setValue(event.target.value)} maxlength="500" autocomplete="off" /></label>`}
-    <${Problem} error=${error} />
+    <${Problem} error=${error} isOnce=${true} />
     <div class="filters">
       <button class="main ${one.isDanger ? "danger" : ""}" disabled=${isSent || (one.ask && !value)}>${one.label}</button>
       <button type="button" onClick=${() => onDone("")}>Cancel</button>

@@ -10,7 +10,7 @@ const TOKEN = "yunishard-token";
 const PERIOD_MS = 2000; // between two requests of a poll
 const BACK_OFF_MAX_MS = 60_000; // between two requests of a poll that fails
 const COST_FACTOR = 20; // a poll waits this many times as long as its answer took, so that slow answers are rare
-const TIMEOUT_MS = 30_000; // for one request
+const TIMEOUT_MS = 30_000; // for one request, unless it is known to take longer
 
 /** An answer with another status than 2xx, or none (status 0). */
 export class RequestFailed extends Error {
@@ -72,15 +72,15 @@ export function segment(name, isTwice = false) {
 }
 
 /** Send a request. Throws RequestFailed for anything but a 2xx, or a 304. */
-export async function send(url, { method = "GET", headers = {}, body } = {}) {
+export async function send(url, { method = "GET", headers = {}, body, timeoutMs = TIMEOUT_MS } = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const all = { Accept: "application/json", ...headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const options = { method, headers: all, body, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) };
+  const options = { method, headers: all, body, cache: "no-store", signal: AbortSignal.timeout(timeoutMs) };
   let answer;
   try {
     answer = await fetch(url, options);
   } catch (error) {
-    const text = error.name === "TimeoutError" ? `no answer within ${TIMEOUT_MS / 1000} s` : "the web service is not reachable";
+    const text = error.name === "TimeoutError" ? `no answer within ${timeoutMs / 1000} s` : "the web service is not reachable";
     throw new RequestFailed(0, text);
   }
   if (answer.ok || answer.status === 304) return answer;

@@ -103,16 +103,22 @@ export function PlainTable({ caption, columns, rows, keyOf, empty = "None.", isB
   </table></div>`;
 }
 
-/** Why there is nothing to show, or why it is old; with the next step where there is one. */
-export function Problem({ error }) {
+const POLL_HINTS = {
+  0: "The page asks again by itself.",
+  401: "Sign in with a token.",
+  403: "Your user lacks the permission for this page.",
+  503: "The page asks again by itself.",
+};
+const REQUEST_HINTS = { ...POLL_HINTS, 0: "Try again.", 503: "Try again in a moment." };
+
+/**
+ * Why there is nothing to show, or why it is old; with the next step where there is one. `isOnce` is for a request that
+ * the page does not repeat, and `hints` are next steps by status.
+ */
+export function Problem({ error, isOnce = false, hints = {} }) {
   if (!error) return null;
-  const hints = {
-    0: "The page asks again by itself.",
-    401: "Sign in with a token.",
-    403: "Your user lacks the permission for this page.",
-    503: "The page asks again by itself.",
-  };
-  return html`<p class="problem" role="status">${error.message}. ${hints[error.status] ?? ""}</p>`;
+  const hint = hints[error.status] ?? (isOnce ? REQUEST_HINTS : POLL_HINTS)[error.status] ?? "";
+  return html`<p class="problem" role="status">${error.message}. ${hint}</p>`;
 }
 
 /** What a poll answered: `children` is called with the data as soon as there is some. */

@@ -3,8 +3,7 @@
 Not here: requests (`plan.py`), making plans (`partition_worker/planning.py`).
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from common.rest_plan import PlannedApplicationView, PlannedJobView, PlanView
@@ -16,9 +15,6 @@ from yunishard.commands.explanation import draw_explanation, wrap
 ROWS_SHOWN: Final = 15
 """Rows of each table without `--all`."""
 
-USERS_SHOWN: Final = 5
-"""Users in the sentence about evictions."""
-
 _COLOURS: Final = {"now": GOOD, "later": GOOD, "partly": WARNING, "never": BAD, "rejected": BAD}
 
 
@@ -29,7 +25,7 @@ def draw_plan(screen: Screen, view: PlanView, *, with_all: bool = False) -> list
     facts += [f"{format_seconds(view.horizon)} ahead", "nothing was changed"]
     lines = wrap(screen, f"plan: {' · '.join(facts)}", colour=QUIET)
     lines.append("")
-    for text in summarize(view):
+    for text in view.summary:
         lines += wrap(screen, text, colour=STRONG)
     for job in view.jobs:
         lines += _draw_job(screen, view, job)
@@ -50,44 +46,7 @@ def draw_plan(screen: Screen, view: PlanView, *, with_all: bool = False) -> list
     return lines
 
 
-# The summary ----------------------------------------------------------------------------------------------------------
-
-
-def summarize(view: PlanView) -> Iterator[str]:
-    """Yield sentences about what the change does."""
-    yield from (job.text for job in view.jobs)
-    new = [one for one in view.evictions if not one.in_baseline]
-    if new:
-        users = Counter(one.user for one in new)
-        of = ", ".join(f"{user} {number}" for user, number in users.most_common(USERS_SHOWN))
-        more = len(users) - USERS_SHOWN
-        of += f" and {format_count(more, 'other user')}" if more > 0 else ""
-        applications = len({one.application for one in new})
-        again = sum(bool(one.again_at) for one in new)
-        yield (
-            f"{format_count(len(new), 'allocation')} of {format_count(applications, 'application')} "
-            f"{'is' if len(new) == 1 else 'are'} evicted ({of}); {again} of them {'gets' if again == 1 else 'get'} "
-            "another node."
-        )
-    planned = {one.application for one in view.jobs}
-    own = sum(one.started for one in view.applications if one.application in planned)
-    more = view.planned.started - own - view.baseline.started
-    if more:
-        yield f"{format_count(abs(more), 'ask')} {'more' if more > 0 else 'fewer'} than without the change start."
-    own_waiting = sum(one.waiting for one in view.applications if one.application in planned)
-    more = view.planned.waiting - own_waiting - view.baseline.waiting
-    if more:
-        yield f"{format_count(abs(more), 'ask')} {'more' if more > 0 else 'fewer'} than without the change wait then."
-    later = sum(bool(one.at and one.at_baseline and one.at > one.at_baseline) for one in view.asks)
-    if later:
-        yield f"{format_count(later, 'ask')} start later than without the change."
-    over = [one for one in view.excesses if one.is_new]
-    if over:
-        names = list(dict.fromkeys(one.user or one.group or one.queue for one in over))
-        shown = ", ".join(names[:USERS_SHOWN]) + (" and others" if len(names) > USERS_SHOWN else "")
-        yield f"Above a maximum: {shown}."
-    if view.changes and not view.jobs and view.planned == view.baseline and not new and not over and not later:
-        yield "The change makes no difference to what runs and waits."
+# A planned job --------------------------------------------------------------------------------------------------------
 
 
 def _draw_job(screen: Screen, view: PlanView, job: PlannedJobView) -> list[str]:

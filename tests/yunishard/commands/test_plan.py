@@ -14,6 +14,7 @@ MINUTE = 60_000_000_000
 REPORT: dict[str, object] = {
     "partition": "default",
     "changes": ["drain node n1"],
+    "summary": ["1 allocation of 1 application is evicted (bob 1); 0 of them get another node."],
     "at": AT,
     "horizon": 3600.0,
     "baseline": {"running": 2},
@@ -65,7 +66,7 @@ def sent(fake: FakeWeb) -> dict[str, object]:
     return found
 
 
-def test_the_report_begins_with_what_the_change_does(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_begins_with_the_summary(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(fake, "drain", "n1", "--horizon", "2h") == 0
     assert sent(fake) == {"changes": [{"kind": "drain-node", "node": "n1"}], "horizon": 7200.0}
     lines = capsys.readouterr().out.splitlines()
@@ -146,7 +147,7 @@ def test_the_exit_status_of_a_job_is_whether_it_runs(
 ) -> None:
     job = {"application": "planned-job", "verdict": verdict, "text": "A verdict.", "tasks": 1, "queue": "root.a"}
     after = {"allocation": "a1", "application": "app", "node": "n1", "at": AT + 5 * MINUTE}
-    fake.says("POST partition/default/plan", {**REPORT, "jobs": [{**job, "after": [after]}], "evictions": []})
+    fake.says("POST partition/default/plan", {**REPORT, "jobs": [{**job, "after": [after]}], "summary": ["A verdict."]})
     assert run(fake, "submit", "--resources", "vcore=1") == status
     output = capsys.readouterr().out
     assert "A verdict." in output

@@ -3,6 +3,7 @@
 import { RequestFailed, address, send, usePoll } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { Problem, QueueLink } from "../parts.js";
+import { Plan } from "../plan.js";
 import { count } from "../units.js";
 
 const VALIDATE_AFTER_MS = 500; // without a key
@@ -12,7 +13,7 @@ const CONTEXT = 3; // equal lines around a change
 export function Configuration({ partition }) {
   const partitions = usePoll("partitions", {}, 0);
   const rm = partitions.data?.find((one) => one.name === partition)?.clusterId;
-  return html`<${Problem} error=${partitions.error} />${rm && html`<${Editor} key=${rm} rm=${rm} />`}`;
+  return html`<${Problem} error=${partitions.error} />${rm && html`<${Editor} key=${rm} rm=${rm} partition=${partition} />`}`;
 }
 
 async function load(rm) {
@@ -20,7 +21,7 @@ async function load(rm) {
   return { text: await answer.text(), etag: answer.headers.get("ETag") ?? "" };
 }
 
-function Editor({ rm }) {
+function Editor({ rm, partition }) {
   const [current, setCurrent] = useState(null); // {text, etag}: in force when it was loaded
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
@@ -58,7 +59,7 @@ function Editor({ rm }) {
     <label class="hidden" for="config-text">Configuration as YAML</label>
     <textarea id="config-text" class="editor" spellcheck="false" autocomplete="off" value=${text} onInput=${(event) => { setText(event.target.value); setReview(false); setOutcome(""); }} onKeyDown=${indent}></textarea>
     <p role="status">${!isChanged ? html`<span class="quiet">No changes.</span>` : verdict.isPending ? html`<span class="quiet">Checking …</span>` : verdict.reason ? html`<span class="state bad">${verdict.reason}</span>` : html`<span class="state good">valid</span>`}</p>
-    <${Problem} error=${error} />
+    <${Problem} error=${error} isOnce=${true} />
     ${error?.problems?.length > 1 && html`<ul>${error.problems.map((one, index) => html`<li key=${index}>${problemText(one)}</li>`)}</ul>`}
     ${outcome && html`<p class="state good" role="status">${outcome}</p>`}
     <div class="filters">
@@ -68,6 +69,7 @@ function Editor({ rm }) {
     </div>
     ${isReview && html`<section aria-label="Review"><h2>Change</h2><${Diff} from=${current.text} to=${text} />
       <${Impact} rm=${rm} text=${text} />
+      <${Plan} key=${text} partition=${partition} changes=${[{ kind: "config", config: text }]} />
       <p>Applying it changes the running system at once.</p>
       <button class="main" onClick=${apply}>Apply</button></section>`}
   `;
@@ -131,7 +133,7 @@ function Impact({ rm, text }) {
     measure();
     return () => { isCurrent = false; };
   }, [rm, text]);
-  if (error) return html`<${Problem} error=${error} />`;
+  if (error) return html`<${Problem} error=${error} isOnce=${true} />`;
   if (!impact) return html`<p class="quiet" role="status">Comparing with what runs …</p>`;
   const more = (shown, number) => number > shown.length && html`<li>and ${count(number - shown.length)} more</li>`;
   return html`

@@ -65,7 +65,7 @@ function Form({ path, one, onDone }) {
       </tr>`)}</tbody>
     </table></div>
     <label class="field"><span>Running applications at most (0: no limit)</span><input value=${wanted.applications ?? ""} placeholder=${one.maxRunningApps ? String(one.maxRunningApps) : "none"} inputmode="numeric" pattern="[0-9]*" maxlength="10" onInput=${(event) => change("applications", event.target.value)} autocomplete="off" /></label>
-    <${Problem} error=${error} />
+    <${Problem} error=${error} isOnce=${true} />
     ${error?.problems?.length > 1 && html`<ul>${error.problems.map((each, index) => html`<li key=${index}>${each.path}: ${each.message}</li>`)}</ul>`}
     ${draft && html`<${ChangedLines} text=${draft.diff} />`}
     <div class="filters">
