@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common.tables import write
 from common.text_formats import describe_file_error
+from common.units import format_bytes
 from yunishard.cli import CommandFailed, CommandUnusable, HelpFormatter
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def read_configuration(file: str) -> str:
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as opened:
             data = opened.read(TEXT_BYTES_MAX + 1)
         if len(data) > TEXT_BYTES_MAX:
-            raise CommandFailed(f"{problem} larger than {TEXT_BYTES_MAX:,} bytes, the most a configuration may have")
+            most = format_bytes(TEXT_BYTES_MAX)
+            raise CommandFailed(f"{problem} larger than {most}, the most a configuration may have")
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandUnusable(f"{problem} {describe_file_error(error)}") from None

@@ -23,6 +23,7 @@ from yunishard.commands.listing import (
     Wanted,
     as_list,
     as_text,
+    check_sort,
     show_list,
 )
 from yunishard.commands.rest import NOT_FOUND, NOT_READY, Answer, RequestFailed, Rest, hint_if_missing
@@ -73,6 +74,7 @@ def show_table(
 ) -> int:
     """Print a table of one or all partitions, with the options of lists; return the exit status."""
     rest = Rest.from_arguments(args)
+    check_sort(args.sort, (*columns, PARTITION))  # before the system is asked for anything
     partitions = choose_partitions(rest, args)
     fetch: Fetch = lambda wanted: read_table(rest, name, partitions, filters, wanted, columns)  # noqa: E731
     if len(partitions) == 1:

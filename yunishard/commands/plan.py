@@ -25,6 +25,7 @@ from common.rest_plan import (
 )
 from common.tables import write
 from common.text_formats import describe_file_error, parse_duration
+from common.units import format_bytes
 from yunishard.cli import CommandFailed, CommandUnusable, parse_whole
 from yunishard.commands.changes import APPLICATIONS_MAX, parse_amounts
 from yunishard.commands.console import (
@@ -206,7 +207,7 @@ def read_job(file: str) -> dict[str, object]:
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as opened:
             data = opened.read(JOB_BYTES_MAX + 1)
         if len(data) > JOB_BYTES_MAX:
-            raise CommandUnusable(f"{problem} larger than {JOB_BYTES_MAX:,} bytes, the most a job may have")
+            raise CommandUnusable(f"{problem} larger than {format_bytes(JOB_BYTES_MAX)}, the most a job may have")
         found = json.loads(data)
     except OSError as error:
         raise CommandUnusable(f"{problem} {describe_file_error(error)}") from None

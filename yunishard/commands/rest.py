@@ -28,6 +28,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from common.text_formats import describe_file_error
+from common.units import format_bytes
 from yunishard.cli import CommandFailed, CommandUnusable, suggest
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
@@ -335,7 +336,7 @@ class Rest:
         with self._request(method, target, body, headers) as response:
             content = response.read(BODY_BYTES_MAX + 1)
         if len(content) > BODY_BYTES_MAX:
-            raise CommandUnusable(f"the answer is larger than {BODY_BYTES_MAX:,} bytes")
+            raise CommandUnusable(f"the answer is larger than {format_bytes(BODY_BYTES_MAX)}")
         is_unchanged = response.status == http.HTTPStatus.NOT_MODIFIED
         if response.status >= http.HTTPStatus.MULTIPLE_CHOICES and not is_unchanged:
             raise _build_failure(response.status, content, response.headers.get("Location", ""))

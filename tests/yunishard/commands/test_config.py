@@ -228,7 +228,7 @@ def test_a_file_that_no_system_takes_is_not_sent(fake: FakeWeb, file: Path, caps
     assert config(fake, "put", str(file)) == 0
     file.write_bytes(b"#" * (BODY_BYTES_MAX - 1) + "ü".encode())
     assert config(fake, "put", str(file)) == 1
-    assert "larger than 16,777,216 bytes" in capsys.readouterr().err
+    assert "larger than 16 MiB" in capsys.readouterr().err
     assert len([what for what in fake.asked if what.startswith("PUT")]) == 1
 
 

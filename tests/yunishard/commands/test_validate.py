@@ -158,7 +158,7 @@ def test_a_file_without_an_end_is_too_large(
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(zeros))
         assert main(["validate", large]) == 2
     name = "<stdin>" if large == "-" else large
-    reason = "larger than 16,777,216 bytes, the most a configuration may have"
+    reason = "larger than 16 MiB, the most a configuration may have"
     assert capsys.readouterr().err == f"yunishard validate: {name}: cannot be read: {reason}\n"
 
 
