@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled engine run up test test-interop chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled engine run up test test-interop test-kubernetes chaos cluster-chaos cluster-failover upgrades differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -74,6 +74,9 @@ upgrades: setup ## start two builds in turn on the same state, under load: ROUND
 
 test-interop: setup ## run a resource manager written in Go against the system, which needs Go
 	$(BIN)/python -m pytest -q tests/interop
+
+test-kubernetes: setup ## run the Kubernetes shim against a real control plane, which needs Go and is built first: TESTS= K8S_DIR=
+	$(BIN)/python -m tests.kubernetes $(TESTS)
 
 fuzz: setup ## send a million corrupted messages to every port: FRAMES= SEED= REPLAY=
 	$(BIN)/python -m tests.fuzz $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
