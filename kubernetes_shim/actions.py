@@ -14,7 +14,7 @@ Rules for the driver:
 Not here: how they are executed (`driver.py`), why (`shim.py` and its parts).
 """
 
-from typing import Final, Literal, Union
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -25,8 +25,6 @@ from common.rm_messages import (
     NodeInfo,
     RemoveApplicationRequest,
 )
-
-Json = Union[str, int, float, bool, None, list["Json"], dict[str, "Json"]]  # noqa: UP007 - refers to itself
 
 
 class KubernetesError(Exception):
@@ -102,7 +100,7 @@ class CreatePod(Struct, frozen=True, kw_only=True):
 
     namespace: str
     name: str
-    body: dict[str, Json]
+    body: dict[str, object]
     application_id: str
     attempt: int = 0
     """How often it was tried before, here and in the other actions. Only the machine uses it."""
@@ -136,7 +134,7 @@ class PatchPodStatus(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str
-    body: dict[str, Json]
+    body: dict[str, object]
     attempt: int = 0
 
 
@@ -144,7 +142,7 @@ class PatchVolume(Struct, frozen=True, kw_only=True):
     """Change a persistent volume, as a merge patch. `uid` is that of the pod that needs it."""
 
     name: str
-    body: dict[str, Json]
+    body: dict[str, object]
     uid: str
     attempt: int = 0
 
@@ -154,7 +152,7 @@ class PatchClaim(Struct, frozen=True, kw_only=True):
 
     namespace: str
     name: str
-    body: dict[str, Json]
+    body: dict[str, object]
     uid: str
     attempt: int = 0
 
