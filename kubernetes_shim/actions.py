@@ -1,8 +1,8 @@
 """The actions of the shim: messages to the core, and writes to the API server.
 
 The machine (`shim.py`) returns actions in the order in which they were decided, and never waits for one. The driver
-executes them and reports the outcome of each write to the API server by `Shim.handle_outcome(action, error, now)`;
-error is None if it succeeded. Messages to the core need no outcome, except for `SendReport` and `SendConfiguration`.
+executes them and reports the outcome of each write to the API server by
+`Shim.handle_outcome(action, failure, now)`; failure is None if it succeeded. Messages to the core need no outcome, except for `SendReport` and `SendConfiguration`.
 
 Rules for the driver:
 
@@ -27,16 +27,14 @@ from common.rm_messages import (
 )
 
 
-class KubernetesError(Exception):
-    """A request to the API server that did not succeed."""
+class Failure(Struct, frozen=True):
+    """Why an action did not succeed; the driver makes it from the exception of the client or of the SDK."""
 
-    def __init__(self, status: int, reason: str = "", message: str = "") -> None:
-        super().__init__(f"{status} {reason}: {message}" if status else f"no answer: {message}")
-        self.status = status
-        """The HTTP status; 0 if there was no answer, so that the request may have taken effect."""
-        self.reason = reason
-        """The reason in the answer, such as `AlreadyExists`, `NotFound`, `Conflict`."""
-        self.message = message
+    status: int = 0
+    """The HTTP status; 0 if there was no answer, so that the request may have taken effect."""
+    reason: str = ""
+    """The reason in the answer of the API server, such as `AlreadyExists`, `NotFound`, `Conflict`."""
+    message: str = ""
 
     @property
     def is_temporary(self) -> bool:
@@ -74,7 +72,7 @@ class SendAllocations(Struct, frozen=True):
 
 
 class SendConfiguration(Struct, frozen=True):
-    """Change the configuration of the core: `ResourceManager.update_configuration`. Its outcome is an `error` text."""
+    """Change the configuration of the core: `ResourceManager.update_configuration`. It has an outcome."""
 
     text: str
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ Not here: executing actions (`driver.py`), what pods mean (`pods.py`), predicate
 
 from typing import Literal, TypeVar
 
-from kubernetes_shim.actions import Action, KubernetesError, Outbox
+from kubernetes_shim.actions import Action, Failure, Outbox
 from kubernetes_shim.objects import Kind, Object
 from yunishard.items import Update
 
@@ -54,8 +54,8 @@ class Shim:
     def handle_result(self, partition: str, news: Update, now: float) -> None:
         """Handle a result of the core."""
 
-    def handle_outcome(self, action: Action, error: KubernetesError | Exception | None, now: float) -> None:
-        """Handle the outcome of an action; `error` is None if it succeeded."""
+    def handle_outcome(self, action: Action, failure: Failure | None, now: float) -> None:
+        """Handle the outcome of an action; `failure` is None if it succeeded."""
 
     def advance(self, now: float) -> None:
         """Do what is due."""

@@ -1,6 +1,6 @@
 from kubernetes_shim.actions import (
     DeletePod,
-    KubernetesError,
+    Failure,
     Outbox,
     SendAllocations,
     SendApplications,
@@ -59,6 +59,6 @@ def test_a_report_replaces_what_was_not_sent_and_holds_what_follows() -> None:
 
 
 def test_only_errors_of_the_server_are_temporary() -> None:
-    assert [KubernetesError(status).is_temporary for status in (0, 403, 404, 409, 422, 429, 500, 504)] == [
+    assert [Failure(status).is_temporary for status in (0, 403, 404, 409, 422, 429, 500, 504)] == [
         *(True, False, False, False, False, True, True, True)
     ]
