@@ -1,8 +1,8 @@
 """The actions of the shim: messages to the core, and writes to the API server.
 
 The machine (`shim.py`) returns actions in the order in which they were decided, and never waits for one. The driver
-executes them and reports the outcome of each write to the API server by
-`Shim.handle_outcome(action, failure, now)`; failure is None if it succeeded. Messages to the core need no outcome, except for `SendReport` and `SendConfiguration`.
+executes them and reports the outcome of each write to the API server by `Shim.handle_outcome(action, failure, now)`;
+failure is None if it succeeded. Of the messages to the core, `SendReport` and `SendConfiguration` have an outcome.
 
 Rules for the driver:
 
