@@ -1,4 +1,4 @@
-"""Log lines of every server process: the format, and where they are written (standard error).
+"""Log lines of every server process: the format, where they are written (standard error), and levels that RMs set.
 
 The setting `log-format` chooses between lines for readers (`text`) and one JSON object for each line (`json`), for
 programs that collect logs. With `json`, warnings of Python and exceptions that end a process or a thread are such
@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
+
+from common.extra_config import base_level, logger_levels
 
 _log = logging.getLogger("core.process")
 
@@ -94,3 +96,29 @@ def log_lines(logger: logging.Logger, lines_by_level: Mapping[int, list[str]], p
         for line in lines:
             logger.log(level, "%s%s", prefix, line)
         lines.clear()
+
+
+class LogLevels:
+    """The levels that the RM's settings have set; they are reset when the settings change."""
+
+    def __init__(self, *parents: str) -> None:
+        """`parents` are the loggers above all those that the settings may change."""
+        self._parents = parents
+        self._set: dict[str, int] = {}
+
+    def apply(self, settings: Mapping[str, str]) -> None:
+        """Apply the levels in these settings, and reset others that were set before."""
+        base = base_level(settings)
+        named = {name: level for name, level in logger_levels(settings).items() if self._is_known(name)}
+        wanted = named if base is None else {**dict.fromkeys(self._parents, base), **named}
+        for name in self._set.keys() - wanted.keys():
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        for name, level in wanted.items():
+            python_level = logging.INFO + level * (logging.INFO - logging.DEBUG)  # level 0 is INFO, as -1 is DEBUG
+            logging.getLogger(name).setLevel(min(python_level, logging.CRITICAL))
+        self._set = wanted
+
+    def _is_known(self, name: str) -> bool:
+        """Whether this is a logger below a parent, or a parent. Settings create no others."""
+        is_ours = any(f"{name}.".startswith(f"{parent}.") for parent in self._parents)
+        return is_ours and name in logging.Logger.manager.loggerDict

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points, version
@@ -20,8 +20,7 @@ from typing import Final
 from common import gc_tuning
 from common.compiled import LIBRARY
 from common.control_messages import Hello
-from common.extra_config import base_level, logger_levels
-from common.logs import log_lines
+from common.logs import LogLevels, log_lines
 from common.messages import Header
 from common.metrics import Family, distribution, report_slowest_write
 from common.names import BROKER, JOURNAL, PLANNER, PREDICATE_PLUGINS, WORKER, WORKER_PREFIX
@@ -51,6 +50,9 @@ SWITCH_S: Final = 0.0005
 """Switch interval of Python's threads: the journal thread needs a turn a few times for each transaction, and outgoing
 messages wait for it.
 """
+
+CORE: Final = "core"
+"""The parent of all loggers that settings of an RM may change."""
 
 _log = logging.getLogger("core.scheduler.partition")
 
@@ -129,7 +131,7 @@ async def serve_partition(
     worker.process_families = lambda: [*process.collect(), *collect_journal_families(start)]
     worker.report_health = partial(process.report_health, journal.writes if journal is not None else None)
     worker.timer, worker.cpu_timer = time.perf_counter, time.thread_time
-    levels, host = LogLevels(), worker.host
+    levels, host = LogLevels(CORE), worker.host
     levels.apply(host.session.settings)  # a recovered partition has settings already
     quarantine = None if settings.journals is None else Quarantine(settings.journals, lease.partition)
     write_notes = partial(_write_notes, worker, quarantine, levels, life)
@@ -214,7 +216,7 @@ def collect_journal_families(start: StartedWorker) -> list[Family]:
     return [*metrics.build_single_families(partition, values), commits, slowest]
 
 
-def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLevels", life: Life) -> None:
+def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: LogLevels, life: Life) -> None:
     """Set log levels, write the machine's log lines, and store quarantined messages for inspection."""
     host = worker.host
     if host.new_settings:
@@ -232,36 +234,6 @@ def _write_notes(worker: Worker, quarantine: Quarantine | None, levels: "LogLeve
             _log.error("%s: %s; it cannot be kept: %s", worker.name, poison.reason, error)
     if worker.fatal_error:
         life.stop()
-
-
-# Log levels -----------------------------------------------------------------------------------------------------------
-
-CORE: Final = "core"
-"""The parent of all loggers of the project."""
-
-
-class LogLevels:
-    """The levels that the RM's settings have set; they are reset when the settings change."""
-
-    def __init__(self) -> None:
-        self._set: dict[str, int] = {}
-
-    def apply(self, settings: Mapping[str, str]) -> None:
-        """Apply the levels in these settings, and reset others that were set before."""
-        base = base_level(settings)
-        named = {name: level for name, level in logger_levels(settings).items() if _is_known(name)}
-        wanted = named if base is None else {CORE: base, **named}
-        for name in self._set.keys() - wanted.keys():
-            logging.getLogger(name).setLevel(logging.NOTSET)
-        for name, level in wanted.items():
-            python_level = logging.INFO + level * (logging.INFO - logging.DEBUG)  # level 0 is INFO, as -1 is DEBUG
-            logging.getLogger(name).setLevel(min(python_level, logging.CRITICAL))
-        self._set = wanted
-
-
-def _is_known(name: str) -> bool:
-    """Whether this is a logger of the project, or one above it. Settings create no others."""
-    return f"{name}.".startswith(f"{CORE}.") and name in logging.Logger.manager.loggerDict
 
 
 # Recovery -------------------------------------------------------------------------------------------------------------

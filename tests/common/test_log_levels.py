@@ -3,15 +3,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.service import CORE, LogLevels
+from common.logs import LogLevels
 
 PARTITION = "core.scheduler.partition"
 
 
 @pytest.fixture
 def levels() -> Iterator[LogLevels]:
-    logging.getLogger("core.rpc")
-    followed = LogLevels()
+    logging.getLogger("core.rpc"), logging.getLogger(PARTITION)
+    followed = LogLevels("core", "other")
     yield followed
     followed.apply({})
 
@@ -34,7 +34,7 @@ def test_what_is_no_longer_said_no_longer_counts(levels: LogLevels) -> None:
     levels.apply({"log.level": "fatal", f"log.{PARTITION}.level": "debug"})
     levels.apply({})
     assert (level_of(PARTITION), level_of("core.rpc")) == before
-    assert logging.getLogger(CORE).level == logging.NOTSET
+    assert logging.getLogger("core").level == logging.NOTSET
 
 
 def test_a_level_that_is_none_changes_nothing(levels: LogLevels) -> None:
