@@ -10,7 +10,7 @@ it changes, and an object that is read in part must never be written back as a w
 
 from typing import Final, Generic, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 Quantities = dict[str, str | int | float]
 """Amounts by resource, as written: `{"cpu": "500m", "memory": "1Gi"}`."""
@@ -493,6 +493,21 @@ class Lease(Object, frozen=True, kw_only=True):
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
+# Of the admission controller -----------------------------------------------------------------------------------------
+
+
+class Secret(Object, frozen=True, kw_only=True):
+    """Secret texts by name, in base64."""
+
+    data: dict[str, str] = field(default_factory=dict)
+
+
+class WebhookConfiguration(Object, frozen=True, kw_only=True):
+    """Webhooks that the API server calls; they are compared as a whole."""
+
+    webhooks: list[Raw] = field(default_factory=list)
+
+
 # Kinds ----------------------------------------------------------------------------------------------------------------
 
 _O = TypeVar("_O", bound=Object)
@@ -525,3 +540,10 @@ REPLICATION_CONTROLLERS: Final = Kind(Service, "/api/v1", "replicationcontroller
 REPLICA_SETS: Final = Kind(Workload, "/apis/apps/v1", "replicasets")
 STATEFUL_SETS: Final = Kind(Workload, "/apis/apps/v1", "statefulsets")
 LEASES: Final = Kind(Lease, "/apis/coordination.k8s.io/v1", "leases")
+SECRETS: Final = Kind(Secret, "/api/v1", "secrets")
+MUTATING_WEBHOOKS: Final = Kind(
+    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+)
+VALIDATING_WEBHOOKS: Final = Kind(
+    WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
+)

@@ -120,12 +120,13 @@ class Command(NamedTuple):
     about: str
     """Empty for a command that only scripts use, which the help does not list."""
     needs: tuple[str, ...] = ()
-    """Modules of other distributions that only the extra `server` installs."""
+    """Modules of other distributions that only an extra installs."""
+    extra: str = "server"
 
     def find_missing(self) -> str:
         """Return what is missing in a client installation, as an error for users; empty if nothing is."""
         name = next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
-        how = f"(module {name} is missing): pip install '{PROGRAM}[server]'"
+        how = f"(module {name} is missing): pip install '{PROGRAM}[{self.extra}]'"
         return f"not part of a client installation {how}" if name else ""
 
     @staticmethod
@@ -137,6 +138,7 @@ class Command(NamedTuple):
 
 _SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
 _TOKENS: Final = ("cryptography", "jwt")
+_KUBERNETES: Final = ("aiohttp", "cryptography", "uvloop")
 _ADMINISTRATION: Final = "yunishard.commands.administration"
 _CREDENTIALS: Final = "yunishard.commands.credentials"
 
@@ -169,6 +171,9 @@ COMMANDS: Final = {
         "partition_worker.journal.cli", "inspect, replay and export the journal of a partition", _SERVER
     ),
     "store": Command("store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
+    "k8s-admission": Command(
+        "kubernetes_shim.admission.command", "serve the admission webhooks of Kubernetes", _KUBERNETES, "kubernetes"
+    ),
     "settings": Command("yunishard.commands.settings", "show every setting and its source", _SERVER),
     "complete": Command("yunishard.commands.names", ""),
     "completion": Command("yunishard.cli", "print a completion script for your shell"),

@@ -60,6 +60,8 @@ class Verdict(Struct, frozen=True):
     refusal: str = ""
     """Why the request is refused, for the user; empty if it is admitted."""
     patch: tuple[PatchOperation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Lines that the client shows its user."""
 
 
 ADMITTED: Final = Verdict()
@@ -80,6 +82,8 @@ def decode_review(body: bytes) -> AdmissionRequest:
 def encode_review(uid: str, verdict: Verdict) -> bytes:
     """Return the body of an answer."""
     response: dict[str, object] = {"uid": uid, "allowed": not verdict.refusal}
+    if verdict.warnings:
+        response["warnings"] = verdict.warnings
     if verdict.refusal:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.refusal}
     elif verdict.patch:

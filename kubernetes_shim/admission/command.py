@@ -1,0 +1,121 @@
+"""`yunishard k8s-admission`: the process of the admission controller, until a signal.
+
+The docstring of `run_k8s_admission` is the help text. Not here: what it does (`controller.py`).
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from common.logs import configure_logging
+from common.settings import PORT_MAX
+from kubernetes_shim.admission.controller import AdmissionController, Options
+from kubernetes_shim.client import KubernetesClient, KubernetesError
+from kubernetes_shim.kubeconfig import AccessError, find_access
+from kubernetes_shim.settings import SettingsError
+from yunishard.cli import CommandUnusable
+
+LISTEN_DEFAULT: Final = "0.0.0.0:9089"
+
+_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard k8s-admission`."""
+    add = parser.add_argument
+    about = "where config maps, secret and service are (default: $NAMESPACE, that of the pod, or default)"
+    add("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
+    add("--kubeconfig", metavar="FILE", help="(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)")
+    about = f"where to serve the webhooks (default: {LISTEN_DEFAULT})"
+    add("--listen", type=_parse_address, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
+    about = "where the API server reaches the webhooks, if not by the service, such as https://10.0.0.1:9089"
+    add("--url", type=_parse_url("https"), metavar="URL", default="", help=about)
+    about = "the REST port of the core (default: http:// and the setting webHook.schedulerServiceAddress)"
+    add("--core", type=_parse_url("https?"), metavar="URL", default="", help=about)
+    add(
+        "--core-ca", type=Path, metavar="FILE", help="CA certificates of the REST port (default: those of this machine)"
+    )
+    add("--core-token-file", type=Path, metavar="FILE", help="a token for the REST port, read for each request")
+    add("--log-level", choices=_LEVELS, default="info", help="(default: info)")
+    add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
+
+
+def run_k8s_admission(args: argparse.Namespace) -> int:
+    """Serve the admission webhooks of Kubernetes: new pods are given to the
+    scheduler, with an application id and the user who submits them, and changed
+    queues are validated before they are stored.
+
+    The controller creates its own certificates, keeps them in the secret
+    admission-controller-secrets, and writes the webhook configurations
+    yunikorn-admission-controller-mutations and -validations. Its settings are the
+    keys admissionController.* of the config maps yunikorn-defaults and
+    yunikorn-configs. If it does not run, pods are created without changes.
+
+    examples:
+      yunishard k8s-admission                        in a pod
+      yunishard k8s-admission --namespace yunikorn --kubeconfig ~/.kube/config
+          --url https://10.0.0.1:9089                outside of the cluster
+      yunishard k8s-admission --core https://yunikorn-service:9080
+          --core-ca ca.crt --core-token-file token   a core with TLS and tokens
+
+    exit codes:
+      0  stopped by Ctrl-C or SIGTERM
+      2  wrong usage, or the API server or the settings cannot be used
+    """
+    configure_logging("k8s-admission", args.log_level, args.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(args))
+    except (AccessError, SettingsError, KubernetesError, OSError) as error:
+        raise CommandUnusable(str(error)) from None
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    access = find_access(os.environ, Path(args.kubeconfig) if args.kubeconfig else None)
+    host, _, port = args.listen.rpartition(":")
+    options = Options(
+        namespace=args.namespace or access.namespace or "default",
+        host=host.strip("[]"),
+        port=int(port),
+        url=args.url,
+        core=args.core,
+        core_ca=args.core_ca,
+        core_token_file=args.core_token_file,
+    )
+    serving = asyncio.current_task()
+    assert serving is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        async with KubernetesClient(access, user_agent="yunishard-k8s-admission") as client:
+            await AdmissionController(client, options).run(_write_ready)
+
+
+def _write_ready(port: int) -> None:
+    print(f"serving admission webhooks on port {port}", flush=True)  # noqa: T201 - this is the output
+
+
+def _parse_address(text: str) -> str:
+    match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})", text)
+    if match is None or int(match[1]) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as {LISTEN_DEFAULT}, got {text!r}")
+    return text
+
+
+def _parse_url(schemes: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(rf"{schemes}://[^\s/]+:[0-9]{{1,5}}/?", text):
+            wanted = "https" if schemes == "https" else "http or https"
+            raise argparse.ArgumentTypeError(f"expected {wanted}://HOST:PORT, got {text!r}")
+        return text.rstrip("/")
+
+    return parse

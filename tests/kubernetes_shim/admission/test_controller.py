@@ -1,0 +1,281 @@
+"""The controller with an API server in memory: real TLS, and what it writes."""
+
+import asyncio
+import base64
+import io
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from kubernetes_shim.admission import controller
+from kubernetes_shim.admission.controller import BODY_BYTES_MAX, SECRET, AdmissionController, Options
+from kubernetes_shim.client import KubernetesClient
+from kubernetes_shim.settings import SettingsError
+from tests.kubernetes_shim.fake_api import Answer, FakeApi, Json, serve_fake_api
+
+SECRETS = "api/v1/secrets"
+CONFIG_MAPS = "api/v1/configmaps"
+WEBHOOKS = "apis/admissionregistration.k8s.io/v1"
+MUTATIONS = f"{WEBHOOKS}/mutatingwebhookconfigurations"
+
+
+@dataclass
+class FakeCore:
+    """The REST port of a core that refuses every configuration with the word `bad`."""
+
+    url: str = ""
+    texts: list[str] = field(default_factory=list)
+    status: int = 200
+
+    async def handle(self, request: web.Request) -> web.Response:
+        text = await request.text()
+        self.texts.append(text)
+        verdict = {"allowed": "bad" not in text, "reason": "it is bad" if "bad" in text else ""}
+        return web.json_response(verdict, status=self.status)
+
+
+@dataclass
+class World:
+    api: FakeApi
+    core: FakeCore
+    port: int = 0
+
+    def bundle(self) -> str:
+        """The authorities that the API server trusts."""
+        (found,) = self.api.objects[MUTATIONS].values()
+        return base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+
+    async def post(self, path: str, body: bytes | io.BytesIO) -> tuple[int, bytes]:
+        """Send a request as the API server does: it trusts only the authorities in the configuration."""
+        tls = ssl.create_default_context(cadata=self.bundle())
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"https://127.0.0.1:{self.port}{path}", data=body, ssl=tls) as response,
+        ):
+            return response.status, await response.read()
+
+    async def review(self, path: str, **request: object) -> Json:
+        body = {"request": {"uid": "1", "namespace": "dev", "userInfo": {"username": "alice"}, **request}}
+        status, answer = await self.post(path, json.dumps(body).encode())
+        assert status == 200
+        found: Json = json.loads(answer)["response"]
+        return found
+
+    async def mutate(self, namespace: str = "dev") -> list[Json]:
+        """The patch of a new pod."""
+        created = {"metadata": {"name": "a"}, "spec": {}}
+        found = await self.review("/mutate", kind={"kind": "Pod"}, namespace=namespace, object=created)
+        patch: list[Json] = json.loads(base64.b64decode(found.get("patch", "W10=")))
+        return patch
+
+    async def validate(self, data: dict[str, str], namespace: str = "yunikorn") -> Json:
+        return await self.review(
+            "/validate-conf",
+            name="yunikorn-configs",
+            namespace=namespace,
+            operation="UPDATE",
+            object={"data": data},
+        )
+
+
+@asynccontextmanager
+async def serve(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[AdmissionController]:
+    """A controller that is ready."""
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    options = Options("yunikorn", "127.0.0.1", 0, "https://127.0.0.1:9089", world.core.url)
+    async with KubernetesClient(world.api.access) as client:
+        found = AdmissionController(client, options)
+        task = asyncio.create_task(found.run(ready.set_result))
+        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        world.port = ready.result()
+        try:
+            yield found
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def play(test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        core = FakeCore()
+        async with asyncio.timeout(20), serve_fake_api() as api, serve(core.handle) as core.url:
+            await test(World(api, core))
+
+    asyncio.run(main())
+
+
+async def until(is_done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_done():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.001)
+
+
+def put_settings(api: FakeApi, name: str = "yunikorn-configs", **data: str) -> None:
+    api.put(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "yunikorn"}, "data": data})
+
+
+def test_the_api_server_can_call_the_webhooks_with_what_the_controller_has_written() -> None:
+    async def test(world: World) -> None:
+        async with running(world):
+            assert [one["path"] for one in await world.mutate()] == [
+                "/spec/schedulerName",
+                "/metadata/labels",
+                "/metadata/annotations",
+            ]
+            assert sorted(world.api.objects[SECRETS]["yunikorn", SECRET]["data"]) == [
+                "cacert1.pem",
+                "cacert2.pem",
+                "cakey1.pem",
+                "cakey2.pem",
+            ]
+
+    play(test)
+
+
+def test_a_second_controller_uses_the_authorities_of_the_first_one() -> None:
+    async def test(world: World) -> None:
+        async with running(world):
+            written = world.bundle()
+        async with running(world):
+            assert world.bundle() == written
+            assert await world.mutate()
+        writes = [one for one in world.api.requests if not one.startswith("GET")]
+        assert len(writes) == 3  # the secret and both configurations, once
+
+    play(test)
+
+
+def test_a_controller_that_was_slower_takes_the_secret_of_the_other_one() -> None:
+    async def test(world: World) -> None:
+        async with running(world):
+            secret = world.api.objects[SECRETS]["yunikorn", SECRET]
+        world.api.objects[SECRETS].clear()
+        other = Answer("POST", "/secrets", 409, {"code": 409, "reason": "AlreadyExists"})
+        world.api.answers.append(Answer("GET", SECRET, 404, {"code": 404, "reason": "NotFound"}))
+        world.api.answers.append(other)
+        world.api.objects[SECRETS]["yunikorn", SECRET] = secret
+        async with running(world):
+            assert await world.mutate()
+        assert other not in world.api.answers
+
+    play(test)
+
+
+def test_what_others_have_changed_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "RECONCILE_S", 0.01)
+
+    async def test(world: World) -> None:
+        async with running(world):
+            before = world.bundle()
+            world.api.objects[MUTATIONS].clear()
+            await until(lambda: bool(world.api.objects[MUTATIONS]))
+            assert world.bundle() == before
+            world.api.objects[SECRETS]["yunikorn", SECRET]["data"] = {"cacert1.pem": "?"}
+            await until(lambda: world.bundle() != before)
+            assert await world.mutate()
+
+    play(test)
+
+
+def test_namespaces_and_settings_are_followed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "admission")
+
+    async def test(world: World) -> None:
+        api = world.api
+        api.put("api/v1/namespaces", {"metadata": {"name": "dev"}})
+        put_settings(api)
+        async with running(world) as found:
+            await until(lambda: len(api.watches) == 3)
+            key = "yunikorn.apache.org/namespace.enableYuniKorn"
+            api.put("api/v1/namespaces", {"metadata": {"name": "dev", "annotations": {key: "false"}}})
+            await until(lambda: bool(found._namespaces["dev"].metadata.annotations))
+            assert await world.mutate() == []
+            assert await world.mutate("prod") != []
+            put_settings(api, **{"admissionController.filtering.bypassNamespaces": "prod"})
+            await until(lambda: "the settings have changed" in caplog.text)
+            assert await world.mutate("prod") == []
+            put_settings(api, **{"kubernetes.qps": "x"})
+            await until(lambda: "the settings in force stay" in caplog.text)
+            assert await world.mutate("prod") == []
+            api.remove("api/v1/namespaces", "dev")
+            await until(lambda: not found._namespaces)
+            assert await world.mutate() != []
+
+    play(test)
+
+
+def test_settings_that_cannot_be_read_at_the_start_end_the_controller() -> None:
+    async def test(world: World) -> None:
+        put_settings(world.api, **{"kubernetes.qps": "x"})
+        with pytest.raises(SettingsError, match="whole number"):
+            async with running(world):
+                pass
+
+    play(test)
+
+
+def test_the_core_validates_configurations() -> None:
+    async def test(world: World) -> None:
+        put_settings(world.api, "yunikorn-defaults", **{"queues.yaml": "fine"})
+        async with running(world):
+            assert (await world.validate({"queues.yaml": "new"}))["allowed"]
+            assert (await world.validate({"log.level": "0"}))["allowed"]
+            assert world.core.texts == ["new", "fine"]
+            refused = await world.validate({"queues.yaml": "bad"})
+            assert refused["status"]["message"] == "queues.yaml: it is bad"
+            assert "kubernetes.qps" in (await world.validate({"kubernetes.qps": "x"}))["status"]["message"]
+            assert (await world.validate({"queues.yaml": "bad"}, "elsewhere"))["allowed"]
+            world.core.status = 503
+            found = await world.validate({"queues.yaml": "bad"})
+            assert found["allowed"]
+            assert "not validated" in found["warnings"][0]
+
+    play(test)
+
+
+def test_a_core_that_does_not_answer_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "CORE_S_MAX", 0.01)
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def test(world: World) -> None:
+        async with serve(hang) as world.core.url, running(world):
+            assert (await world.validate({"queues.yaml": "bad"}))["allowed"]
+
+    play(test)
+
+
+def test_what_is_no_review_is_refused() -> None:
+    async def test(world: World) -> None:
+        async with running(world):
+            for path in ("/mutate", "/validate-conf"):
+                status, text = await world.post(path, b"{}")
+                assert (status, text.decode()[:32]) == (400, "expected an AdmissionReview of a")
+            status, _ = await world.post("/mutate", io.BytesIO(bytes(BODY_BYTES_MAX + 1)))
+            assert status == 413
+
+    play(test)
