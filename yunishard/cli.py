@@ -20,6 +20,7 @@ examples:
   yunishard token alice --groups ops           a token for a user of REST
   yunishard journal show rm-1_default          recorded state of a partition
   yunishard store init postgresql://db1/sched  prepare a database for --store
+  yunishard k8s-admission                      admission webhooks of Kubernetes
   yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
   yunishard simulate LOG.swf.gz --config FILE --nodes FILE    in virtual time
@@ -155,7 +156,7 @@ COMMANDS: Final = {
     "explain": Command("yunishard.commands.explain", "explain why something waits, and what would let it run"),
     "plan": Command("yunishard.commands.plan", "show what a change would do, or when a job would run"),
     "event": Command("yunishard.commands.event", "list the events of a partition, and follow new ones"),
-    "history": Command("yunishard.commands.history", "show which applications ran, and the usage of queues over time"),
+    "history": Command("yunishard.commands.history", "show which applications ran, and usage of queues over time"),
     "rm": Command("yunishard.commands.rm", "list the resource managers, and end one"),
     "config": Command(_ADMINISTRATION, "show and change the queues of a running system"),
     "validate": Command("yunishard.commands.validate", "check a queues.yaml"),

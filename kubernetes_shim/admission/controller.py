@@ -69,7 +69,7 @@ RECONCILE_S: Final = 60.0
 """Seconds between two looks at the secret and the configurations of the webhooks."""
 
 BODY_BYTES_MAX: Final = 8 << 20
-"""Bytes of a request. A longer one is refused (413), and the API server goes on without an answer. It accepts objects
+"""Bytes of a request. A longer one is refused (413), and the API server continues without an answer. It accepts objects
 of up to 3 MiB, and sends a changed one together with the former one."""
 
 CORE_S_MAX: Final = 4.0

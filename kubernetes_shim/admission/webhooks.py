@@ -20,7 +20,7 @@ VALIDATE_PATH: Final = "/validate-conf"
 HEALTH_PATH: Final = "/health"
 
 WEBHOOK_S_MAX: Final = 5
-"""Seconds that the API server waits for an answer; then it goes on as if there were no webhook."""
+"""Seconds that the API server waits for an answer; then it continues as if there were no webhook."""
 
 
 class Endpoint(Struct, frozen=True):
