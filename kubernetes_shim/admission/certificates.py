@@ -30,7 +30,7 @@ AUTHORITY_RENEWAL_S: Final = 120 * DAY_S
 """Seconds before the end of an authority when it is replaced."""
 
 SERVER_S: Final = 90 * DAY_S
-"""Seconds that the server's certificate is valid: less than what is left of an authority that is not replaced yet."""
+"""Seconds that the server's certificate is valid: less than the rest of an authority that is not replaced yet."""
 
 SERVER_RENEWAL_S: Final = 30 * DAY_S
 """Seconds before the end of the server's certificate when it is replaced."""
@@ -68,7 +68,7 @@ class ServerCertificate(NamedTuple):
 
 
 def read_authorities(secret: Mapping[str, bytes], now: float) -> list[Authority]:
-    """Return the valid authorities of a secret. What cannot be read, or is not valid now, is left out."""
+    """Return the valid authorities of a secret, without those that cannot be read or are not valid now."""
     return [one for slot in _SLOTS if (one := _read_authority(secret, slot)) and one.begins_at <= now < one.ends_at]
 
 
@@ -78,7 +78,7 @@ def renew_authorities(secret: Mapping[str, bytes], now: float) -> dict[str, byte
     missing = set(_SLOTS) - {one.slot for one in valid}
     due = [one for one in valid if one.ends_at - now < AUTHORITY_RENEWAL_S]
     if due and not missing:
-        missing = {min(due, key=lambda one: one.ends_at).slot}  # the other one goes on signing
+        missing = {min(due, key=lambda one: one.ends_at).slot}  # the other one continues to sign
     found: dict[str, bytes] = {}
     for slot in sorted(missing):
         is_staggered = len(missing) == len(_SLOTS) and slot == _SLOTS[-1]

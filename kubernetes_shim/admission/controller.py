@@ -1,8 +1,8 @@
 """The admission controller: an HTTPS server for the API server, and a loop that keeps what the webhooks need.
 
 The loop reads the secret with the authorities, renews them and the server's certificate, and writes the configurations
-of the webhooks if they differ. All of this can be repeated at any time, so it also mends what others have changed, and
-several controllers can run side by side.
+of the webhooks if they differ. All of this can be repeated at any time, so it also repairs what others have changed,
+and several controllers can run side by side.
 
 Not here: decisions (`mutations.py`, `validation.py`), the command line (`command.py`).
 """

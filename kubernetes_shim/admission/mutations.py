@@ -26,23 +26,23 @@ from kubernetes_shim.admission.reviews import (
     Verdict,
 )
 from kubernetes_shim.objects import Namespace, ObjectMeta, Part, PriorityClass
+from kubernetes_shim.pods import (
+    ALLOW_PREEMPTION,
+    APPLICATION_ID,
+    DOMAIN,
+    GENERATED_ID_LENGTH_MAX,
+    QUEUE,
+    SCHEDULER,
+    USER_INFO,
+)
 from kubernetes_shim.settings import AdmissionSettings
 
-PREFIX: Final = "yunikorn.apache.org/"
-APP_ID: Final = f"{PREFIX}app-id"
-QUEUE: Final = f"{PREFIX}queue"
-USER_INFO: Final = f"{PREFIX}user.info"
-ALLOW_PREEMPTION: Final = f"{PREFIX}allow-preemption"
-IGNORE_APPLICATION: Final = f"{PREFIX}ignore-application"
-ENABLE_YUNIKORN: Final = f"{PREFIX}namespace.enableYuniKorn"
-GENERATE_APP_ID: Final = f"{PREFIX}namespace.generateAppId"
+IGNORE_APPLICATION: Final = f"{DOMAIN}ignore-application"
+ENABLE_YUNIKORN: Final = f"{DOMAIN}namespace.enableYuniKorn"
+GENERATE_APP_ID: Final = f"{DOMAIN}namespace.generateAppId"
 OLD_APP_ID: Final = "applicationId"
 OLD_QUEUE: Final = "queue"
 SPARK_APP_ID: Final = "spark-app-selector"
-SCHEDULER: Final = "yunikorn"
-
-APP_ID_LENGTH_MAX: Final = 63
-"""Characters of a generated application id, because a label has no more."""
 
 _NAMESPACE_LENGTH_MAX: Final = 26
 """Characters of the namespace in an id for one pod: there are 36 of the pod's uid, and a dash."""
@@ -144,10 +144,10 @@ def _find_new_labels(
 ) -> dict[str, str]:
     """Return the labels to set: an application id if the pod has none, and the older names of both keys."""
     found = {}
-    if labels.get(APP_ID):
-        found[OLD_APP_ID] = labels[APP_ID]
-    elif not any((annotations.get(APP_ID), labels.get(OLD_APP_ID), labels.get(SPARK_APP_ID))):
-        found[APP_ID] = found[OLD_APP_ID] = generate_app_id(namespace, settings)
+    if labels.get(APPLICATION_ID):
+        found[OLD_APP_ID] = labels[APPLICATION_ID]
+    elif not any((annotations.get(APPLICATION_ID), labels.get(OLD_APP_ID), labels.get(SPARK_APP_ID))):
+        found[APPLICATION_ID] = found[OLD_APP_ID] = generate_app_id(namespace, settings)
     if labels.get(QUEUE):
         found[OLD_QUEUE] = labels[QUEUE]
     return {key: value for key, value in found.items() if labels.get(key) != value}
@@ -159,7 +159,7 @@ def generate_app_id(namespace: str, settings: AdmissionSettings) -> str:
     """
     if settings.generate_unique_app_id:
         return f"{namespace[:_NAMESPACE_LENGTH_MAX]}-uniqueautogen"
-    return f"yunikorn-{namespace}-autogen"[:APP_ID_LENGTH_MAX]
+    return f"yunikorn-{namespace}-autogen"[:GENERATED_ID_LENGTH_MAX]
 
 
 def _find_preemption(annotations: Mapping[str, str], priority_class: PriorityClass | None) -> str:
