@@ -510,13 +510,13 @@ class WebhookConfiguration(Object, frozen=True, kw_only=True):
 
 # Kinds ----------------------------------------------------------------------------------------------------------------
 
-_O = TypeVar("_O", bound=Object)
+_O_co = TypeVar("_O_co", bound=Object, covariant=True)
 
 
-class Kind(Struct, Generic[_O], frozen=True):
+class Kind(Struct, Generic[_O_co], frozen=True):
     """A kind of object: the struct that is read, and where the API server has it."""
 
-    struct: type[_O]
+    struct: type[_O_co]
     path: str
     """Of the collection in all namespaces; that of one namespace has `namespaces/NAME/` before `plural`."""
     plural: str
@@ -547,3 +547,4 @@ MUTATING_WEBHOOKS: Final = Kind(
 VALIDATING_WEBHOOKS: Final = Kind(
     WebhookConfiguration, "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
 )
+EVENTS: Final = Kind(Object, "/apis/events.k8s.io/v1", "events")

@@ -1,0 +1,151 @@
+"""`yunishard k8s-shim`: the process of the shim, until a signal.
+
+The docstring of `run_k8s_shim` is the help text. Not here: what it does (`driver.py`, `shim.py`).
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from common.logs import configure_logging
+from kubernetes_shim.actions import NOT_FOUND
+from kubernetes_shim.client import KubernetesClient, KubernetesError
+from kubernetes_shim.driver import Driver, find_cause
+from kubernetes_shim.events import EVENTS_PER_S, SENDERS, EventSender
+from kubernetes_shim.kubeconfig import Access, AccessError, find_access
+from kubernetes_shim.lease import LeaseHolder, LeaseLost
+from kubernetes_shim.objects import CONFIG_MAPS
+from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
+from kubernetes_shim.shim import Shim
+from yunishard.cli import CommandFailed, CommandUnusable
+from yunishard.client import split_addresses
+from yunishard.exceptions import KeyFileError, KeyRefused, SessionLost
+
+ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
+
+LEASE_DEFAULT: Final = "yunishard-k8s-shim"
+
+_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+def add_k8s_shim_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard k8s-shim`."""
+    add = parser.add_argument
+    about = f"the native port of the core, or several of them with commas between (default: {ADDRESS_DEFAULT})"
+    add("--connect", dest="address", type=_parse_addresses, default=ADDRESS_DEFAULT, metavar="ADDRESS", help=about)
+    about = "the RM's secret key file; the core's server.key is in the same directory (default: $YUNISHARD_KEYS)"
+    add("--keys", metavar="FILE", help=about)
+    about = "where the config maps and the lease are (default: $NAMESPACE, that of the pod, or default)"
+    add("--namespace", metavar="NAME", default=os.environ.get("NAMESPACE", ""), help=about)
+    add("--kubeconfig", metavar="FILE", help="(default: $KUBECONFIG, the pod's service account, or ~/.kube/config)")
+    about = f"the lease that the active one of several shims holds (default: {LEASE_DEFAULT})"
+    add("--lease", metavar="NAME", default=LEASE_DEFAULT, help=about)
+    add("--log-level", choices=_LEVELS, default="info", help="(default: info)")
+    add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
+
+
+def run_k8s_shim(args: argparse.Namespace) -> int:
+    """Schedule the pods of a Kubernetes cluster: those with the scheduler name
+    yunikorn become asks of the core, and get the nodes that the core allocates.
+
+    Keys, annotations and config maps (yunikorn-defaults, yunikorn-configs) are
+    YuniKorn's. The id of the resource manager is the setting service.clusterId.
+    Several shims may run: one of them has the lease and works, the others wait.
+    A shim that starts reports everything again and moves nothing.
+
+    examples:
+      yunishard k8s-shim                               in a pod, or with KUBECONFIG
+      yunishard k8s-shim --connect tcp://a:9090,tcp://b:9090 --namespace yunikorn
+
+    exit codes:
+      0  stopped by Ctrl-C or SIGTERM
+      1  another process has the lease or the session now
+      2  wrong usage, or the API server, the settings or the keys cannot be used
+    """
+    configure_logging("k8s-shim", args.log_level, args.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(args))
+    except Exception as error:
+        cause = find_cause(error)
+        if isinstance(cause, LeaseLost | SessionLost):
+            raise CommandFailed(str(cause)) from None
+        if isinstance(cause, AccessError | SettingsError | KubernetesError | KeyFileError | KeyRefused):
+            raise CommandUnusable(str(cause)) from None
+        raise
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    """Wait for the lease, and run the shim until a signal or the loss of the lease."""
+    access = find_access(os.environ, Path(args.kubeconfig) if args.kubeconfig else None)
+    namespace = args.namespace or access.namespace or "default"
+    instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    serving = asyncio.current_task()
+    assert serving is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        async with (
+            KubernetesClient(access, connections=2) as client,
+            LeaseHolder(client, namespace, args.lease, instance).hold() as lost,
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(_run_driver(args, access, namespace, instance))
+            await lost
+
+
+async def _run_driver(args: argparse.Namespace, access: Access, namespace: str, instance: str) -> None:
+    """Run the shim with clients of its own: requests for the lease wait for no others, and events delay nothing."""
+    async with KubernetesClient(access, per_s=EVENTS_PER_S, connections=SENDERS) as event_client:
+        settings = await _read_settings(event_client, namespace)
+        async with KubernetesClient(access, per_s=settings.qps, burst=settings.burst) as client:
+            driver = Driver(
+                Shim(),
+                client,
+                EventSender(event_client, instance),
+                address=args.address,
+                settings=settings,
+                keys=args.keys,
+                namespace=namespace,
+                on_ready=partial(_write_ready, access, settings),
+            )
+            await driver.run()
+
+
+async def _read_settings(client: KubernetesClient, namespace: str) -> Settings:
+    """Return the settings of the config maps; a missing one is empty.
+
+    Raises:
+        SettingsError: values that cannot be read.
+    """
+    maps = []
+    for name in CONFIG_MAPS_READ:
+        try:
+            maps.append(read_config_map(await client.get(CONFIG_MAPS, namespace, name)))
+        except KubernetesError as error:
+            if error.status != NOT_FOUND:
+                raise
+    return read_settings(maps)
+
+
+def _write_ready(access: Access, settings: Settings) -> None:
+    line = f"scheduling the pods of {access.server} as resource manager {settings.cluster_id}"
+    print(line, flush=True)  # noqa: T201 - this is the output
+
+
+def _parse_addresses(text: str) -> str:
+    try:
+        split_addresses(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
