@@ -20,6 +20,7 @@ examples:
   yunishard token alice --groups ops           a token for a user of REST
   yunishard journal show rm-1_default          recorded state of a partition
   yunishard store init postgresql://db1/sched  prepare a database for --store
+  yunishard k8s-shim                           schedule the pods of Kubernetes
   yunishard k8s-admission                      admission webhooks of Kubernetes
   yunishard settings                           every setting and its source
   yunishard replay LOG.swf.gz --local          replay a workload log
@@ -172,6 +173,9 @@ COMMANDS: Final = {
         "partition_worker.journal.cli", "inspect, replay and export the journal of a partition", _SERVER
     ),
     "store": Command("store.cli", "prepare a PostgreSQL store, or copy a system into it", _SERVER),
+    "k8s-shim": Command(
+        "kubernetes_shim.command", "schedule the pods of a Kubernetes cluster", _KUBERNETES, "kubernetes"
+    ),
     "k8s-admission": Command(
         "kubernetes_shim.admission.command", "serve the admission webhooks of Kubernetes", _KUBERNETES, "kubernetes"
     ),
