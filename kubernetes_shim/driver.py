@@ -89,7 +89,7 @@ _O = TypeVar("_O", bound=Object)
 
 
 class Machine(Protocol):
-    """What the driver needs of `shim.Shim`."""
+    """The part of `shim.Shim` that the driver uses."""
 
     @property
     def next_deadline(self) -> float: ...
