@@ -12,7 +12,7 @@ from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.evaluation import DEADLINE_S, Keys, Pair
+from partition_worker.engine.predicates.verdicts import DEADLINE_S, Keys, Pair
 from partition_worker.engine.preemption.quota_enforcement import start_quota_timers
 from partition_worker.engine.state import IgnoredRelease, PartitionState, find_text_objection
 from partition_worker.engine.user_resolution import HELD_MAX

@@ -5,7 +5,7 @@ import pytest
 from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
 from partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
 from partition_worker.engine.application import AppState
-from partition_worker.engine.predicates.evaluation import COOL_DOWN_S, DEADLINE_S, FRESH_S
+from partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from common.wire import NEVER
 from partition_worker.engine.nodes.node_index import Node
-from partition_worker.engine.predicates.evaluation import (
+from partition_worker.engine.predicates.verdicts import (
     ASKS_MAX,
     COOL_DOWN_S,
     DEADLINE_S,
