@@ -144,6 +144,26 @@ class Verdict(PredicatesArgs, frozen=True):
     """The reason, for operators; empty for yes."""
 
 
+class PreemptionPredicatesArgs(Part, frozen=True):
+    """The question whether an ask would run on a node without these victims, removed in their order."""
+
+    allocation_key: str
+    node_id: str
+    preempt_allocation_keys: list[str]
+    start_index: int = 0
+
+
+class PreemptionVerdict(Part, frozen=True):
+    """The answer about one ask and node."""
+
+    allocation_key: str
+    node_id: str
+    index: int = 0
+    """Of the last victim that is needed."""
+    refusal: str = ""
+    """The reason, for operators, if all victims are not enough; empty for yes."""
+
+
 class NodeInfo(Part, frozen=True):
     """A node and the change of it; `action` is one of the `NODE_` numbers below."""
 
@@ -273,6 +293,8 @@ class PredicatesAnswered(Command, frozen=True):
     question: int
     verdicts: list[Verdict] = field(default_factory=list)
     """Pairs without a verdict are refused."""
+    preemptions: list[PreemptionVerdict] = field(default_factory=list)
+    """Likewise."""
 
 
 UPDATES: Final[dict[str, type[Command]]] = {
@@ -353,24 +375,25 @@ class EventResponse(News, frozen=True):
 
 
 class PredicatesAsked(News, frozen=True):
-    """The question which asks may run on which nodes. Answered by `PredicatesAnswered`; not numbered, and only for RMs
-    with this capability.
-    """
+    """The question which asks may run on which nodes, to RMs with this capability, not numbered."""
 
     question: int
     deadline_milli_seconds: int
     """A later answer may have no effect."""
     asked: list[PredicatesArgs]
+    preemptions: list[PreemptionPredicatesArgs] = field(default_factory=list)
+    """Only with the capability `preemption-predicates`; at most one for an ask and node."""
 
 
 PREDICATES: Final = "predicates"
 """The capability of an RM that decides which ask may run on which node."""
 
+PREEMPTION_PREDICATES: Final = "preemption-predicates"
+"""The capability of an RM with `predicates` that also decides whether an ask would run on a node without victims."""
+
 
 class StateDumpAsked(News, frozen=True):
-    """The request for the RM's own state, for a state dump. Answered by `StateDumpAnswered`; only for RMs with this
-    capability, not numbered.
-    """
+    """The request for the RM's own state, for a state dump; to RMs with this capability, not numbered."""
 
     question: int
     deadline_milli_seconds: int
@@ -404,6 +427,9 @@ EVENTS: Final = "events"
 """The capability of an RM that receives all events as they happen."""
 
 
+CAPABILITIES: Final = (PREDICATES, PREEMPTION_PREDICATES, EVENTS, STATE_DUMP)
+
+
 class SchedulingStateResponse(News, frozen=True):
     """Asks that only a larger cluster could place, each reported once."""
 
@@ -426,7 +452,7 @@ class RegisterResourceManager(Call, frozen=True):
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
     capabilities: list[str] = field(default_factory=list)
-    """Optional features that the RM supports: `predicates`, `events`, `state-dump`. Unknown ones are ignored."""
+    """Those of `CAPABILITIES` that the RM supports. Unknown ones are ignored."""
 
 
 class UpdateConfiguration(Call, frozen=True):
@@ -455,9 +481,8 @@ class Resume(Call, frozen=True):
     keeps it. A partition that has fewer lost its state (`PartitionRestarted`). Partitions left out have none.
     """
     configuration_number: int = 0
-    """The highest number of a configuration that the RM has received in this session, 0 if none. A core with a lower
-    one lost its latest state: it refuses with `unknown-session`.
-    """
+    """The highest number of a configuration that the RM has received in this session. A core with a lower one lost its
+    latest state, and refuses with `unknown-session`."""
 
 
 class Leave(Call, frozen=True):

@@ -379,7 +379,11 @@ class PartitionHost:
         if self.partition is not None:
             self.partition.tracking = self.extra.event_tracking_enabled
             self.partition.auditor.every_s = self.extra.health_check_interval_s
-            self.partition.nodes.predicates.asks_manager = rm_messages.PREDICATES in self.session.capabilities
+            capabilities, predicates = self.session.capabilities, self.partition.nodes.predicates
+            predicates.asks_manager = rm_messages.PREDICATES in capabilities
+            predicates.asks_about_victims = (
+                predicates.asks_manager and rm_messages.PREEMPTION_PREDICATES in capabilities
+            )
 
     def _retire(self, now: float) -> list[Outgoing]:
         """End a partition that is no longer configured: everything in it ends, and the RM is informed."""

@@ -439,20 +439,24 @@ class VirtualTime:
                     self._close(name)
             case GroupsWanted(user=user):
                 self._push(self.now, _ENDS, partial(self._find_groups, user))
-            case rm_messages.PredicatesAsked(question=question, asked=asked):
-                self._push(self.now, _ENDS, partial(self._admit, question, asked))
+            case rm_messages.PredicatesAsked() as question:
+                self._push(self.now, _ENDS, partial(self._admit, question))
 
     def _find_groups(self, user: str) -> None:
         """Answer a group lookup: the user is in a group of the same name."""
         self._receive(self.partition.apply_groups(GroupsFound(user=user, groups=[user]), self.now))
 
-    def _admit(self, question: int, asked: list[rm_messages.PredicatesArgs]) -> None:
-        """Answer that every ask may run on every node."""
+    def _admit(self, question: rm_messages.PredicatesAsked) -> None:
+        """Answer that every ask may run on every node, as soon as there is room."""
         verdicts = [
             rm_messages.Verdict(allocation_key=one.allocation_key, node_id=one.node_id, allocate=one.allocate)
-            for one in asked
+            for one in question.asked
         ]
-        answer = rm_messages.PredicatesAnswered(question=question, verdicts=verdicts)
+        preemptions = [
+            rm_messages.PreemptionVerdict(allocation_key=one.allocation_key, node_id=one.node_id, index=one.start_index)
+            for one in question.preemptions
+        ]
+        answer = rm_messages.PredicatesAnswered(question=question.question, verdicts=verdicts, preemptions=preemptions)
         self._receive(self.partition.apply_verdicts(answer, self.now))
 
     def _start(self, allocation: rm_messages.Allocation) -> None:

@@ -63,6 +63,7 @@ class Recorded(Partition):
         plugins = self.nodes.predicates.plugins
         partition = restore_partition(self.image, name=self.name, now=self.now, plugins=plugins, tuning=self.tuning)
         partition.nodes.predicates.asks_manager = self.nodes.predicates.asks_manager
+        partition.nodes.predicates.asks_about_victims = self.nodes.predicates.asks_about_victims
         check(partition)
         found, expected = snapshot(partition), snapshot(self)
         _compare(found, expected)

@@ -1,28 +1,42 @@
 """The whole system with a resource manager that has a say in what runs where: quick, slow, and silent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from common.messages import Header
-from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
+from common.rm_messages import (
+    PREDICATES,
+    PREEMPTION_PREDICATES,
+    AddApplicationRequest,
+    Allocation,
+    AllocationRequest,
+    ApplicationRequest,
+    PredicatesAsked,
+    PreemptionPolicy,
+    RegisterResourceManager,
+    UserGroupInformation,
+)
 from common.wire import Outgoing, decode_body
 from tests.world import World
 from tests.world_rm import CONFIG, RM
-from yunishard.items import Predicate, answer_predicates
+from yunishard.items import Predicate, PreemptionPredicate, answer_predicates
 
 
 class Choosy(RM):
     """Says yes to what its predicate says yes to; keeps what it is asked while it is `asleep`."""
 
-    def __init__(self, rm_id: str, predicate: Predicate) -> None:
-        super().__init__(rm_id)
-        self.predicate = predicate
+    def __init__(
+        self, rm_id: str, predicate: Predicate, *, config: str = CONFIG, victims: PreemptionPredicate | None = None
+    ) -> None:
+        super().__init__(rm_id, config=config)
+        self.predicate, self.victims = predicate, victims
         self.asleep = False
         self.questions: list[tuple[str, PredicatesAsked]] = []
 
     def register(self) -> list[Outgoing]:
-        request = RegisterResourceManager(rm_id=self.rm_id, config=CONFIG, capabilities=[PREDICATES, "flight"])
+        capabilities = [PREDICATES, "flight", *([PREEMPTION_PREDICATES] if self.victims else [])]
+        request = RegisterResourceManager(rm_id=self.rm_id, config=self.config, capabilities=capabilities)
         return self._sends([self.session.register(request)])
 
     def hear(self, header: Header, body: bytes) -> list[Outgoing]:
@@ -34,7 +48,9 @@ class Choosy(RM):
     def answers(self) -> list[Outgoing]:
         """To the last question."""
         partition, asked = self.questions[-1]
-        return self._sends([self.session.encode_unnumbered(partition, answer_predicates(asked, self.predicate))])
+        return self._sends(
+            [self.session.encode_unnumbered(partition, answer_predicates(asked, self.predicate, self.victims))]
+        )
 
 
 def even(key: str, node: str, allocate: bool) -> str | None:
@@ -104,6 +120,46 @@ def test_what_is_known_already_goes_on_while_an_answer_is_waited_for() -> None:
     assert world.workers["rm-1_default"].partition is not None
     world.carry(rm.peer, rm.answers())
     world.until(lambda: "rm-1_default/a20" in rm.allocated)
+
+
+PREEMPTING = """
+partitions: [{name: default, queues: [{name: root, submitacl: "*", queues: [
+  {name: batch}, {name: owner, resources: {guaranteed: {vcore: 5m}}, properties: {preemption.delay: 1s}}]}]}]
+"""
+
+
+def test_those_go_without_whom_an_ask_would_run_by_the_word_of_the_manager() -> None:
+    """The port of the ask is taken by `a1`, and on the other node by something that nobody may preempt."""
+
+    def needed(key: str, node: str, victims: Sequence[str], start: int) -> int | str:
+        return victims.index("a1") if "a1" in victims else "its port is taken for ever"
+
+    rm = Choosy("rm-1", lambda key, node, allocate: None, config=PREEMPTING, victims=needed)
+    world = furnished(rm, nodes=2)
+    running = [
+        Allocation(
+            allocation_key=f"a{number}",
+            application_id="app",
+            node_id=f"n{number // 5}",
+            resource_per_alloc={"vcore": 1},
+            preemption_policy=PreemptionPolicy(allow_preempt_self=True),
+        )
+        for number in range(10)
+    ]
+    world.carry(rm.peer, rm.update(AllocationRequest(allocations=running)))
+    world.until(lambda: len(rm.allocated) == 10)
+    user = UserGroupInformation(user="u")
+    owner = AddApplicationRequest(application_id="owner", queue_name="root.owner", ugi=user)
+    world.carry(rm.peer, rm.update(ApplicationRequest(new=[owner])))
+    wanted = Allocation(
+        allocation_key="o1",
+        application_id="owner",
+        resource_per_alloc={"vcore": 1},
+        preemption_policy=PreemptionPolicy(allow_preempt_other=True),
+    )
+    world.carry(rm.peer, rm.update(AllocationRequest(allocations=[wanted])))
+    world.until(lambda: len(rm.released) == 4)
+    assert rm.released == [f"rm-1_default/a{number}" for number in (4, 3, 2, 1)]
 
 
 def test_an_answer_from_before_a_worker_died_means_nothing() -> None:

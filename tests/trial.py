@@ -19,6 +19,7 @@ from common.rm_messages import (
     EventRecord,
     PredicatesAnswered,
     PredicatesAsked,
+    PreemptionVerdict,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
@@ -72,7 +73,13 @@ def line(part: Part) -> str:
         case GroupsWanted():
             return f"the groups of {part.user} are wanted"
         case PredicatesAsked():
-            return "may " + ", ".join(f"{one.allocation_key} run on {one.node_id}" for one in part.asked) + "?"
+            pairs = [f"{one.allocation_key} run on {one.node_id}" for one in part.asked]
+            pairs += [
+                f"{one.allocation_key} run on {one.node_id} without {' '.join(one.preempt_allocation_keys)} "
+                f"from {one.start_index}"
+                for one in part.preemptions
+            ]
+            return "may " + ", ".join(pairs) + "?"
         case EventRecord():
             return f"event about {part.object_id}: {part.message}"
         case UpdateContainerSchedulingState():
@@ -161,8 +168,12 @@ class Trial:
         self.settles()
         return self
 
-    def answers(self, *refusals: str, question: PredicatesAsked | None = None) -> "Trial":
-        """Let the RM answer what it was asked last: everything may run but `a1 on n1: why not`."""
+    def answers(
+        self, *refusals: str, question: PredicatesAsked | None = None, needed: Mapping[str, int] | None = None
+    ) -> "Trial":
+        """Let the RM answer what it was asked last: everything may run but `a1 on n1: why not`. Of the victims for an
+        ask, those go that have to, or up to an index by `needed`, by node.
+        """
         asked = question or self.asked[-1]
         reasons = dict(one.split(": ") for one in refusals)
         verdicts = [
@@ -174,7 +185,16 @@ class Trial:
             )
             for one in asked.asked
         ]
-        answered = PredicatesAnswered(question=asked.question, verdicts=verdicts)
+        preemptions = [
+            PreemptionVerdict(
+                allocation_key=one.allocation_key,
+                node_id=one.node_id,
+                index=(needed or {}).get(one.node_id, one.start_index),
+                refusal=reasons.get(f"{one.allocation_key} on {one.node_id}", ""),
+            )
+            for one in asked.preemptions
+        ]
+        answered = PredicatesAnswered(question=asked.question, verdicts=verdicts, preemptions=preemptions)
         self._step(self.partition.apply_verdicts(answered, self.now))
         self.settles()
         return self

@@ -37,6 +37,7 @@ from yunishard.items import ApplicationState as ApplicationState
 from yunishard.items import Callbacks as Callbacks
 from yunishard.items import NodeAction as NodeAction
 from yunishard.items import Predicate as Predicate
+from yunishard.items import PreemptionPredicate as PreemptionPredicate
 from yunishard.items import Result as Result
 from yunishard.items import SchedulingState as SchedulingState
 from yunishard.items import TerminationType as TerminationType

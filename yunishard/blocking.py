@@ -20,7 +20,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpa
 from yunishard.client import LEAVE_MAX_S, ResourceManager
 from yunishard.connection import StateDump
 from yunishard.exceptions import Closed, UsageError
-from yunishard.items import Callbacks, Predicate, Result, check_arguments
+from yunishard.items import Callbacks, Predicate, PreemptionPredicate, Result, check_arguments
 from yunishard.session import Sync
 
 NO_CALLBACKS: Final = Callbacks()
@@ -38,6 +38,7 @@ class ConnectOptions(TypedDict, total=False):
     build_info: Mapping[str, str] | None
     extra_config: Mapping[str, str] | None
     predicate: Predicate | None
+    preemption_predicate: PreemptionPredicate | None
     state_dump: StateDump | None
     events: bool
     keys: str | Path | None

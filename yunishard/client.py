@@ -19,6 +19,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import compress
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -26,10 +27,11 @@ from common import curve_keys as key_files
 from common import rm_messages
 from common.messages import Command
 from common.names import normalise_partition_name
+from common.rm_messages import CAPABILITIES
 from common.wire import BODY_BYTES_MAX
 from yunishard import exceptions
 from yunishard.connection import Endpoint, SessionDriver, StateDump
-from yunishard.items import Callbacks, Predicate, Result, Results, check_arguments, check_command
+from yunishard.items import Callbacks, Predicate, PreemptionPredicate, Result, Results, check_arguments, check_command
 from yunishard.port_probe import probe
 from yunishard.session import ClientSession, Sync
 
@@ -112,6 +114,7 @@ class ResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        preemption_predicate: PreemptionPredicate | None = None,
         state_dump: StateDump | None = None,
         events: bool = False,
         keys: str | Path | None = None,
@@ -130,6 +133,7 @@ class ResourceManager:
             version, build_info: of the program, shown over REST.
             extra_config: settings that an RM may send, such as `event.trackingEnabled`; the core ignores unknown keys.
             predicate: decides which ask may run on which node: `(allocation_key, node_id, allocate) -> reason or None`.
+            preemption_predicate: decides who has to go: `(allocation_key, node_id, victims, start) -> index or reason`.
             state_dump: returns the state of the RM as the text of a JSON object, for a state dump: `() -> str`.
             events: whether to receive the events of the RM's partitions, which the core sends every two seconds.
             keys: the secret key file of the RM (`yunishard keys new`), for a core that requires keys; the core's
@@ -145,7 +149,8 @@ class ResourceManager:
             ConnectFailed: nothing answers at any address; raised at once if all ports have another protocol.
             AnswerTimeout: the core is there, and did not answer in time.
         """
-        wanted = {rm_messages.PREDICATES: predicate, rm_messages.EVENTS: events, rm_messages.STATE_DUMP: state_dump}
+        if preemption_predicate is not None and predicate is None:
+            raise ValueError("connect(): preemption_predicate needs a predicate, too")
         request = rm_messages.RegisterResourceManager(
             rm_id=rm_id,
             version=version,
@@ -153,9 +158,9 @@ class ResourceManager:
             build_info=dict(build_info or {}),
             config=config,
             extra_config=dict(extra_config or {}),
-            capabilities=[name for name, given in wanted.items() if given not in (None, False)],
+            capabilities=list(compress(CAPABILITIES, (predicate, preemption_predicate, events, state_dump))),
         )
-        session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
+        session = ClientSession(request, secrets.token_hex(8), predicate, preemption_predicate)
         driver = SessionDriver(_find_endpoints(address, keys), session, state_dump)
         return Connecting(cls(driver)._register(timeout_s))
 

@@ -300,8 +300,17 @@ there; None or "" if it may. The thread of the connection calls it for many pair
 """
 
 
-def answer_predicates(asked: rm_messages.PredicatesAsked, predicate: Predicate) -> rm_messages.PredicatesAnswered:
-    """Return the verdicts on all pairs in a question."""
+PreemptionPredicate = Callable[[str, str, Sequence[str], int], int | str]
+"""Called with the key of an ask, the id of a node, the keys of allocations there that would be preempted for the ask,
+in this order, and the index of the last of them that goes in any case. Returns the index of the last one that has to go
+so that the ask may run there, or the reason why it must not even without all of them. Called as `Predicate` is.
+"""
+
+
+def answer_predicates(
+    asked: rm_messages.PredicatesAsked, predicate: Predicate, preemption_predicate: PreemptionPredicate | None = None
+) -> rm_messages.PredicatesAnswered:
+    """Return the verdicts on all pairs and preemptions in a question."""
     verdicts = []
     for one in asked.asked:
         try:
@@ -309,10 +318,40 @@ def answer_predicates(asked: rm_messages.PredicatesAsked, predicate: Predicate) 
             if not isinstance(refusal, str):
                 raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
         except Exception as error:  # a fault of the program must not end the connection
-            refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
-        refusal = refusal.encode(errors="replace").decode()
-        verdicts.append(rm_messages.Verdict(**structs.asdict(one), refusal=refusal))
-    return rm_messages.PredicatesAnswered(question=asked.question, verdicts=verdicts)
+            refusal = _describe_failure("predicate", error)
+        verdicts.append(rm_messages.Verdict(**structs.asdict(one), refusal=_make_sendable(refusal)))
+    preemptions = [
+        _answer_preemption(one, preemption_predicate) for one in asked.preemptions if preemption_predicate is not None
+    ]
+    return rm_messages.PredicatesAnswered(question=asked.question, verdicts=verdicts, preemptions=preemptions)
+
+
+def _answer_preemption(
+    asked: rm_messages.PreemptionPredicatesArgs, predicate: PreemptionPredicate
+) -> rm_messages.PreemptionVerdict:
+    key, node_id, victims, start = structs.astuple(asked)
+    index, refusal = 0, ""
+    try:
+        found = predicate(key, node_id, victims, start)
+        if isinstance(found, str):
+            refusal = found or "the predicate gave no reason"
+        elif isinstance(found, bool) or not isinstance(found, int) or not start <= found < len(victims):
+            raise ValueError(f"it must return an index from {start} to {len(victims) - 1} or a reason, got {found!r}")
+        else:
+            index = found
+    except Exception as error:  # as above
+        refusal = _describe_failure("preemption_predicate", error)
+    return rm_messages.PreemptionVerdict(
+        allocation_key=key, node_id=node_id, index=index, refusal=_make_sendable(refusal)
+    )
+
+
+def _describe_failure(name: str, error: Exception) -> str:
+    return f"{name} of the resource manager failed: {type(error).__name__}: {error}"
+
+
+def _make_sendable(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 class NodeAction(IntEnum):

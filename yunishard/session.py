@@ -21,7 +21,7 @@ from common.messages import Command, Header
 from common.rm_messages import count_reported
 from common.wire import NEVER, WireError, decode_body, decode_header
 from yunishard import exceptions
-from yunishard.items import Predicate, Result, Update, answer_predicates, complete_result
+from yunishard.items import Predicate, PreemptionPredicate, Result, Update, answer_predicates, complete_result
 
 
 @dataclass(slots=True)
@@ -76,7 +76,11 @@ class ClientSession:
     """One session with the core, from its registration until `end_reason` is set."""
 
     def __init__(
-        self, request: rm_messages.RegisterResourceManager, *, session: str, predicate: Predicate | None = None
+        self,
+        request: rm_messages.RegisterResourceManager,
+        session: str,
+        predicate: Predicate | None = None,
+        preemption_predicate: PreemptionPredicate | None = None,
     ) -> None:
         self.protocol: Final = common_session.Session(rm_id=request.rm_id, session=session)
         self.end_reason: Exception | None = None
@@ -89,6 +93,7 @@ class ClientSession:
         """The last answer to a registration or resumption; has the intervals of heartbeats."""
         self._request = request
         self._predicate = predicate
+        self._preemption_predicate = preemption_predicate
         self._leave_reason: str | None = None
         """Set once the RM leaves."""
         self._syncs: list[Sync] = []
@@ -266,7 +271,7 @@ class ClientSession:
             case rm_messages.Refused():
                 self._handle_refusal(header, message, before)
             case rm_messages.PredicatesAsked() if self._predicate is not None and self.protocol.state == "open":
-                verdicts = answer_predicates(message, self._predicate)
+                verdicts = answer_predicates(message, self._predicate, self._preemption_predicate)
                 self._outgoing.append(self.protocol.encode_unnumbered(header.partition, verdicts))
             case rm_messages.StateDumpAsked() if len(self.state_dump_requests) < STATE_DUMPS_WAITING_MAX:
                 self.state_dump_requests.append((header.partition, message))

@@ -338,9 +338,17 @@ def ask_for_verdicts(state: PartitionState) -> None:
             rm_messages.PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate)
             for key, node, allocate in question.pairs
         ]
+        preemptions = [
+            rm_messages.PreemptionPredicatesArgs(
+                allocation_key=key, node_id=node, preempt_allocation_keys=list(victims), start_index=start
+            )
+            for key, node, victims, start in question.removals
+        ]
         deadline_ms = int(DEADLINE_S * 1000)
         state.emit(
-            rm_messages.PredicatesAsked(question=question.number, deadline_milli_seconds=deadline_ms, asked=asked)
+            rm_messages.PredicatesAsked(
+                question=question.number, deadline_milli_seconds=deadline_ms, asked=asked, preemptions=preemptions
+            )
         )
         _retry(state, retried)
 
@@ -351,7 +359,8 @@ def apply_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswer
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
         for verdict in answered.verdicts
     }
-    _retry(state, state.nodes.predicates.verdicts.apply_answer(answered.question, refusals, state.now))
+    removals = {(one.allocation_key, one.node_id): (one.refusal, one.index) for one in answered.preemptions}
+    _retry(state, state.nodes.predicates.verdicts.apply_answer(answered.question, refusals, state.now, removals))
 
 
 def _retry(state: PartitionState, keys: Keys) -> None:

@@ -78,7 +78,7 @@ class Partition(PartitionState):
     def next_change(self) -> float:
         """When the next timer is due, except the auditor's."""
         index, verdicts = self.reservation_index, self.nodes.predicates.verdicts
-        has_questions = verdicts.numbers or verdicts.requested or verdicts.deferred
+        has_questions = verdicts.numbers or verdicts.has_requests
         return min(
             self.timers.deadline,
             index.deadline if index.by_rank else NEVER,

@@ -86,7 +86,6 @@ _WORDS: Final = frozenset(
 )
 """Values of fields with a fixed vocabulary, in lower case."""
 
-_CAPABILITIES: Final = frozenset({rm_messages.PREDICATES, rm_messages.EVENTS, rm_messages.STATE_DUMP})
 
 _TERMS: Final = re.compile(r"[^\s,()=!:]+")
 _SYNTAX: Final = frozenset({"in", "notin", "NoSchedule", "NoExecute", "PreferNoSchedule", "*"})
@@ -104,7 +103,7 @@ _TEXTS: Final = (
 FIELDS: Final[Mapping[str, str]] = {
     # names
     **dict.fromkeys(("application_id", "applications"), "application"),
-    **dict.fromkeys(("ask_key", "allocation_key", "replaces", "allocations"), "ask"),
+    **dict.fromkeys(("ask_key", "allocation_key", "preempt_allocation_keys", "replaces", "allocations"), "ask"),
     "AllocationRecord.key": "ask",
     "VictimRecord.key": "ask",
     "ForeignRecord.key": "ask",
@@ -244,7 +243,7 @@ class Anonymiser:
         """The session without the RM's own settings, and without a configuration that is only prepared."""
         known = {one.key for one in extra_config.effective({})}
         settings = {key: value for key, value in session.settings.items() if key in known and _SETTING.fullmatch(value)}
-        capabilities = [one for one in session.capabilities if one in _CAPABILITIES]
+        capabilities = [one for one in session.capabilities if one in rm_messages.CAPABILITIES]
         return replace(session, rm=RM, session="session-1", prepared=None, settings=settings, capabilities=capabilities)
 
     def change_struct(self, one: _S) -> _S:

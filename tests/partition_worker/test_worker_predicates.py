@@ -1,9 +1,20 @@
 """Where the RM has a say in what runs where: what it is asked and how its answer arrives."""
 
+import pytest
+
 from common.control_messages import Settings
 from common.messages import Message
 from common.names import BROKER
-from common.rm_messages import PREDICATES, NodeInfo, NodeRequest, PredicatesAnswered, PredicatesAsked, Refused, Verdict
+from common.rm_messages import (
+    PREDICATES,
+    PREEMPTION_PREDICATES,
+    NodeInfo,
+    NodeRequest,
+    PredicatesAnswered,
+    PredicatesAsked,
+    Refused,
+    Verdict,
+)
 from partition_worker.partition_host import PartitionHost
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, said
@@ -76,6 +87,19 @@ def test_an_rm_without_the_capability_is_not_asked() -> None:
     sends = bench.schedule()
     assert placed(sends) == ["k"]
     assert "PredicatesAsked" not in [one.header.kind for one in sends]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asks"),
+    [([PREDICATES, PREEMPTION_PREDICATES], True), ([PREDICATES], False), ([PREEMPTION_PREDICATES], False)],
+)
+def test_an_rm_is_asked_about_victims_only_if_it_evaluates_predicates_as_well(
+    capabilities: list[str], asks: bool
+) -> None:
+    bench = Bench()
+    bench.hear(Settings(values={}, capabilities=capabilities))
+    assert bench.worker.partition is not None
+    assert bench.worker.partition.nodes.predicates.asks_about_victims == asks
 
 
 def test_a_plug_in_that_breaks_is_a_warning() -> None:

@@ -118,6 +118,10 @@ def remaining(q: Snapshot | None) -> Res:
     return min_u(r, pr)
 
 
+Manager = Callable[[str, str, list[str], int], int | str]
+"""As the RM's predicate for preemptions in the SDK."""
+
+
 class Plain:
     """One question for victims."""
 
@@ -129,9 +133,11 @@ class Plain:
         *,
         nodes_tried: bool,
         admits: Callable[[Allocation, Node], bool] | None = None,
+        manager: Manager | None = None,
     ) -> None:
         self.state, self.leaf, self.ask, self.nodes_tried = state, application.queue, ask, nodes_tried
         self.admits = admits or (lambda ask, node: True)
+        self.manager = manager
         self.wanted = {t: n for t, n in ask.resources.items() if n}
         """A type of which nothing is asked is not asked for."""
         self.start = self.snapshots()
@@ -225,7 +231,8 @@ class Plain:
                 continue
             here = [one.resources for one in victims + extra if one.key in final and one.node_id == node.node_id]
             missing = not fit(total_of([node.available, *here]), self.wanted)
-            if gt_ex(self.wanted, total) or (v.node_id == node.node_id and missing):
+            is_required = self.manager is not None and v in victims
+            if gt_ex(self.wanted, total) or is_required or (v.node_id == node.node_id and missing):
                 final.append(v.key)
                 total = add(total, v.resources)
         if gt_ex(self.wanted, total):
@@ -286,7 +293,13 @@ class Plain:
         best: tuple[int, Node, list[Allocation]] | None = None
         while checks:
             batch, checks = checks[:10], checks[10:]
-            for index, name, node, results in batch:
+            for least, name, node, results in batch:
+                index = least
+                if index >= 0 and self.manager is not None:
+                    answer = self.manager(self.ask.key, name, [v.key for v in results], index)
+                    if isinstance(answer, str):
+                        continue
+                    index = answer
                 if index >= 0 or self.admits(self.ask, node):
                     score = self.score(index, on[name])
                     if best is None or score < best[0]:

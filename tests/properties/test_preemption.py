@@ -6,6 +6,7 @@
 import os
 import random
 import time
+import zlib
 from collections import Counter
 
 import pytest
@@ -15,12 +16,14 @@ from partition_worker.engine import ledger, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.predicates.evaluation import WAITING
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_candidates import Guarantees
+from partition_worker.engine.state import Preempt
 from tests.builders import apps, asks, nodes
 from tests.partition_worker.engine.preemption.clusters import plan_for
 from tests.partition_worker.engine.preemption.clusters import remaining as share_left
-from tests.properties.plain_preemption import Plain, remaining
+from tests.properties.plain_preemption import Manager, Plain, remaining
 from tests.trial import Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
@@ -146,6 +149,62 @@ def test_both_find_the_same_victims() -> None:
                 assert victim_choice.may_ever_help(application.queue)
     assert min(outcomes.values()) > 0.001 * CLUSTERS, outcomes
     assert len(outcomes) == 7, outcomes
+
+
+def some_manager(rng: random.Random) -> Manager:
+    """An RM that has its own opinion about each node and number of victims, always the same."""
+    mood = rng.random()
+
+    def decide(key: str, node: str, victims: list[str], start: int) -> int | str:
+        opinion = zlib.crc32(f"{mood} {key} {node} {victims}".encode())
+        if opinion % 4 == 0:
+            return "never there"
+        return start + (opinion // 4) % (len(victims) - start)
+
+    return decide
+
+
+def plan_with(trial: Trial, ask: Allocation, manager: Manager, *, tried: bool) -> Preempt | str:
+    """The plan, once the RM has answered all questions; it admits the ask to nodes with odd numbers."""
+    verdicts, application = trial.partition.nodes.predicates.verdicts, trial.app(ask.application_id)
+    for _ in range(20):
+        plan = victim_choice.plan_victims(trial.partition, application, ask, nodes_tried=tried)
+        if plan != WAITING:
+            return plan
+        asked = verdicts.next_question(trial.now)
+        assert asked is not None
+        answers: dict[tuple[str, str], tuple[str, int]] = {}
+        for key, node, victims, start in asked[0].removals:
+            found = manager(key, node, list(victims), start)
+            answers[key, node] = (found, -1) if isinstance(found, str) else ("", found)
+        pairs = {pair: "" if int(pair.node_id[1:]) % 2 else "odd ones only" for pair in asked[0].pairs}
+        assert verdicts.apply_answer(asked[0].number, pairs, trial.now, answers)
+    raise AssertionError("the search does not end")
+
+
+@pytest.mark.timeout(1200 if LONG else 120)
+def test_both_find_the_same_victims_if_the_rm_decides_where_it_helps() -> None:
+    outcomes: Counter[str] = Counter()
+    for number in range(CLUSTERS // 2):
+        rng = random.Random(f"rm-{number}")
+        trial, manager = some_cluster(rng), some_manager(rng)
+        predicates = trial.partition.nodes.predicates
+        predicates.asks_manager = predicates.asks_about_victims = True
+        for question in range(QUESTIONS):
+            application, ask = some_ask(rng, trial, f"ask{question}")
+            tried = rng.random() < 0.5
+            plain = Plain(
+                trial.partition, application, ask, nodes_tried=tried, admits=odd_numbers, manager=manager
+            ).plan()
+            plan = plan_with(trial, ask, manager, tried=tried)
+            where = f"rm-{number}, question {question}"
+            if isinstance(plan, str):
+                assert plan == plain, where
+                outcomes[plan] += 1
+            else:
+                assert (plan.node.node_id, [one.key for one in plan.victims], []) == plain, where
+                outcomes[f"{min(len(plan.victims), 3)} victims"] += 1
+    assert len(outcomes) == 6, outcomes
 
 
 def test_both_say_the_same_of_what_remains() -> None:

@@ -37,6 +37,8 @@ from common.rm_messages import (
     PredicatesArgs,
     PredicatesAsked,
     PreemptionPolicy,
+    PreemptionPredicatesArgs,
+    PreemptionVerdict,
     Received,
     Refused,
     Registered,
@@ -156,6 +158,7 @@ SAID: Final = (
                 Verdict(allocation_key="task-1", node_id="node-1", allocate=True),
                 Verdict(allocation_key="task-1", node_id="node-2", allocate=True, refusal="image is not there"),
             ],
+            preemptions=[PreemptionVerdict(allocation_key="task-9", node_id="node-1", index=1)],
         )
     ),
     of_partition(StateDumpAnswered(question=3, text='{"pods":12,"watching":true}')),
@@ -317,6 +320,11 @@ HEARD: Final = (
             asked=[
                 PredicatesArgs(allocation_key="task-1", node_id="node-1", allocate=True),
                 PredicatesArgs(allocation_key="task-1", node_id="node-2", allocate=True),
+            ],
+            preemptions=[
+                PreemptionPredicatesArgs(
+                    allocation_key="task-9", node_id="node-1", preempt_allocation_keys=["task-3", "task-2", "task-4"]
+                )
             ],
         ),
         ack=6,

@@ -62,7 +62,7 @@ MEANINGS: Final = {
     "RegisterResourceManager.version": "Version of the RM, for users; ignored",
     "RegisterResourceManager.build_info": "Build information of the RM, shown over REST",
     "RegisterResourceManager.capabilities": "Optional parts of the protocol that the RM supports: `predicates`, "
-    "`events`, `state-dump`. The core ignores unknown ones",
+    "`preemption-predicates` (only with the former), `events`, `state-dump`. The core ignores unknown ones",
     "UpdateConfiguration.extra_config": "The RM's settings: they replace all earlier ones, even if the configuration "
     "is refused. Omitted: no settings",
     "Resume": "Continue the session: both sides retransmit the messages that were not acknowledged",
@@ -131,6 +131,16 @@ MEANINGS: Final = {
     "StateDumpAsked.deadline_milli_seconds": "After this time the core ignores the answer",
     "StateDumpAnswered.text": "The state of the RM, as a JSON object of at most 1 MiB",
     "PredicatesAsked.asked": "The pairs, at most 1,024",
+    "PredicatesAsked.preemptions": "Only to RMs with the capability `preemption-predicates`; at most one for an ask "
+    "and node",
+    "PredicatesAnswered.preemptions": "A preemption without a verdict is refused",
+    "PreemptionPredicatesArgs": "Would the ask run on the node if allocations there were preempted for it?",
+    "PreemptionPredicatesArgs.preempt_allocation_keys": "The victims, in the order in which they would go",
+    "PreemptionPredicatesArgs.start_index": "The index of the last victim that has to go in any case, so that there is "
+    "room",
+    "PreemptionVerdict.index": "The index of the last victim that has to go, at least `startIndex`",
+    "PreemptionVerdict.refusal": "The reason if the ask must not run there without all of them either, for operators; "
+    "empty or omitted for yes",
     "PredicatesArgs.allocate": "True: allocate the ask on the node now. False: reserve the node for it, or "
     "replace its placeholder there",
     "UpdateContainerSchedulingState.state": "Always 4, scheduling failed",

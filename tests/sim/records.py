@@ -113,5 +113,6 @@ def compare(
             yield f"after a recovery, {key} is {others.get(key)} and was {records.get(key)}"
     again.partition.now = worker.partition.now  # time that changed nothing is no step
     again.partition.nodes.predicates.asks_manager = worker.partition.nodes.predicates.asks_manager
+    again.partition.nodes.predicates.asks_about_victims = worker.partition.nodes.predicates.asks_about_victims
     for difference in differences(worker.partition, again.partition):
         yield f"after a recovery, {difference}"

@@ -1,7 +1,7 @@
 """"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -19,6 +19,8 @@ from common.rm_messages import (
     PredicatesAnswered,
     PredicatesArgs,
     PredicatesAsked,
+    PreemptionPredicatesArgs,
+    PreemptionVerdict,
     Refused,
     Registered,
     RegisterResourceManager,
@@ -147,6 +149,67 @@ def fails(key: str, node: str, allocate: bool) -> str | None:
 )
 def test_there_is_an_answer_whatever_the_predicate_does(predicate: Predicate, refusal: str) -> None:
     assert answer_predicates(ASKED, predicate).verdicts[0].refusal == refusal
+
+
+PREEMPTING = PredicatesAsked(
+    question=8,
+    deadline_milli_seconds=200,
+    asked=[],
+    preemptions=[
+        PreemptionPredicatesArgs(
+            allocation_key="a1", node_id=name, preempt_allocation_keys=["b1", "b2", "b3"], start_index=1
+        )
+        for name in ("n1", "n2")
+    ],
+)
+
+
+def last_on_n1(key: str, node: str, victims: Sequence[str], start: int) -> int | str:
+    return len(victims) - 1 if node == "n1" else f"{key} needs n1, from {start}"
+
+
+def test_every_preemption_gets_its_verdict_unless_the_rm_has_no_function_for_it() -> None:
+    assert answer_predicates(PREEMPTING, only_n1, last_on_n1).preemptions == [
+        PreemptionVerdict(allocation_key="a1", node_id="n1", index=2),
+        PreemptionVerdict(allocation_key="a1", node_id="n2", refusal="a1 needs n1, from 1"),
+    ]
+    assert answer_predicates(PREEMPTING, only_n1).preemptions == []
+
+
+@pytest.mark.parametrize("found", [0, 3, True, None, 1.0])
+def test_an_index_that_cannot_be_is_a_refusal(found: object) -> None:
+    [one, _] = answer_predicates(PREEMPTING, only_n1, lambda *_: found).preemptions  # type: ignore[arg-type,return-value]
+    assert one.refusal == (
+        "preemption_predicate of the resource manager failed: ValueError: "
+        f"it must return an index from 1 to 2 or a reason, got {found!r}"
+    )
+
+
+def test_a_function_for_preemptions_that_fails_refuses_and_needs_a_predicate() -> None:
+    [one, _] = answer_predicates(PREEMPTING, only_n1, lambda *_: 1 // 0).preemptions
+    assert one.refusal == (
+        "preemption_predicate of the resource manager failed: ZeroDivisionError: integer division or modulo by zero"
+    )
+    with pytest.raises(ValueError, match="preemption_predicate needs a predicate"):
+        Kept.connect("tcp://127.0.0.1:1", rm_id="rm-1", preemption_predicate=last_on_n1)
+
+
+def test_it_is_asked_about_preemptions_and_answers() -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            connecting = asyncio.create_task(
+                Kept.connect(core.address, rm_id="rm-1", predicate=only_n1, preemption_predicate=last_on_n1)
+            )
+            _, request = await core.hears(RegisterResourceManager)
+            assert isinstance(request, RegisterResourceManager)
+            assert request.capabilities == ["predicates", "preemption-predicates"]
+            await core.says(Registered(partitions=[PARTITION]), partition="")
+            async with await connecting:
+                await core.says(PREEMPTING)
+                _, answered = await core.hears(PredicatesAnswered)
+                assert answered == answer_predicates(PREEMPTING, only_n1, last_on_n1)
+
+    play(story)
 
 
 def test_it_is_asked_and_answers_at_once_though_nobody_reads_results() -> None:

@@ -53,6 +53,8 @@ class Predicates:
         self.verdicts = Verdicts()
         self.asks_manager = False
         """Whether the RM evaluates predicates; then each of its asks has a constraint of its own."""
+        self.asks_about_victims = False
+        """Whether the RM also decides whether an ask would run on a node without the victims there."""
         self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
         self.no_demands: Demands = (None,) * len(self._predicates)

@@ -11,6 +11,9 @@ it are tried again when it is answered, or when its deadline passes:
 So a slow or dead RM costs a question from time to time, and its other asks continue. A late answer still counts, unless
 another question was sent. The verdicts about an ask are dropped with it. `allocation_updates.py` sends the questions
 and retries the asks.
+
+A question also has the *removals* that a search for victims needs verdicts about: an ask, a node, and the allocations
+that would go for it (RM protocol, "preemption-predicates"; `preemption/node_choice.py`).
 """
 
 import heapq
@@ -28,6 +31,9 @@ ASKS_MAX: Final = 64
 
 NODES_MAX: Final = 16
 """Nodes in one question for each ask: the first that have room, in the order in which they are tried."""
+
+VICTIMS_MAX: Final = 20_000
+"""Victims in the removals of one question, together; asks that need more are tried again for the next one."""
 
 DEADLINE_S: Final = 0.2
 """Maximum time for an answer."""
@@ -56,6 +62,17 @@ class Pair(NamedTuple):
     allocate: bool
 
 
+class Removal(NamedTuple):
+    """An ask, a node, and the allocations there that would be preempted for the ask, in this order. Those up to the
+    index `start` have to go in any case, so that there is room.
+    """
+
+    key: str
+    node_id: str
+    victims: tuple[str, ...]
+    start: int
+
+
 class Stamp(NamedTuple):
     """A version of a node."""
 
@@ -76,6 +93,10 @@ class Verdict(NamedTuple):
     """The version of the node for which the verdict holds; None if it holds for all."""
     round: int
     """Verdicts of one round expire together."""
+    removal: Removal | None = None
+    """The removal that it is about; None if it is about a pair."""
+    last: int = -1
+    """The index of the last victim that has to go."""
 
 
 class Question(NamedTuple):
@@ -83,6 +104,7 @@ class Question(NamedTuple):
 
     number: int
     pairs: dict[Pair, Stamp]
+    removals: dict[Removal, Stamp]
     deadline: float
 
 
@@ -90,10 +112,16 @@ class Verdicts:
     """Verdicts and questions of one RM. Methods that return keys return the asks that are worth another attempt."""
 
     def __init__(self) -> None:
-        self.known: dict[str, dict[tuple[str, bool], Verdict]] = {}
-        """By the key of the ask, then by node and `allocate`."""
+        self.known: dict[str, dict[tuple[str, bool | None], Verdict]] = {}
+        """By the key of the ask, then by node and `allocate`; None for the latest removal."""
         self.requested: dict[str, dict[Pair, Stamp]] = {}
         """By the key of the ask."""
+        self.removals: dict[str, dict[str, tuple[Removal, Stamp]]] = {}
+        """Requested, by the key of the ask, then by node."""
+        self.removal_keys = 0
+        """Victims in them, together."""
+        self.searching: Keys = {}
+        """Asks whose search for victims waits for the next answer."""
         self.deferred: Keys = {}
         """Asks for which the next question has no room."""
         self.question: Question | None = None
@@ -114,8 +142,13 @@ class Verdicts:
     def deadline(self) -> float:
         """When `elapse` or `next_question` has something to do, in Unix seconds."""
         answer = NEVER if self.question is None else self.question.deadline
-        send = self.paused_until if (self.requested or self.deferred) and self.question is None else NEVER
+        send = self.paused_until if self.has_requests and self.question is None else NEVER
         return min(answer, send, self.expiries[0][0] if self.expiries else NEVER)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether there is something to ask, or to try again when the RM is asked."""
+        return bool(self.requested or self.removals or self.deferred)
 
     # Searches for a node --------------------------------------------------------------------------------------------
 
@@ -130,7 +163,12 @@ class Verdicts:
     def accepting(self, key: str) -> Iterator["Node"]:
         """Yield the unchanged nodes that the ask may run on or reserve."""
         for verdict in self.known.get(key, {}).values():
-            if not verdict.refusal and verdict.stamp is not None and verdict.stamp.is_current:
+            if (
+                not verdict.refusal
+                and verdict.removal is None
+                and verdict.stamp is not None
+                and verdict.stamp.is_current
+            ):
                 yield verdict.stamp.node
 
     def request(self, key: str, node: "Node", *, allocate: bool) -> bool:
@@ -157,27 +195,73 @@ class Verdicts:
         self.deferred[key] = None
         return True
 
+    # Searches for victims -------------------------------------------------------------------------------------------
+
+    def find_removal(self, removal: Removal, node: "Node") -> Verdict | None:
+        """Return the verdict about a removal, if there is one that holds."""
+        verdict = self.known.get(removal.key, {}).get((removal.node_id, None))
+        if verdict is None or verdict.stamp is None:  # a silent RM refuses the node, whatever the victims are
+            return verdict
+        is_current = verdict.stamp.node is node and verdict.stamp.is_current
+        return verdict if is_current and verdict.removal == removal else None
+
+    def request_removal(self, removal: Removal, node: "Node") -> bool:
+        """Request the verdict about a removal, in place of an earlier one of this ask on the node; return whether the
+        next question has room for more.
+        """
+        if self.question is not None and removal in self.question.removals:
+            return True
+        requested = self.removals.setdefault(removal.key, {})
+        before = requested.pop(removal.node_id, None)
+        self.removal_keys += len(removal.victims) - (0 if before is None else len(before[0].victims))
+        if self.removal_keys > VICTIMS_MAX:
+            self.removal_keys -= len(removal.victims)
+            self.deferred[removal.key] = None
+            if not requested:
+                del self.removals[removal.key]
+            return False
+        requested[removal.node_id] = removal, Stamp(node, node.version)
+        return True
+
     # Questions and answers ------------------------------------------------------------------------------------------
 
     def next_question(self, now: float) -> tuple[Question, Keys] | None:
         """Return the next question, if it may be sent now, and the asks for which the one after it has room."""
-        if not self.requested or self.question is not None or now < self.paused_until:
+        if not (self.requested or self.removals) or self.question is not None or now < self.paused_until:
             return None
         self.numbers += 1
         self.questions += 1
         pairs = {pair: stamp for requested in self.requested.values() for pair, stamp in requested.items()}
-        self.question, self.late, self.requested = Question(self.numbers, pairs, now + DEADLINE_S), None, {}
+        removals = dict(one for requested in self.removals.values() for one in requested.values())
+        self.question, self.late = Question(self.numbers, pairs, removals, now + DEADLINE_S), None
+        self.requested, self.removals, self.removal_keys = {}, {}, 0
         return self.question, self._undefer()
 
-    def apply_answer(self, number: int, refusals: Mapping[Pair, str], now: float) -> Keys:
-        """Apply the answer to a question. Pairs that it leaves out are refused."""
+    def apply_answer(
+        self,
+        number: int,
+        refusals: Mapping[Pair, str],
+        now: float,
+        removals: Mapping[tuple[str, str], tuple[str, int]] | None = None,
+    ) -> Keys:
+        """Apply the answer to a question. Pairs and removals that it leaves out are refused. `removals` has the refusal
+        and the index of the last victim, by the key of the ask and the node.
+        """
         question = self.question or self.late
         if question is None or question.number != number:
             return {}
         self.answers += 1
         self.question, self.late, self.silences, self.paused_until = None, None, 0, 0.0
-        found = {pair: (refusals.get(pair, NO_ANSWER), stamp) for pair, stamp in question.pairs.items()}
-        return self._learn(found, now + FRESH_S)
+        learned: dict[Pair | Removal, Verdict] = {}
+        for pair, stamp in question.pairs.items():
+            learned[pair] = Verdict(refusals.get(pair, NO_ANSWER), stamp, 0)
+        for removal, stamp in question.removals.items():
+            refusal, last = (removals or {}).get((removal.key, removal.node_id), (NO_ANSWER, -1))
+            if not refusal and not removal.start <= last < len(removal.victims):
+                right = f"{removal.start} to {len(removal.victims) - 1}"
+                refusal = f"the resource manager named victim {last}, which is not one of {right}"
+            learned[removal] = Verdict(refusal, stamp, 0, removal, last)
+        return self._learn(learned, now + FRESH_S)
 
     def elapse(self, now: float) -> Keys:
         """Give up a late question, and drop verdicts that are no longer fresh."""
@@ -189,17 +273,20 @@ class Verdicts:
             self.paused_until = now + pause
             self.question, self.late = None, question
             self.unanswered += 1
-            retried |= self._learn(dict.fromkeys(question.pairs, (NO_ANSWER, None)), now + pause)
+            unknown: dict[Pair | Removal, Verdict] = {pair: Verdict(NO_ANSWER, None, 0) for pair in question.pairs}
+            for removal in question.removals:
+                unknown[removal] = Verdict(NO_ANSWER, None, 0, removal)
+            retried |= self._learn(unknown, now + pause)
         while self.expiries and self.expiries[0][0] <= now:
             _, number, keys = heapq.heappop(self.expiries)
             retried |= {key: None for key in keys if self._expire(key, number)}
-        if self.question is None and not self.requested and self.paused_until <= now:
+        if self.question is None and not (self.requested or self.removals) and self.paused_until <= now:
             retried |= self._undefer()  # all asks before them are gone
         return retried
 
     def refuse(self, key: str, node_id: str, reason: str, now: float) -> None:
         """Refuse an ask on a node for a while: the RM could not start it there."""
-        self._learn({Pair(key, node_id, allocate=True): (reason, None)}, now + COOL_DOWN_S)
+        self._learn({Pair(key, node_id, allocate=True): Verdict(reason, None, 0)}, now + COOL_DOWN_S)
 
     def drop(self, key: str) -> None:
         """Drop an ask that is gone or has its node; refusals that hold for all versions of a node stay."""
@@ -207,14 +294,20 @@ class Verdicts:
         if lasting:
             self.known[key] = lasting
         self.requested.pop(key, None)
+        for removal, _ in self.removals.pop(key, {}).values():
+            self.removal_keys -= len(removal.victims)
         self.deferred.pop(key, None)
+        self.searching.pop(key, None)
 
-    def _learn(self, verdicts: Mapping[Pair, tuple[str, Stamp | None]], until: float) -> Keys:
-        """Store verdicts until this time; return the keys of their asks."""
+    def _learn(self, verdicts: Mapping[Pair | Removal, Verdict], until: float) -> Keys:
+        """Store verdicts until this time, as those of one round; return the keys of their asks."""
         self.numbers += 1
-        for pair, (refusal, stamp) in verdicts.items():
-            self.known.setdefault(pair.key, {})[pair.node_id, pair.allocate] = Verdict(refusal, stamp, self.numbers)
-        keys = dict.fromkeys(pair.key for pair in verdicts)
+        for about, verdict in verdicts.items():
+            place = about.node_id, about.allocate if isinstance(about, Pair) else None
+            self.known.setdefault(about.key, {})[place] = verdict._replace(round=self.numbers)
+        keys = dict.fromkeys(about.key for about in verdicts)
+        for key in keys:
+            self.searching.pop(key, None)
         heapq.heappush(self.expiries, (until, self.numbers, tuple(keys)))
         return keys
 
@@ -231,4 +324,5 @@ class Verdicts:
         keys = dict.fromkeys(islice(self.deferred, ASKS_MAX))
         for key in keys:
             del self.deferred[key]
+            self.searching.pop(key, None)
         return keys

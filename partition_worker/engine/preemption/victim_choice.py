@@ -7,7 +7,8 @@ Choice of the node and the victims, for an ask whose queue is below its guarante
 
     1. Candidates are the unprotected allocations within reach (`victim_candidates.py`).
     2. The ask must fit the guarantee of its queue, now or without all candidates.
-    3. The node is the one with the fewest victims, preferably none that did not agree to be preempted.
+    3. The node is the one with the fewest victims, preferably none that did not agree to be preempted
+       (`node_choice.py`); an RM may decide whether the ask would run there without them.
     4. Further victims are added for what else the queue of the ask is guaranteed.
     5. Of all these, as many are chosen as cover the ask.
 
@@ -25,8 +26,7 @@ fences and disabled preemption protect no allocation there. Such an ask is never
 cooldown applies.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
@@ -37,8 +37,14 @@ from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
 from partition_worker.engine.application import Application
-from partition_worker.engine.nodes.node_index import Node, Reservation
-from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.nodes.node_index import Node
+from partition_worker.engine.predicates.evaluation import WAITING
+from partition_worker.engine.preemption.node_choice import (
+    Choice,
+    choose_node,
+    choose_node_with_rm,
+    find_usable_nodes,
+)
 from partition_worker.engine.preemption.victim_candidates import (
     Candidate,
     Giver,
@@ -62,15 +68,6 @@ TRIED_MAX: Final = 1024
 ATTEMPTS_PER_LEAF: Final = 10
 """Attempts of the asks of one leaf to find victims in one cycle."""
 
-STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
-"""Once an ask is this old, an ask of a higher priority may take the node that is reserved for it."""
-
-RELUCTANT_COST: Final = 2**34
-ORIGINATOR_COST: Final = 2**33
-NO_CANDIDATE_COST: Final = 2**35
-COST_MAX: Final = 2**36
-"""More than any node costs."""
-
 NO_GUARANTEE: Final = "Preemption queue guarantees check failed"
 NO_HELP: Final = "Preemption does not help"
 TOO_LITTLE: Final = "Preemption helped but short of resources"
@@ -92,7 +89,7 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
         return None
     plan = _plan(state, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
-        for reason in dict.fromkeys((plan, NO_HELP)):
+        for reason in dict.fromkeys((plan, plan if plan == WAITING else NO_HELP)):
             group.note(reason, state.now)
         return None
     return plan
@@ -101,6 +98,8 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
 def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     """Return when the first ask of a group may look for victims, in Unix seconds; NEVER if that cannot help."""
     if not (state.config.preemption.is_enabled and is_eligible(group) and may_ever_help(leaf)):
+        return NEVER
+    if group.head.key in state.nodes.predicates.verdicts.searching:  # it is tried again with the answer of the RM
         return NEVER
     at = max(due_at(state, leaf, group), state.preemptions.pause_until)
     windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # asks beyond the limit come back in a later window
@@ -151,7 +150,7 @@ def _plan(state: PartitionState, application: Application, group: AskGroup, *, n
     if any(root.allocated.get(kind, 0) >= threshold * size for kind, size in (root.maximum or {}).items()):
         leaf.preemption_attempts += 1
         plan = plan_victims(state, application, group.head, nodes_tried=nodes_tried)
-    if isinstance(plan, str):  # what failed for one ask would fail for each like it in the leaf
+    if isinstance(plan, str) and plan != WAITING:  # what failed for one ask would fail for each like it in the leaf
         if len(leaf.preemption_tried) >= TRIED_MAX:
             leaf.preemption_tried.clear()
         leaf.preemption_tried[group.shape, group.kind.priority] = state.now
@@ -198,13 +197,22 @@ def plan_victims(
     if not _is_guaranteed(guarantees.taker, wanted, candidates):
         return NO_GUARANTEE
     usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
-    if ask.shape.constraint is not None or state.nodes.ever_guarded:
+    predicates, constraint = state.nodes.predicates, ask.shape.constraint
+    asks_rm = predicates.asks_about_victims and constraint is not None and bool(constraint.asked)
+    if asks_rm and constraint is not None:
+        usable = {key: node for key, node in usable.items() if predicates.meets(constraint.demands, node)}
+    elif constraint is not None or state.nodes.ever_guarded:
         usable = {key: node for key, node in usable.items() if state.nodes.is_accepted(ask.shape, node, allocate=False)}
-    choice = _choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
-    if choice is None:
-        return NO_HELP
+    choice: Choice | str | None
+    if asks_rm:
+        choice = choose_node_with_rm(predicates, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+    else:
+        choice = choose_node(state.nodes, usable, ask, wanted, candidates, nodes_tried=nodes_tried)
+    if choice is None or isinstance(choice, str):
+        return choice or NO_HELP
     node, there = choice
-    victims = _choose_victims(guarantees.taker, wanted, node, there, candidates)
+    required = len(there) if asks_rm else 0
+    victims = _choose_victims(guarantees.taker, wanted, node, there, candidates, required)
     return victims if isinstance(victims, str) else Preempt(application, ask, node, tuple(victims), tuple(cancels))
 
 
@@ -223,160 +231,19 @@ def _is_guaranteed(taker: GuaranteeShare, wanted: Resources, candidates: list[Ca
     return is_covered
 
 
-# The node -------------------------------------------------------------------------------------------------------------
-
-
-def find_usable_nodes(
-    nodes: Iterable[Node], ask: Allocation, wanted: Resources, now: float
-) -> tuple[dict[str, Node], list[Reservation]]:
-    """Return the nodes that could take the ask without their allocations, by id, and the stale reservations of other
-    asks that would have to end for that: of lower priority, too old, without a required node and without victims.
-    """
-    found: dict[str, Node] = {}
-    cancels: list[Reservation] = []
-    amounts = amounts_of(wanted)
-    for node in nodes:
-        if node.reservations and ask.key not in node.reservations:
-            stale = [
-                one
-                for one in node.reservations.values()
-                if not one.for_required_node
-                and not one.ask.preemption_triggered
-                and one.ask.priority < ask.priority
-                and one.ask.created_ns / 1e9 + STALE_AFTER_S < now
-            ]
-            if not stale:
-                continue
-            cancels += stale
-        if node.is_open and node.is_large_enough(amounts):
-            found[node.node_id] = node
-    return found, cancels
-
-
-def _choose_node(
-    nodes: Nodes,
-    usable: dict[str, Node],
-    ask: Allocation,
-    wanted: Resources,
-    candidates: Sequence[Candidate],
-    *,
-    nodes_tried: bool,
-) -> tuple[Node, list[Candidate]] | None:
-    """Return the node with the lowest cost, and the victims on it: the fewest victims and, if possible, no originators
-    and only victims that agreed; of equals the first by id. None if no node can be freed.
-
-    A node with room needs no victims. With `nodes_tried` it is not an option: it did not take the ask.
-    """
-    on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        on_node[candidate[0].node_id].append(candidate)
-    found: tuple[Node, list[Candidate]] | None = None
-    cheapest = (COST_MAX, "")
-    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
-    for cost_at_least, node_id, missing in sorted(prospects):
-        if (cost_at_least, node_id) > cheapest:
-            break
-        there = on_node.get(node_id, [])
-        victims = _victims_on_node(missing, there) if missing else []
-        if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
-            cost = _cost(there, len(victims)), node_id
-            if cost < cheapest:
-                found, cheapest = (usable[node_id], victims), cost
-    return found
-
-
-def _largest_gains(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
-    """Return, for each wanted type, the most that any candidate would free; 0 if none may leave. A candidate that may
-    not leave while all are there may not do so later, on any node.
-    """
-    leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
-    if not any(giver.may_enter(one.shape.amounts) for one, giver in leaving):
-        return dict.fromkeys(wanted, 0)
-    return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
-
-
-def _find_prospects(
-    nodes: dict[str, Node],
-    wanted: Resources,
-    on_node: Mapping[str, list[Candidate]],
-    largest: Resources,
-    *,
-    nodes_tried: bool,
-) -> Iterator[tuple[int, str, Resources]]:
-    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough: the lowest
-    possible cost of the node, its id, and what is missing there.
-
-    The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest.
-    """
-    for node_id, node in nodes.items():
-        there = on_node.get(node_id)
-        if there is None and nodes_tried:
-            continue
-        available = node.available
-        missing = {kind: lack for kind, amount in wanted.items() if (lack := amount - available.get(kind, 0)) > 0}
-        if not missing:
-            if not nodes_tried:
-                yield _cost(there or [], 0), node_id, missing
-        elif there is not None and all(largest[kind] for kind in missing):
-            at_least = max(-(-lack // largest[kind]) for kind, lack in missing.items())
-            yield _cost(there, at_least), node_id, missing
-
-
-def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
-    """Return the victims that free what is missing; none if all candidates are not enough."""
-    missing = dict(missing)
-    victims: list[Candidate] = []
-    for candidate in candidates:
-        one, giver = candidate
-        if not giver.may_leave():
-            continue
-        if not giver.may_enter(one.shape.amounts):
-            break
-        gained = [kind for kind in missing if one.resources.get(kind)]
-        if not gained:
-            continue
-        victims.append(candidate)
-        for kind in gained:
-            missing[kind] -= one.resources[kind]
-            if missing[kind] <= 0:
-                del missing[kind]
-        if not missing:
-            break
-        giver.move(one.shape.amounts)
-    for one, giver in victims if missing else victims[:-1]:
-        giver.move(one.shape.amounts, -1)
-    return [] if missing else victims
-
-
-def _cost(candidates: list[Candidate], count: int) -> int:
-    """Return the cost of `count` victims on a node: their number, and far more if there are originators or allocations
-    that did not agree among them.
-
-    As in YuniKorn, these are looked for among the first candidates, although others may be chosen; and a node without
-    candidates costs most.
-    """
-    if not candidates:
-        return NO_CANDIDATE_COST
-    last, _ = candidates[min(count, len(candidates)) - 1]
-    if not count or (last.may_be_victim and not last.originator):  # then so are those before it
-        return count
-    first = [allocation for allocation, _ in candidates[:count]]
-    cost = count
-    if any(one.originator for one in first):
-        cost |= ORIGINATOR_COST
-    if not all(one.may_be_victim for one in first):
-        cost |= RELUCTANT_COST
-    return cost
-
-
 # The victims ----------------------------------------------------------------------------------------------------------
 
 
 def _choose_victims(
-    taker: GuaranteeShare, wanted: Resources, node: Node, there: list[Candidate], candidates: list[Candidate]
+    taker: GuaranteeShare,
+    wanted: Resources,
+    node: Node,
+    there: list[Candidate],
+    candidates: list[Candidate],
+    required: int,
 ) -> list[Allocation] | str:
-    """Return all victims, those on the node first, or why there are none. It is the last use of the guarantees, and
-    undoes nothing.
+    """Return all victims, those on the node first, or why there are none; the first `required` are among them. It is
+    the last use of the guarantees, and undoes nothing.
 
     There are none if candidates elsewhere may leave, and the queue of the ask would then have more than its guarantee
     of anything that is wanted. It has so before these leave, or never: what enters is covered.
@@ -396,7 +263,7 @@ def _choose_victims(
         ends = [0]
         ends += (at for at, (one, _) in enumerate(candidates, 1) if one.node_id == node.node_id and one.key not in keys)
         more = _further_victims(taker, keys, islice(candidates, ends[-1]))
-    return _take_enough(wanted, node, chain(chosen, more)) or TOO_LITTLE
+    return _take_enough(wanted, node, chain(chosen, more), required) or TOO_LITTLE
 
 
 def _further_victims(taker: GuaranteeShare, chosen: set[str], candidates: Iterable[Candidate]) -> Iterator[Allocation]:
@@ -412,9 +279,10 @@ def _further_victims(taker: GuaranteeShare, chosen: set[str], candidates: Iterab
             yield allocation
 
 
-def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -> list[Allocation]:
-    """Return the first of these victims that cover what is wanted; none if all do not. Victims on other nodes count
-    only if the ask has room on its own. Those on its node are taken until it has room there, or they would be useless.
+def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation], required: int) -> list[Allocation]:
+    """Return the first of these victims that cover what is wanted, at least `required`; none if all do not. Victims on
+    other nodes count only if the ask has room on its own. Those on its node are taken until it has room there, or they
+    would be useless.
     """
     room = dict(node.available)
     anywhere = has_room = fits(room, wanted)
@@ -423,7 +291,7 @@ def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -
     total: Resources = {}
     for victim in offered:
         is_here = victim.node_id == node.node_id
-        if (is_here and not has_room) or ((is_here or anywhere) and is_short):
+        if len(victims) < required or (is_here and not has_room) or ((is_here or anywhere) and is_short):
             victims.append(victim)
             add_to(total, victim.resources)
             if is_here:
@@ -431,7 +299,7 @@ def _take_enough(wanted: Resources, node: Node, offered: Iterable[Allocation]) -
                 has_room = fits(room, wanted)
             counted = [(total[kind], amount) for kind, amount in wanted.items() if kind in total]
             is_short = not counted or (all(n <= most for n, most in counted) and any(n < most for n, most in counted))
-            if has_room and not is_short:
+            if has_room and not is_short and len(victims) >= required:
                 break
     return [] if is_short else victims
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from common.wire import NEVER
 from partition_worker.engine.nodes.node_index import Node
 from partition_worker.engine.predicates.verdicts import (
@@ -13,7 +15,9 @@ from partition_worker.engine.predicates.verdicts import (
     NODES_MAX,
     PAUSE_MAX_S,
     PAUSE_S,
+    VICTIMS_MAX,
     Pair,
+    Removal,
     Verdicts,
 )
 
@@ -234,3 +238,96 @@ def test_the_nodes_that_admit_an_ask_are_known_until_they_change() -> None:
     assert list(answered({}).accepting("a1")) == []
     node.resize({"memory": 20})
     assert list(verdicts.accepting("a1")) == []
+
+
+# Removals -------------------------------------------------------------------------------------------------------------
+
+
+def a_removal(key: str = "a1", node: str = "n1", victims: int = 3, start: int = 0) -> Removal:
+    return Removal(key, node, tuple(f"v{number}" for number in range(victims)), start)
+
+
+def about_removals(*removals: Removal, nodes: dict[str, Node]) -> tuple[Verdicts, int]:
+    """A question at NOW about removals, and its number."""
+    verdicts = Verdicts()
+    for removal in removals:
+        verdicts.searching[removal.key] = None
+        assert verdicts.request_removal(removal, nodes[removal.node_id])
+    number, pairs = asked(verdicts)
+    assert pairs == ()
+    assert verdicts.question is not None
+    assert tuple(verdicts.question.removals) == removals
+    return verdicts, number
+
+
+def test_an_answer_about_a_removal_holds_for_these_victims_and_this_node_as_it_is() -> None:
+    node = a_node()
+    verdicts, number = about_removals(a_removal(), nodes={"n1": node})
+    assert verdicts.find_removal(a_removal(), node) is None
+    assert keys(verdicts.apply_answer(number, {}, NOW, {("a1", "n1"): ("", 2)})) == ["a1"]
+    verdict = verdicts.find_removal(a_removal(), node)
+    assert verdict is not None
+    assert (verdict.refusal, verdict.last) == ("", 2)
+    assert verdicts.find_removal(a_removal(victims=2), node) is None
+    assert list(verdicts.accepting("a1")) == [], "without the victims it may not run there"
+    node.resize({"memory": 20})
+    assert verdicts.find_removal(a_removal(), node) is None
+
+
+@pytest.mark.parametrize("last", [-1, 0, 3])
+def test_an_answer_outside_of_the_victims_is_a_refusal(last: int) -> None:
+    verdicts, number = about_removals(a_removal(start=1), nodes={"n1": N1})
+    verdicts.apply_answer(number, {}, NOW, {("a1", "n1"): ("", last)})
+    verdict = verdicts.find_removal(a_removal(start=1), N1)
+    assert verdict is not None
+    assert verdict.refusal == f"the resource manager named victim {last}, which is not one of 1 to 2"
+
+
+def test_a_removal_that_the_answer_leaves_out_is_refused() -> None:
+    verdicts, number = about_removals(a_removal(), nodes={"n1": N1})
+    verdicts.apply_answer(number, {}, NOW)
+    verdict = verdicts.find_removal(a_removal(), N1)
+    assert verdict is not None
+    assert verdict.refusal == NO_ANSWER
+
+
+def test_silence_refuses_the_node_whatever_the_victims_are() -> None:
+    verdicts, _ = about_removals(a_removal(), nodes={"n1": N1})
+    assert keys(verdicts.elapse(NOW + DEADLINE_S)) == ["a1"]
+    verdict = verdicts.find_removal(a_removal(victims=9), N1)
+    assert verdict is not None
+    assert verdict.refusal == NO_ANSWER
+    assert keys(verdicts.elapse(NOW + DEADLINE_S + PAUSE_S)) == ["a1"]
+    assert verdicts.find_removal(a_removal(victims=9), N1) is None
+
+
+def test_a_later_request_about_a_node_replaces_the_earlier_one() -> None:
+    verdicts = Verdicts()
+    assert verdicts.request_removal(a_removal(victims=5), N1)
+    assert verdicts.request_removal(a_removal(victims=4), N1)
+    assert verdicts.removal_keys == 4
+    asked(verdicts)
+    assert verdicts.question is not None
+    assert list(verdicts.question.removals) == [a_removal(victims=4)]
+
+
+def test_a_question_has_so_many_victims_and_other_asks_are_tried_again_for_the_next_one() -> None:
+    verdicts = Verdicts()
+    assert verdicts.request_removal(a_removal("a1", victims=VICTIMS_MAX - 1), N1)
+    verdicts.searching["a2"] = None
+    assert not verdicts.request_removal(a_removal("a2", victims=2), N1)
+    assert verdicts.removal_keys == VICTIMS_MAX - 1
+    question = verdicts.next_question(NOW)
+    assert question is not None
+    assert ([one.key for one in question[0].removals], keys(question[1])) == (["a1"], ["a2"])
+    assert verdicts.searching == {}
+    assert verdicts.request_removal(a_removal("a2", victims=2), N1)
+
+
+def test_the_removals_of_an_ask_that_is_gone_are_not_asked_about() -> None:
+    verdicts = Verdicts()
+    verdicts.request_removal(a_removal(), N1)
+    verdicts.searching["a1"] = None
+    verdicts.drop("a1")
+    assert (verdicts.removal_keys, verdicts.searching, verdicts.has_requests) == (0, {}, False)
+    assert verdicts.next_question(NOW) is None

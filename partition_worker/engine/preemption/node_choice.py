@@ -1,0 +1,330 @@
+"""The node that is freed for an ask, and the victims on it: the fewest, and preferably none that did not agree.
+
+The victims of a node are its candidates, in their order, until what is missing there is freed. A node with room needs
+none; it is an option only if the ask found no room in its queues, as otherwise it did not take the ask.
+
+An RM with the capability `preemption-predicates` also decides whether the ask would run on a node without the victims:
+another allocation may be in its way, or a host port taken. As in YuniKorn, the nodes are tried in the order of their
+number of victims, NODES_PER_BATCH at a time, and the best of the first batch that has one is taken. The RM answers with
+the number of candidates that have to go, at least as many as free the room. The search does not wait for the RM: it
+ends, and begins again with the answer (`verdicts.py`). The more nodes the RM has refused, the more are asked about at
+once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Final, NamedTuple
+
+from common.messages import Resources
+from partition_worker.engine.allocation import Allocation, amounts_of
+from partition_worker.engine.nodes.node_index import Node, Reservation
+from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.predicates.evaluation import WAITING, Predicates
+from partition_worker.engine.predicates.verdicts import Removal
+from partition_worker.engine.preemption.victim_candidates import Candidate
+
+STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
+"""Once an ask is this old, an ask of a higher priority may take the node that is reserved for it."""
+
+RELUCTANT_COST: Final = 2**34
+ORIGINATOR_COST: Final = 2**33
+NO_CANDIDATE_COST: Final = 2**35
+COST_MAX: Final = 2**36
+"""More than any node costs."""
+
+NODES_PER_BATCH: Final = 10
+"""Nodes that an RM compares for one ask, before more nodes are considered."""
+
+NODES_MORE: Final = 3
+"""Further nodes that the RM is asked about at once, for each that it has refused for this ask."""
+
+VICTIMS_MAX: Final = 1024
+"""Candidates on one node that the RM is asked about; further ones stay, unless more are needed to free the room."""
+
+Choice = tuple[Node, list[Candidate]]
+"""A node, and the victims on it."""
+
+
+def find_usable_nodes(
+    nodes: Iterable[Node], ask: Allocation, wanted: Resources, now: float
+) -> tuple[dict[str, Node], list[Reservation]]:
+    """Return the nodes that could take the ask without their allocations, by id, and the stale reservations of other
+    asks that would have to end for that: of lower priority, too old, without a required node and without victims.
+    """
+    found: dict[str, Node] = {}
+    cancels: list[Reservation] = []
+    amounts = amounts_of(wanted)
+    for node in nodes:
+        if node.reservations and ask.key not in node.reservations:
+            stale = [
+                one
+                for one in node.reservations.values()
+                if not one.for_required_node
+                and not one.ask.preemption_triggered
+                and one.ask.priority < ask.priority
+                and one.ask.created_ns / 1e9 + STALE_AFTER_S < now
+            ]
+            if not stale:
+                continue
+            cancels += stale
+        if node.is_open and node.is_large_enough(amounts):
+            found[node.node_id] = node
+    return found, cancels
+
+
+def choose_node(
+    nodes: Nodes,
+    usable: dict[str, Node],
+    ask: Allocation,
+    wanted: Resources,
+    candidates: Sequence[Candidate],
+    *,
+    nodes_tried: bool,
+) -> Choice | None:
+    """Return the node with the lowest cost, and the victims on it: the fewest victims and, if possible, no originators
+    and only victims that agreed; of equals the first by id. None if no node can be freed.
+
+    A node with room needs no victims. With `nodes_tried` it is not an option: it did not take the ask.
+    """
+    on_node = _sort_by_node(candidates)
+    found: Choice | None = None
+    cheapest = (COST_MAX, "")
+    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
+    costs = [(_cost(on_node.get(node_id, []), at_least), node_id, missing) for at_least, node_id, missing in prospects]
+    for cost_at_least, node_id, missing in sorted(costs):
+        if (cost_at_least, node_id) > cheapest:
+            break
+        there = on_node.get(node_id, [])
+        victims = _victims_on_node(missing, there) if missing else []
+        if victims or (not missing and nodes.is_accepted(ask.shape, usable[node_id])):
+            cost = _cost(there, len(victims)), node_id
+            if cost < cheapest:
+                found, cheapest = (usable[node_id], victims), cost
+    return found
+
+
+def _sort_by_node(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+    on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        on_node[candidate[0].node_id].append(candidate)
+    return on_node
+
+
+def _largest_gains(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
+    """Return, for each wanted type, the most that any candidate would free; 0 if none may leave. A candidate that may
+    not leave while all are there may not do so later, on any node.
+    """
+    leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
+    if not any(giver.may_enter(one.shape.amounts) for one, giver in leaving):
+        return dict.fromkeys(wanted, 0)
+    return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
+
+
+def _find_prospects(
+    nodes: dict[str, Node],
+    wanted: Resources,
+    on_node: Mapping[str, list[Candidate]],
+    largest: Resources,
+    *,
+    nodes_tried: bool,
+) -> Iterator[tuple[int, str, Resources]]:
+    """Yield the nodes with room, unless they were tried, and those on which the candidates could be enough: the lowest
+    possible number of victims, the id of the node, and what is missing there.
+
+    The check of a node is expensive, so a bound selects nodes: as if all candidates were as large as the largest.
+    """
+    for node_id, node in nodes.items():
+        there = on_node.get(node_id)
+        if there is None and nodes_tried:
+            continue
+        available = node.available
+        missing = {kind: lack for kind, amount in wanted.items() if (lack := amount - available.get(kind, 0)) > 0}
+        if not missing:
+            if not nodes_tried:
+                yield 0, node_id, missing
+        elif there is not None and all(largest[kind] for kind in missing):
+            yield max(-(-lack // largest[kind]) for kind, lack in missing.items()), node_id, missing
+
+
+def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
+    """Return the victims that free what is missing; none if all candidates are not enough."""
+    missing = dict(missing)
+    victims: list[Candidate] = []
+    for candidate in candidates:
+        one, giver = candidate
+        if not giver.may_leave():
+            continue
+        if not giver.may_enter(one.shape.amounts):
+            break
+        gained = [kind for kind in missing if one.resources.get(kind)]
+        if not gained:
+            continue
+        victims.append(candidate)
+        for kind in gained:
+            missing[kind] -= one.resources[kind]
+            if missing[kind] <= 0:
+                del missing[kind]
+        if not missing:
+            break
+        giver.move(one.shape.amounts)
+    for one, giver in victims if missing else victims[:-1]:
+        giver.move(one.shape.amounts, -1)
+    return [] if missing else victims
+
+
+def _cost(candidates: list[Candidate], count: int) -> int:
+    """Return the cost of `count` victims on a node: their number, and far more if there are originators or allocations
+    that did not agree among them.
+
+    As in YuniKorn, these are looked for among the first candidates, although others may be chosen; and a node without
+    candidates costs most.
+    """
+    if not candidates:
+        return NO_CANDIDATE_COST
+    last, _ = candidates[min(count, len(candidates)) - 1]
+    if not count or (last.may_be_victim and not last.originator):  # then so are those before it
+        return count
+    first = [allocation for allocation, _ in candidates[:count]]
+    cost = count
+    if any(one.originator for one in first):
+        cost |= ORIGINATOR_COST
+    if not all(one.may_be_victim for one in first):
+        cost |= RELUCTANT_COST
+    return cost
+
+
+# The verdicts of the RM -----------------------------------------------------------------------------------------------
+
+
+class _Option(NamedTuple):
+    """A node, and the candidates on it in the order in which they would go; the first `needed` free the room."""
+
+    node: Node
+    candidates: list[Candidate]
+    needed: int
+
+
+def choose_node_with_rm(
+    predicates: Predicates,
+    usable: dict[str, Node],
+    ask: Allocation,
+    wanted: Resources,
+    candidates: Sequence[Candidate],
+    *,
+    nodes_tried: bool,
+) -> Choice | str | None:
+    """As `choose_node`, of the nodes on which the ask would run by the verdicts of the RM; WAITING if they are not
+    known, and have been requested.
+    """
+    on_node = _sort_by_node(candidates)
+    prospects = _find_prospects(usable, wanted, on_node, _largest_gains(wanted, candidates), nodes_tried=nodes_tried)
+    options = _list_options(usable, on_node, prospects)
+    found: Choice | None = None
+    cheapest, refused = (COST_MAX, ""), 0
+    while batch := list(islice(options, NODES_PER_BATCH)):
+        unknown: list[_Option] = []
+        for option in batch:
+            count = _count_victims(predicates, ask, option)
+            if count is None:
+                unknown.append(option)
+            elif count < 0:
+                refused += 1
+            else:
+                cost = _cost(on_node.get(option.node.node_id, []), count), option.node.node_id
+                if cost < cheapest:
+                    found, cheapest = (option.node, option.candidates[:count]), cost
+        if cheapest[0] < ORIGINATOR_COST:
+            return found
+        if unknown:
+            unknown += islice(options, NODES_MORE * refused)
+            predicates.verdicts.searching[ask.key] = None
+            for option in unknown:
+                if not _request_verdict(predicates, ask, option):
+                    break
+            return WAITING
+    return found
+
+
+def _list_options(
+    usable: dict[str, Node], on_node: Mapping[str, list[Candidate]], prospects: Iterable[tuple[int, str, Resources]]
+) -> Iterator[_Option]:
+    """Yield the nodes that can be freed, those with the fewest needed victims first; of equals the first by id."""
+    missing: dict[str, Resources] = {}
+    heap: list[tuple[int, str]] = []
+    for at_least, node_id, lacks in prospects:
+        missing[node_id] = lacks
+        heap.append((at_least, node_id))
+    heapify(heap)
+    needed: dict[str, list[Candidate]] = {}
+    while heap:
+        _, node_id = heappop(heap)
+        there = on_node.get(node_id, [])
+        if node_id in needed:
+            victims = needed.pop(node_id)
+            more = _further_on_node(victims, there)[: max(0, VICTIMS_MAX - len(victims))] if victims else []
+            yield _Option(usable[node_id], victims + more, len(victims))
+            continue
+        victims = _victims_on_node(missing[node_id], there) if missing[node_id] else []
+        if victims or not missing[node_id]:
+            needed[node_id] = victims
+            heappush(heap, (len(victims), node_id))
+
+
+def _further_on_node(victims: list[Candidate], there: list[Candidate]) -> list[Candidate]:
+    """Return the other candidates on a node that may go after these victims, in their order. As in YuniKorn, they are
+    those that may go at their turn, and still exceed their guarantees when it has come.
+    """
+    chosen = {one.key for one, _ in victims}
+    others: list[Candidate] = []
+    moved: list[Candidate] = []
+    for candidate in there:
+        one, giver = candidate
+        if not giver.may_leave():
+            continue
+        if not giver.may_enter(one.shape.amounts):
+            break
+        if one.key in chosen:
+            giver.move(one.shape.amounts)
+            moved.append(candidate)
+        else:
+            others.append(candidate)
+    for one, giver in moved:
+        giver.move(one.shape.amounts, -1)
+    further: list[Candidate] = []
+    for one, giver in victims:
+        giver.leave(one.shape.amounts)
+    for candidate in others:
+        one, giver = candidate
+        if giver.may_leave():
+            giver.leave(one.shape.amounts)
+            further.append(candidate)
+    for one, giver in [*victims, *further]:
+        giver.leave(one.shape.amounts, -1)
+    return further
+
+
+def _count_victims(predicates: Predicates, ask: Allocation, option: _Option) -> int | None:
+    """Return how many of the candidates have to go by the verdict of the RM: -1 if the ask would not run there without
+    all of them either, None if there is no verdict.
+    """
+    if not option.needed:
+        reason = predicates.refusal(ask.shape, option.node)
+        return None if reason == WAITING else -1 if reason else 0
+    verdict = predicates.verdicts.find_removal(_removal_of(ask, option), option.node)
+    return None if verdict is None else -1 if verdict.refusal else verdict.last + 1
+
+
+def _request_verdict(predicates: Predicates, ask: Allocation, option: _Option) -> bool:
+    """Request the verdict about an option, if there is none; return whether the next question has room for more."""
+    if _count_victims(predicates, ask, option) is not None:
+        return True
+    if option.needed:
+        return predicates.verdicts.request_removal(_removal_of(ask, option), option.node)
+    return predicates.verdicts.request(ask.key, option.node, allocate=True)
+
+
+def _removal_of(ask: Allocation, option: _Option) -> Removal:
+    victims = tuple([one.key for one, _ in option.candidates])
+    return Removal(ask.key, option.node.node_id, victims, option.needed - 1)
