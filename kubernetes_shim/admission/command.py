@@ -37,9 +37,9 @@ def add_k8s_admission_arguments(parser: argparse.ArgumentParser) -> None:
     about = f"where to serve the webhooks (default: {LISTEN_DEFAULT})"
     add("--listen", type=_parse_address, metavar="HOST:PORT", default=LISTEN_DEFAULT, help=about)
     about = "where the API server reaches the webhooks, if not by the service, such as https://10.0.0.1:9089"
-    add("--url", type=_parse_url("https"), metavar="URL", default="", help=about)
+    add("--url", type=_parse_url("https"), metavar="URL", help=about)
     about = "the REST port of the core (default: http:// and the setting webHook.schedulerServiceAddress)"
-    add("--core", type=_parse_url("https?"), metavar="URL", default="", help=about)
+    add("--core", type=_parse_url("https?"), metavar="URL", help=about)
     add(
         "--core-ca", type=Path, metavar="FILE", help="CA certificates of the REST port (default: those of this machine)"
     )
@@ -86,8 +86,8 @@ async def _serve(args: argparse.Namespace) -> None:
         namespace=args.namespace or access.namespace or "default",
         host=host.strip("[]"),
         port=int(port),
-        url=args.url,
-        core=args.core,
+        url=args.url or "",
+        core=args.core or "",
         core_ca=args.core_ca,
         core_token_file=args.core_token_file,
     )

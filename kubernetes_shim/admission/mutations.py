@@ -44,6 +44,8 @@ OLD_APP_ID: Final = "applicationId"
 OLD_QUEUE: Final = "queue"
 SPARK_APP_ID: Final = "spark-app-selector"
 
+_FLAGS: Final = ("true", "false")
+
 _NAMESPACE_LENGTH_MAX: Final = 26
 """Characters of the namespace in an id for one pod: there are 36 of the pod's uid, and a dash."""
 
@@ -64,8 +66,11 @@ def review(request: AdmissionRequest, around: Surroundings) -> Verdict:
             return _review_new_pod(request, around)
         if request.operation == "UPDATE":
             return _review_changed_pod(request)
-    elif kind in _TEMPLATES and request.operation == "CREATE":
-        return _review_new_workload(request, around.settings)
+    elif kind in _TEMPLATES:
+        if request.operation == "CREATE":
+            return _review_new_workload(request, around)
+        if request.operation == "UPDATE":
+            return _review_changed_workload(request, around.settings)
     return ADMITTED
 
 
@@ -89,13 +94,13 @@ def _review_new_pod(request: AdmissionRequest, around: Surroundings) -> Verdict:
         return Verdict(refusal=refusal)
     if labels.get("app") == SCHEDULER or not _is_ours(request.namespace, around):
         return ADMITTED
-    new_annotations = {} if USER_INFO in annotations else {USER_INFO: _format_user_info(request.user_info)}
+    new_annotations = _find_user_info(annotations, request.user_info, settings)
     new_labels: dict[str, str] = {}
     if _gets_application_id(request.namespace, around):
         new_labels = _find_new_labels(labels, annotations, request.namespace, settings)
-        preemption = _find_preemption(annotations, around.priority_classes.get(pod.spec.priority_class_name))
-        if preemption:
-            new_annotations[ALLOW_PREEMPTION] = preemption
+        if annotations.get(ALLOW_PREEMPTION) not in _FLAGS:
+            priority_class = around.priority_classes.get(pod.spec.priority_class_name)
+            new_annotations[ALLOW_PREEMPTION] = _find_preemption(priority_class)
     else:
         new_annotations[IGNORE_APPLICATION] = "true"
     patch = [PatchOperation("add", "/spec/schedulerName", SCHEDULER)]
@@ -135,8 +140,9 @@ def _gets_application_id(namespace: str, around: Surroundings) -> bool:
 
 
 def _read_flag(namespace: Namespace | None, key: str) -> bool | None:
-    """Return the value of a flag of a namespace; None if it has none, or another value."""
-    return {"true": True, "false": False}.get("" if namespace is None else namespace.metadata.annotations.get(key, ""))
+    """Return the value of a flag of a namespace; None if it has none. Every text but `true` means false."""
+    value = None if namespace is None else namespace.metadata.annotations.get(key)
+    return None if value is None else value == _FLAGS[0]
 
 
 def _find_new_labels(
@@ -162,12 +168,10 @@ def generate_app_id(namespace: str, settings: AdmissionSettings) -> str:
     return f"yunikorn-{namespace}-autogen"[:GENERATED_ID_LENGTH_MAX]
 
 
-def _find_preemption(annotations: Mapping[str, str], priority_class: PriorityClass | None) -> str:
-    """Return the value of the annotation that the priority class gives the pod; empty if there is none to set."""
-    if annotations.get(ALLOW_PREEMPTION) in ("true", "false") or priority_class is None:
-        return ""
-    chosen = priority_class.metadata.annotations.get(ALLOW_PREEMPTION, "")
-    return chosen if chosen in ("true", "false") else ""
+def _find_preemption(priority_class: PriorityClass | None) -> str:
+    """Return whether a pod of this class may be preempted. Only a class that forbids it makes a difference."""
+    chosen = "" if priority_class is None else priority_class.metadata.annotations.get(ALLOW_PREEMPTION)
+    return chosen if chosen == _FLAGS[1] else _FLAGS[0]
 
 
 # Workloads ------------------------------------------------------------------------------------------------------------
@@ -193,10 +197,10 @@ class _CronWorkload(Part, frozen=True):
     spec: _CronSpec = _CronSpec()
 
 
-def _find_template(request: AdmissionRequest) -> _Template:
-    if request.kind.kind == "CronJob":
-        return _decode(request.object, _CronWorkload).spec.job_template.spec.template
-    return _decode(request.object, _Workload).spec.template
+def _find_template(raw: msgspec.Raw, kind: str) -> _Template:
+    if kind == "CronJob":
+        return _decode(raw, _CronWorkload).spec.job_template.spec.template
+    return _decode(raw, _Workload).spec.template
 
 
 _TEMPLATES: Final = {
@@ -210,33 +214,48 @@ _TEMPLATES: Final = {
 """Where a kind of workload has the metadata of its pods."""
 
 
-def _review_new_workload(request: AdmissionRequest, settings: AdmissionSettings) -> Verdict:
-    user, kind = request.user_info, request.kind.kind
+def _review_new_workload(request: AdmissionRequest, around: Surroundings) -> Verdict:
+    user, kind, settings = request.user_info, request.kind.kind, around.settings
     if kind == "ReplicaSet" and _is_listed(user.username, settings.system_users):
         return ADMITTED  # of a deployment, whose template has the user already
-    metadata = _find_template(request).metadata
+    metadata = _find_template(request.object, kind).metadata
     annotations = {} if metadata is None else metadata.annotations
     if refusal := _refuse_user_info(annotations, user, settings):
         return Verdict(refusal=refusal)
-    if USER_INFO in annotations:
+    new = _find_user_info(annotations, user, settings)
+    if not new or not _is_ours(request.namespace, around):
         return ADMITTED
-    value = annotations | {USER_INFO: _format_user_info(user)}
-    path = _TEMPLATES[kind]
+    path, value = _TEMPLATES[kind], annotations | new
     if metadata is None:
         return Verdict(patch=(PatchOperation("add", path, {"annotations": value}),))
     return Verdict(patch=(PatchOperation("add", f"{path}/annotations", value),))
 
 
+def _review_changed_workload(request: AdmissionRequest, settings: AdmissionSettings) -> Verdict:
+    """Refuse another user in the template, as for a new workload: a controller creates the pods, and is trusted."""
+    new, old = (_find_template(raw, request.kind.kind).metadata for raw in (request.object, request.old_object))
+    annotations = {} if new is None else new.annotations
+    if annotations.get(USER_INFO) == (None if old is None else old.annotations.get(USER_INFO)):
+        return ADMITTED
+    return Verdict(refusal=_refuse_user_info(annotations, request.user_info, settings))
+
+
 # Users ----------------------------------------------------------------------------------------------------------------
 
 
-class _UserInfo(Struct, frozen=True):
-    user: str
-    groups: list[str] = []
+class _UserInfo(Struct, frozen=True, omit_defaults=True):
+    user: str = ""
+    groups: list[str] | None = None
 
 
-def _format_user_info(user: RequestUser) -> str:
-    return msgspec.json.encode(_UserInfo(user.username, user.groups)).decode()
+def _find_user_info(
+    annotations: Mapping[str, str], submitter: RequestUser, settings: AdmissionSettings
+) -> dict[str, str]:
+    """Return the annotation to set, if there is none yet."""
+    if USER_INFO in annotations or settings.bypass_auth:
+        return {}
+    info = _UserInfo(submitter.username, submitter.groups or None)
+    return {USER_INFO: msgspec.json.encode(info).decode()}
 
 
 def _refuse_user_info(annotations: Mapping[str, str], submitter: RequestUser, settings: AdmissionSettings) -> str:
@@ -254,7 +273,7 @@ def _refuse_user_info(annotations: Mapping[str, str], submitter: RequestUser, se
             "in admissionController.accessControl.externalUsers, or a group of the user in externalGroups"
         )
     try:
-        msgspec.json.decode(annotations[USER_INFO], type=_UserInfo)
+        msgspec.json.decode(annotations[USER_INFO], type=_UserInfo | None)
     except msgspec.DecodeError as error:
         return f'the annotation {USER_INFO}: expected JSON as in {{"user": "a", "groups": ["b"]}}: {error}'
     return ""

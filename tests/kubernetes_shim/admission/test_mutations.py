@@ -24,7 +24,7 @@ ALICE = RequestUser("alice", ["staff", "ops"])
 CONTROLLER = RequestUser("system:serviceaccount:kube-system:job-controller", ["system:serviceaccounts"])
 ALICE_INFO = '{"user":"alice","groups":["staff","ops"]}'
 SCHEDULER = {"op": "add", "path": "/spec/schedulerName", "value": "yunikorn"}
-USER = {"op": "add", "path": "/metadata/annotations", "value": {f"{Y}user.info": ALICE_INFO}}
+ANNOTATIONS = {f"{Y}user.info": ALICE_INFO, f"{Y}allow-preemption": "true"}
 
 
 def annotated(text: Mapping[str, str]) -> ObjectMeta:
@@ -98,14 +98,14 @@ def test_a_plain_pod_gets_the_scheduler_an_application_and_its_user() -> None:
     assert patch_of(review(request("Pod", pod()), surroundings())) == [
         SCHEDULER,
         {"op": "add", "path": "/metadata/labels", "value": labels},
-        USER,
+        {"op": "add", "path": "/metadata/annotations", "value": ANNOTATIONS},
     ]
 
 
 def test_existing_labels_and_annotations_stay() -> None:
     found = review(request("Pod", pod({"a": "1"}, {"b": "2"})), surroundings())
     assert labels_of(found)["a"] == "1"
-    assert annotations_of(found) == {"b": "2", "user.info": ALICE_INFO}
+    assert annotations_of(found) == {"b": "2", "user.info": ALICE_INFO, "allow-preemption": "true"}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_pods_of_the_scheduler_itself_stay_as_they_are() -> None:
         (None, {"process_namespaces": ("^dev$",), "bypass_namespaces": ("dev",)}, False),
         ({"namespace.enableYuniKorn": "true"}, {"bypass_namespaces": ("dev",)}, True),
         ({"namespace.enableYuniKorn": "false"}, {}, False),
-        ({"namespace.enableYuniKorn": "maybe"}, {}, True),
+        ({"namespace.enableYuniKorn": "maybe"}, {}, False),
     ],
 )
 def test_the_namespace_decides_whose_pods_the_scheduler_gets(
@@ -170,7 +170,7 @@ def test_the_namespace_decides_whose_pods_the_scheduler_gets(
         (None, {"label_namespaces": ("prod",)}, False),
         ({"namespace.generateAppId": "true"}, {"no_label_namespaces": ("dev",)}, True),
         ({"namespace.generateAppId": "false"}, {}, False),
-        ({"namespace.generateAppId": ""}, {}, True),
+        ({"namespace.generateAppId": ""}, {}, False),
     ],
 )
 def test_the_namespace_decides_whose_pods_get_an_application(
@@ -185,12 +185,12 @@ def test_the_namespace_decides_whose_pods_get_an_application(
 @pytest.mark.parametrize(
     ("own", "of_class", "expected"),
     [
-        (None, None, None),
+        (None, None, "true"),
         (None, "false", "false"),
         (None, "true", "true"),
-        (None, "perhaps", None),
-        ("true", "false", "true"),
-        ("false", "true", "false"),
+        (None, "perhaps", "true"),
+        ("true", "false", None),
+        ("false", "true", None),
         ("yes", "false", "false"),
     ],
 )
@@ -199,7 +199,7 @@ def test_the_priority_class_decides_about_preemption_if_the_pod_does_not(
 ) -> None:
     created = pod(None, None if own is None else {f"{Y}allow-preemption": own}, "high")
     found = review(request("Pod", created), surroundings(protects=of_class))
-    assert annotations_of(found).get("allow-preemption") == expected
+    assert annotations_of(found)["allow-preemption"] == (expected or own)
 
 
 def test_pods_are_changed_only_when_they_are_created() -> None:
@@ -247,10 +247,22 @@ def test_only_listed_users_may_name_another_user(settings: dict[str, Any], *, is
     assert (not refusal_for(ALICE, BOB, **settings)) == is_permitted
 
 
-@pytest.mark.parametrize("text", ["", "bob", "[]", "{}", '{"user": 1}', '{"user":"bob","groups":"a"}'])
+@pytest.mark.parametrize("text", ["", "bob", "[]", '{"user": 1}', '{"user":"bob","groups":"a"}'])
 def test_the_user_must_be_readable(text: str) -> None:
     assert "expected JSON as in" in refusal_for(CONTROLLER, {f"{Y}user.info": text})
     assert not refusal_for(CONTROLLER, {f"{Y}user.info": text}, bypass_auth=True)
+
+
+def test_without_authentication_no_user_is_set() -> None:
+    found = review(request("Pod", pod()), surroundings(bypass_auth=True))
+    assert annotations_of(found) == {"allow-preemption": "true"}
+    workload = request("Job", {"spec": {"template": {"metadata": {}}}})
+    assert review(workload, surroundings(bypass_auth=True)) == Verdict()
+
+
+def test_a_user_without_groups_has_none_in_the_annotation() -> None:
+    found = review(request("Pod", pod(), user=RequestUser("zed")), surroundings())
+    assert annotations_of(found)["user.info"] == '{"user":"zed"}'
 
 
 def test_a_user_is_checked_before_everything_else() -> None:
@@ -301,6 +313,25 @@ def test_replica_sets_of_controllers_have_the_user_of_their_deployment() -> None
     created = {"spec": {"template": {"metadata": {}}}}
     assert review(request("ReplicaSet", created, user=CONTROLLER), surroundings()) == Verdict()
     assert review(request("Job", created, user=CONTROLLER), surroundings()).patch
+
+
+@pytest.mark.parametrize("settings", [{"bypass_namespaces": ("dev",)}, {"process_namespaces": ("prod",)}])
+def test_workloads_of_other_namespaces_stay_as_they_are(settings: dict[str, Any]) -> None:
+    created = {"spec": {"template": {"metadata": {}}}}
+    assert review(request("Job", created), surroundings(**settings)) == Verdict()
+
+
+def test_a_changed_workload_may_not_get_another_user() -> None:
+    def template(info: dict[str, str]) -> dict[str, object]:
+        return {"spec": {"template": {"metadata": {"annotations": info}}}}
+
+    def change(old: dict[str, str], new: dict[str, str], **settings: Any) -> Verdict:
+        changed = request("Deployment", template(new), old=template(old), operation="UPDATE")
+        return review(changed, surroundings(**settings))
+
+    assert "may not set the annotation" in change({}, BOB).refusal
+    assert change({}, BOB, external_users=("alice",)) == Verdict()
+    assert change(BOB, BOB) == change(BOB, {}) == change({}, {"a": "b"}) == Verdict()
 
 
 def test_a_template_with_a_user_stays_as_it_is() -> None:
