@@ -5,20 +5,112 @@ has been allocated counts on its node from `assume` on, before the API server ha
 would get the same host port.
 """
 
-from kubernetes_shim.objects import Object
+from typing import Final
+
+from kubernetes_shim.objects import Namespace, Node, Object, Pod
+from kubernetes_shim.predicates.pod_index import PodIndex
+from kubernetes_shim.predicates.records import (
+    REPELLING_EFFECTS,
+    NodeRecord,
+    PodRecord,
+    encode_constraints,
+    encode_labels,
+    list_claims,
+)
+
+ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Cluster:
     """Everything that decides where a pod may run. Objects of other kinds are ignored."""
 
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecord] = {}
+        """All pods that have not ended, by uid."""
+        self.index = PodIndex()
+
+    @property
+    def nodes(self) -> dict[str, NodeRecord]:
+        return self.index.nodes
+
     def set_object(self, obj: Object) -> None:
         """Add an object, or replace the earlier one. A pod that has ended counts as removed."""
+        match obj:
+            case Pod():
+                self._set_pod(obj)
+            case Node():
+                self._set_node(obj)
+            case Namespace():
+                self.index.set_namespace(obj.metadata.name, obj.metadata.labels)
 
     def remove_object(self, obj: Object) -> None:
         """Remove an object. An unknown one is ignored."""
+        match obj:
+            case Pod():
+                self._remove_pod(obj.metadata.uid)
+            case Node():
+                node = self.nodes.get(obj.metadata.name)
+                if node is not None:
+                    with self.index.changing_node(node):
+                        node.is_known, node.is_unschedulable, node.labels, node.taints = False, False, {}, ()
+            case Namespace():
+                self.index.set_namespace(obj.metadata.name, None)
 
     def assume(self, uid: str, node: str) -> None:
         """Count a pod on the node to which it is allocated. A pod that is gone is ignored."""
+        pod = self.pods.get(uid)
+        if pod is not None:
+            self.index.withdraw(pod)
+            self.index.place(pod, self.index.find_node(node))
+            pod.is_assumed = True
 
     def forget(self, uid: str) -> None:
         """Undo `assume` of a pod and of its volumes. A pod that is bound stays on its node."""
+        pod = self.pods.get(uid)
+        if pod is not None and pod.is_assumed:
+            self.index.withdraw(pod)
+            pod.is_assumed = False
+
+    # Pods and nodes ---------------------------------------------------------------------------------------------------
+
+    def _set_pod(self, obj: Pod) -> None:
+        if obj.status.phase in ENDED_PHASES:
+            self._remove_pod(obj.metadata.uid)
+            return
+        pod = self.pods.get(obj.metadata.uid)
+        is_ending = obj.metadata.deletion_timestamp is not None
+        if pod is None:
+            pod = PodRecord(obj.metadata.uid, obj.metadata.name, self.index.acquire_shape(obj))
+            pod.claims, pod.is_ending = list_claims(obj), is_ending
+            self.pods[pod.uid] = pod
+        elif pod.is_ending != is_ending or not _has_shape(pod, obj):
+            with self.index.without((pod,)):
+                earlier, pod.shape = pod.shape, self.index.acquire_shape(obj)
+                pod.is_ending = is_ending
+            self.index.release_shape(earlier)
+        bound_to = obj.spec.node_name
+        if bound_to:
+            pod.is_assumed = False
+            if pod.node is None or pod.node.name != bound_to:
+                self.index.withdraw(pod)
+                self.index.place(pod, self.index.find_node(bound_to))
+
+    def _remove_pod(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.index.withdraw(pod)
+            self.index.release_shape(pod.shape)
+
+    def _set_node(self, obj: Node) -> None:
+        node = self.index.find_node(obj.metadata.name)
+        node.is_unschedulable = obj.spec.unschedulable
+        taints = tuple(one for one in obj.spec.taints if one.effect in REPELLING_EFFECTS)
+        if not node.is_known or node.labels != obj.metadata.labels or node.taints != taints:
+            with self.index.changing_node(node):
+                node.is_known, node.labels, node.taints = True, obj.metadata.labels, taints
+
+
+def _has_shape(pod: PodRecord, obj: Pod) -> bool:
+    """Whether constraints and labels of a pod are still the same."""
+    shape = pod.shape
+    return shape.labels.key == encode_labels(obj.metadata.labels) and shape.constraints.key == encode_constraints(obj)
