@@ -5,7 +5,7 @@ has been allocated counts on its node from `assume` on, before the API server ha
 would get the same host port.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kubernetes_shim.objects import Namespace, Node, Object, Pod
 from kubernetes_shim.predicates.pod_index import PodIndex
@@ -17,6 +17,10 @@ from kubernetes_shim.predicates.records import (
     encode_labels,
     list_claims,
 )
+from kubernetes_shim.predicates.volume_objects import VolumeObjects
+
+if TYPE_CHECKING:
+    from kubernetes_shim.volumes import VolumePlan
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
@@ -28,6 +32,7 @@ class Cluster:
         self.pods: dict[str, PodRecord] = {}
         """All pods that have not ended, by uid."""
         self.index = PodIndex()
+        self.volumes = VolumeObjects()
 
     @property
     def nodes(self) -> dict[str, NodeRecord]:
@@ -42,6 +47,8 @@ class Cluster:
                 self._set_node(obj)
             case Namespace():
                 self.index.set_namespace(obj.metadata.name, obj.metadata.labels)
+            case _:
+                self.volumes.set_object(obj)
 
     def remove_object(self, obj: Object) -> None:
         """Remove an object. An unknown one is ignored."""
@@ -55,6 +62,8 @@ class Cluster:
                         node.is_known, node.is_unschedulable, node.labels, node.taints = False, False, {}, ()
             case Namespace():
                 self.index.set_namespace(obj.metadata.name, None)
+            case _:
+                self.volumes.remove_object(obj)
 
     def assume(self, uid: str, node: str) -> None:
         """Count a pod on the node to which it is allocated. A pod that is gone is ignored."""
@@ -64,8 +73,14 @@ class Cluster:
             self.index.place(pod, self.index.find_node(node))
             pod.is_assumed = True
 
+    def assume_volumes(self, uid: str, plan: "VolumePlan") -> None:
+        """Reserve the volumes of a plan until the pod ends or `forget` is called."""
+        if uid in self.pods:
+            self.volumes.assume(uid, plan)
+
     def forget(self, uid: str) -> None:
         """Undo `assume` of a pod and of its volumes. A pod that is bound stays on its node."""
+        self.volumes.forget(uid)
         pod = self.pods.get(uid)
         if pod is not None and pod.is_assumed:
             self.index.withdraw(pod)
@@ -96,6 +111,7 @@ class Cluster:
                 self.index.place(pod, self.index.find_node(bound_to))
 
     def _remove_pod(self, uid: str) -> None:
+        self.volumes.forget(uid)
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.index.withdraw(pod)

@@ -190,9 +190,10 @@ class EphemeralSource(Part, frozen=True):
 
 
 class CsiSource(Part, frozen=True):
-    """A volume of a CSI driver without a claim."""
+    """A volume of a CSI driver: of a pod without a claim, or a persistent one, which has a handle."""
 
     driver: str = ""
+    volume_handle: str = ""
 
 
 class Volume(Part, frozen=True):
@@ -333,6 +334,7 @@ class PersistentVolumeSpec(Part, frozen=True):
     capacity: Quantities = field(default_factory=dict)
     access_modes: list[str] = field(default_factory=list)
     storage_class_name: str = ""
+    volume_attributes_class_name: str | None = None
     volume_mode: str = "Filesystem"
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
@@ -358,6 +360,7 @@ class PersistentVolumeClaimSpec(Part, frozen=True):
     access_modes: list[str] = field(default_factory=list)
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     storage_class_name: str | None = None
+    volume_attributes_class_name: str | None = None
     volume_mode: str = "Filesystem"
     volume_name: str = ""
     selector: LabelSelector | None = None

@@ -10,6 +10,7 @@ from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Taint
 from kubernetes_shim.predicates.pod_counts import SpreadRule
 from kubernetes_shim.predicates.records import ANY_ADDRESS, UNSCHEDULABLE_TAINT, NodeRecord, PodRecord
+from kubernetes_shim.predicates.volume_filters import refuse_by_volumes
 
 
 def refuse(
@@ -48,7 +49,10 @@ def count_victims(cluster: Cluster, uid: str, node: str, victims: Sequence[str],
 
 
 def _refuse(cluster: Cluster, pod: PodRecord, node: NodeRecord, *, allocate: bool) -> str | None:
-    return _refuse_by_node(pod, node) or _refuse_by_pods(cluster, pod, node)
+    reason = _refuse_by_node(pod, node) or _refuse_by_pods(cluster, pod, node)
+    if reason is None and allocate:
+        reason = refuse_by_volumes(cluster.volumes, cluster.index.claim_users, pod, node)
+    return reason
 
 
 # The node -------------------------------------------------------------------------------------------------------------

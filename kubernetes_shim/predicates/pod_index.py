@@ -12,11 +12,11 @@ A change of a node or a pod withdraws the pods concerned, and places them again 
 changed. The same way a question is answered without some pods.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
 
 from kubernetes_shim.objects import Pod, Toleration
+from kubernetes_shim.predicates.label_index import LabelIndex
 from kubernetes_shim.predicates.pod_counts import (
     AntiAffinity,
     EligibleNodes,
@@ -38,38 +38,10 @@ from kubernetes_shim.predicates.records import (
     encode_constraints,
     encode_labels,
 )
-from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, Pair, Selector, compile_labels
-
-_T = TypeVar("_T")
+from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, Selector, compile_labels
 
 _EligibleKey = tuple[tuple[str, ...], NodeRequirement, tuple[Toleration, ...] | None]
 _SpreadKey = tuple[str, Selector, str, _EligibleKey]
-_ANYWHERE: Final[Pair] = ("", "")
-"""In place of a label, for what selects pods without requiring one."""
-
-
-class LabelIndex(Generic[_T]):
-    """Things that select labels, by a label that is required: only few of thousands concern a pod."""
-
-    def __init__(self) -> None:
-        self._by_pair: dict[Pair, dict[_T, None]] = {}
-
-    def add(self, thing: _T, pairs: Sequence[Pair]) -> None:
-        for pair in pairs or (_ANYWHERE,):
-            self._by_pair.setdefault(pair, {})[thing] = None
-
-    def remove(self, thing: _T, pairs: Sequence[Pair]) -> None:
-        for pair in pairs or (_ANYWHERE,):
-            del self._by_pair[pair][thing]
-            if not self._by_pair[pair]:
-                del self._by_pair[pair]
-
-    def find(self, labels: Labels) -> list[_T]:
-        """Return all things that may select these labels."""
-        found = list(self._by_pair.get(_ANYWHERE, ()))
-        for pair in labels.items():
-            found += self._by_pair.get(pair, ())
-        return found
 
 
 class PodIndex:
