@@ -22,7 +22,7 @@ from kubernetes_shim.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from kubernetes_shim.predicates.records import ClaimKey, NodeRecord, PodClaim, PodRecord
+from kubernetes_shim.predicates.records import ClaimKey, NodeRecord, PodRecord
 from kubernetes_shim.predicates.selectors import compile_labels
 from kubernetes_shim.predicates.volume_objects import (
     BIND_COMPLETED,
@@ -108,16 +108,15 @@ def plan_binding(cluster: Cluster, uid: str, node: str) -> VolumePlan:
 
 def plan_for(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> VolumePlan:
     """Choose volumes for the unbound claims of a pod on a node."""
-    unbound: list[PersistentVolumeClaim] = []
-    for one in pod.claims:
-        claim = objects.claims.get((pod.namespace, one.name))
-        if claim is None:
-            return VolumePlan(node.name, f"claim {one.name} does not exist")
-        refusal = _refuse_claim(objects, pod, one, claim) or _refuse_bound(objects, claim, node)
+    refusal = refuse_claims(objects, pod)
+    if refusal is not None:
+        return VolumePlan(node.name, refusal)
+    claims = [objects.claims[key] for key in pod.claim_keys]
+    for claim in claims:
+        refusal = _refuse_bound(objects, claim, node) if is_bound(claim) else _refuse_unbound(objects, claim)
         if refusal is not None:
             return VolumePlan(node.name, refusal)
-        if not is_bound(claim):
-            unbound.append(claim)
+    unbound = [claim for claim in claims if not is_bound(claim)]
     unbound.sort(key=_size_of)  # small claims first, so that they do not take the volumes of large ones
     bindings: list[StaticBinding] = []
     provisions: list[Provision] = []
@@ -146,27 +145,32 @@ def waits_for_consumer(storage_class: StorageClass | None) -> bool:
     return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
-def _refuse_claim(objects: VolumeObjects, pod: PodRecord, wanted: PodClaim, claim: PersistentVolumeClaim) -> str | None:
-    """Return why the pod cannot run on any node as long as the claim is as it is."""
-    name, metadata = claim.metadata.name, claim.metadata
-    if wanted.is_ephemeral and not any(one.controller and one.uid == pod.uid for one in metadata.owner_references):
-        return f"claim {name} was not made for the pod"
-    if metadata.deletion_timestamp is not None:
-        return f"claim {name} is being deleted"
-    if claim.status.phase == "Lost":
-        return f"claim {name} has lost its volume {claim.spec.volume_name}"
-    if is_bound(claim):
-        return None
-    storage_class = objects.classes.get(name_class(metadata, claim.spec.storage_class_name))
+def refuse_claims(objects: VolumeObjects, pod: PodRecord) -> str | None:
+    """Return why the pod cannot run on any node: a claim is missing, lost, being deleted, or another pod's."""
+    for key, wanted in zip(pod.claim_keys, pod.claims, strict=True):
+        claim = objects.claims.get(key)
+        if claim is None:
+            return f"claim {wanted.name} does not exist"
+        owners = claim.metadata.owner_references
+        if wanted.is_ephemeral and not any(one.controller and one.uid == pod.uid for one in owners):
+            return f"claim {wanted.name} was not made for the pod"
+        if claim.metadata.deletion_timestamp is not None:
+            return f"claim {wanted.name} is being deleted"
+        if claim.status.phase == "Lost":
+            return f"claim {wanted.name} has lost its volume {claim.spec.volume_name}"
+    return None
+
+
+def _refuse_unbound(objects: VolumeObjects, claim: PersistentVolumeClaim) -> str | None:
+    """Return why the pod has to wait until a controller has bound the claim."""
+    storage_class = objects.classes.get(name_class(claim.metadata, claim.spec.storage_class_name))
     if claim.spec.volume_name or not waits_for_consumer(storage_class):
-        return f"claim {name} is not bound yet"
+        return f"claim {claim.metadata.name} is not bound yet"
     return None
 
 
 def _refuse_bound(objects: VolumeObjects, claim: PersistentVolumeClaim, node: NodeRecord) -> str | None:
     """Return why the volume of a bound claim cannot be used on the node."""
-    if not is_bound(claim):
-        return None
     volume = objects.volumes.get(claim.spec.volume_name)
     if volume is None:
         return f"volume {claim.spec.volume_name} of claim {claim.metadata.name} does not exist"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Taint
-from kubernetes_shim.predicates.pod_counts import SpreadRule
+from kubernetes_shim.predicates.pod_counts import PodTerms
 from kubernetes_shim.predicates.records import ANY_ADDRESS, UNSCHEDULABLE_TAINT, NodeRecord, PodRecord
 from kubernetes_shim.predicates.volume_filters import refuse_by_volumes
 
@@ -28,6 +28,8 @@ def refuse(
         return "node is unknown"
     absent = [found for one in without if (found := cluster.pods.get(one)) is not None and found is not pod]
     if pod.node is not None:
+        if pod.node is not record and not pod.is_assumed:
+            return "pod is bound to another node"
         absent.append(pod)
     if not absent:
         return _refuse(cluster, pod, record, allocate=allocate)
@@ -49,7 +51,11 @@ def count_victims(cluster: Cluster, uid: str, node: str, victims: Sequence[str],
 
 
 def _refuse(cluster: Cluster, pod: PodRecord, node: NodeRecord, *, allocate: bool) -> str | None:
-    reason = _refuse_by_node(pod, node) or _refuse_by_pods(cluster, pod, node)
+    constraints = pod.shape.constraints
+    reason = refuse_by_node(pod, node) or _refuse_by_repulsion(pod, node)
+    if reason is None and (constraints.affinity or constraints.anti_affinity or constraints.spread):
+        terms = cluster.index.find_terms(pod.shape)
+        reason = refuse_by_spread(terms, node) or _refuse_by_affinity(cluster, terms, pod, node)
     if reason is None and allocate:
         reason = refuse_by_volumes(cluster.volumes, cluster.index.claim_users, pod, node)
     return reason
@@ -58,7 +64,8 @@ def _refuse(cluster: Cluster, pod: PodRecord, node: NodeRecord, *, allocate: boo
 # The node -------------------------------------------------------------------------------------------------------------
 
 
-def _refuse_by_node(pod: PodRecord, node: NodeRecord) -> str | None:
+def refuse_by_node(pod: PodRecord, node: NodeRecord) -> str | None:
+    """Return why the properties of the node, or ports that are occupied there, keep the pod from it."""
     constraints = pod.shape.constraints
     if node.is_unschedulable and constraints.find_untolerated((Taint(UNSCHEDULABLE_TAINT, effect="NoSchedule"),)):
         return "node is unschedulable"
@@ -77,43 +84,43 @@ def _refuse_by_node(pod: PodRecord, node: NodeRecord) -> str | None:
 # Other pods -----------------------------------------------------------------------------------------------------------
 
 
-def _refuse_by_pods(cluster: Cluster, pod: PodRecord, node: NodeRecord) -> str | None:
-    labels = pod.shape.labels
-    for anti_affinity in labels.anti_affinities:
-        value = node.labels.get(anti_affinity.term.topology_key)
+def _refuse_by_repulsion(pod: PodRecord, node: NodeRecord) -> str | None:
+    """Return whether placed pods repel the pod by their anti-affinity."""
+    for anti_affinity in pod.shape.labels.anti_affinities:
+        key = anti_affinity.term.topology_key
+        value = node.labels.get(key)
         if value is not None and value in anti_affinity.owners:
-            return f"the anti-affinity of a pod in the same {anti_affinity.term.topology_key} repels the pod"
-    constraints = pod.shape.constraints
-    if not (constraints.affinity or constraints.anti_affinity or constraints.spread):
-        return None
-    terms = cluster.index.find_terms(pod.shape)
-    for rule in terms.spread:
-        if (reason := _refuse_by_spread(rule, node)) is not None:
-            return reason
+            return f"the anti-affinity of a pod in the same {key} repels the pod"
+    return None
+
+
+def refuse_by_spread(terms: PodTerms, node: NodeRecord) -> str | None:
+    """Return why the pod would be spread unevenly."""
+    for counts, max_skew, min_domains, counts_itself in terms.spread:
+        key = counts.topology_key
+        value = node.labels.get(key)
+        if value is None:
+            return f"node has no label {key}, which the topology spread requires"
+        if counts.by_value.get(value, 0) + counts_itself - counts.find_minimum(min_domains) > max_skew:
+            return f"the pod would exceed the skew of {max_skew} of its topology spread over {key}"
+    return None
+
+
+def _refuse_by_affinity(cluster: Cluster, terms: PodTerms, pod: PodRecord, node: NodeRecord) -> str | None:
+    """Return why other pods keep the pod from the node, by its own affinity and anti-affinity."""
     for counts in terms.anti_affinity:
         for key in counts.keys:
             value = node.labels.get(key)
             if value is not None and (key, value) in counts.by_topology:
                 return f"pods in the same {key} match the anti-affinity of the pod"
-    if terms.affinity is None:
+    wanted = terms.affinity
+    if wanted is None:
         return None
-    found = True
-    for key in terms.affinity.keys:
-        value = node.labels.get(key)
-        if value is None:
+    for key in wanted.keys:
+        if key not in node.labels:
             return f"node has no label {key}, which the pod affinity requires"
-        found = found and (key, value) in terms.affinity.by_topology
-    if found or (not terms.affinity.by_topology and terms.affinity.selects(labels, cluster.index.namespaces)):
+    if all((key, node.labels[key]) in wanted.by_topology for key in wanted.keys):
+        return None
+    if not wanted.by_topology and wanted.selects(pod.shape.labels, cluster.index.namespaces):
         return None  # the first of pods that want to be together may start anywhere
     return "no pods in the topology of the node match the pod affinity"
-
-
-def _refuse_by_spread(rule: SpreadRule, node: NodeRecord) -> str | None:
-    counts = rule.counts
-    value = node.labels.get(counts.topology_key)
-    if value is None:
-        return f"node has no label {counts.topology_key}, which the topology spread requires"
-    skew = counts.by_value.get(value, 0) + rule.counts_itself - counts.find_minimum(rule.min_domains)
-    if skew > rule.max_skew:
-        return f"the pod would exceed the skew of {rule.max_skew} of its topology spread over {counts.topology_key}"
-    return None

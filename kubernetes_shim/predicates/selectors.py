@@ -19,6 +19,7 @@ COMPILED_MAX: Final = 16_384
 
 INT64: Final = range(-(2**63), 2**63)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 NODE_NAME_FIELD: Final = "metadata.name"
 """The only field of a node that a selector may name."""
@@ -125,7 +126,7 @@ def _compile_term(key: str, operator: str, values: Sequence[str], operators: Seq
     if operator in ("Gt", "Lt"):
         bound = parse_integer(values[0]) if len(values) == 1 else None
         return None if bound is None else Term(key, operator, bound=bound)
-    if (operator in ("In", "NotIn")) != bool(values):
+    if (operator in ("In", "NotIn")) != bool(values) or not all(_VALUE.fullmatch(value) for value in values):
         return None
     return Term(key, operator, frozenset(values))
 

@@ -31,13 +31,14 @@ def refuse_by_volumes(
         return None
     return (
         plan_for(objects, pod, node).refusal
-        or _refuse_shared(objects, claim_users, pod)
-        or _refuse_by_limit(objects, pod, node)
-        or _refuse_by_zone(objects, pod, node)
+        or refuse_shared(objects, claim_users, pod)
+        or refuse_by_limit(objects, pod, node)
+        or refuse_by_zone(objects, pod, node)
     )
 
 
-def _refuse_shared(objects: VolumeObjects, claim_users: dict[ClaimKey, int], pod: PodRecord) -> str | None:
+def refuse_shared(objects: VolumeObjects, claim_users: dict[ClaimKey, int], pod: PodRecord) -> str | None:
+    """Return whether another pod uses a claim that permits only one."""
     for key in pod.claim_keys:
         claim = objects.claims.get(key)
         if claim is not None and READ_WRITE_ONCE_POD in claim.spec.access_modes and key in claim_users:
@@ -48,17 +49,22 @@ def _refuse_shared(objects: VolumeObjects, claim_users: dict[ClaimKey, int], pod
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def _refuse_by_limit(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> str | None:
+def refuse_by_limit(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> str | None:
+    """Return whether a CSI driver could not attach all volumes of the pod.
+
+    A volume that is attached for a pod that is gone counts twice if the pod wants it, as it does in kube-scheduler.
+    """
     csi_node = objects.csi_nodes.get(node.name)
     drivers = csi_node.spec.drivers if csi_node is not None else []
     limits = {one.name: one.allocatable.count for one in drivers if one.allocatable is not None}
     wanted = _identify(objects, pod.claim_keys)
     if not any(limits.get(driver) is not None for driver in wanted.values()):
         return None
-    present = _identify(objects, node.claims) | _identify_attached(objects, node)
+    used = _identify(objects, node.claims)
+    present = used | _identify_attached(objects, node)
     for driver in dict.fromkeys(wanted.values()):
         limit = limits.get(driver)
-        added = sum(one == driver and volume not in present for volume, one in wanted.items())
+        added = sum(one == driver and volume not in used for volume, one in wanted.items())
         if limit is not None and added and sum(one == driver for one in present.values()) + added > limit:
             return f"node has no room for more volumes of {driver}"
     return None
@@ -97,7 +103,8 @@ def _identify_attached(objects: VolumeObjects, node: NodeRecord) -> dict[str, st
 # Zones ----------------------------------------------------------------------------------------------------------------
 
 
-def _refuse_by_zone(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> str | None:
+def refuse_by_zone(objects: VolumeObjects, pod: PodRecord, node: NodeRecord) -> str | None:
+    """Return whether a volume of the pod is in another zone or region."""
     is_zoned = any(key in node.labels for key in ZONE_LABELS)
     for key, one in zip(pod.claim_keys, pod.claims, strict=True):
         claim = objects.claims.get(key)
