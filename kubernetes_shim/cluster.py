@@ -5,22 +5,18 @@ has been allocated counts on its node from `assume` on, before the API server ha
 would get the same host port.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kubernetes_shim.objects import Namespace, Node, Object, Pod
-from kubernetes_shim.predicates.pod_index import PodIndex
-from kubernetes_shim.predicates.records import (
+from kubernetes_shim.predicates.constraints import (
     REPELLING_EFFECTS,
-    NodeRecord,
-    PodRecord,
     encode_constraints,
     encode_labels,
     list_claims,
 )
-from kubernetes_shim.predicates.volume_objects import VolumeObjects
-
-if TYPE_CHECKING:
-    from kubernetes_shim.volumes import VolumePlan
+from kubernetes_shim.predicates.pod_index import PodIndex
+from kubernetes_shim.predicates.records import NodeRecord, PodRecord
+from kubernetes_shim.predicates.volume_objects import VolumeObjects, VolumePlan
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
@@ -73,7 +69,7 @@ class Cluster:
             self.index.place(pod, self.index.find_node(node))
             pod.is_assumed = True
 
-    def assume_volumes(self, uid: str, plan: "VolumePlan") -> None:
+    def assume_volumes(self, uid: str, plan: VolumePlan) -> None:
         """Reserve the volumes of a plan until the pod ends or `forget` is called."""
         if uid in self.pods:
             self.volumes.assume(uid, plan)

@@ -28,7 +28,10 @@ from kubernetes_shim.predicates.volume_objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
     STORAGE,
+    Provision,
+    StaticBinding,
     VolumeObjects,
+    VolumePlan,
     VolumeRecord,
     name_class,
     read_size,
@@ -37,38 +40,6 @@ from kubernetes_shim.predicates.volume_objects import (
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 NO_PROVISIONER: Final = ("", "kubernetes.io/no-provisioner")
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
-
-
-class StaticBinding(NamedTuple):
-    """An existing volume for a claim."""
-
-    claim: ClaimKey
-    volume: str
-    version: str
-    """The resource version of the volume when it was chosen."""
-
-
-class Provision(NamedTuple):
-    """A claim for which a volume is made once its node is known."""
-
-    claim: ClaimKey
-    version: str
-    """The resource version of the claim when it was examined."""
-
-
-class VolumePlan(NamedTuple):
-    """How the unbound claims of a pod get volumes on its node."""
-
-    node: str
-    refusal: str = ""
-    """Why they cannot; empty if they can."""
-    bindings: tuple[StaticBinding, ...] = ()
-    provisions: tuple[Provision, ...] = ()
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether nothing is left to do: all claims are bound, or the pod has none."""
-        return not (self.refusal or self.bindings or self.provisions)
 
 
 class VolumePatch(NamedTuple):

@@ -5,12 +5,16 @@ the same for all nodes that are refused for the same reason, so that the core ca
 """
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Taint
-from kubernetes_shim.predicates.pod_counts import PodTerms
-from kubernetes_shim.predicates.records import ANY_ADDRESS, UNSCHEDULABLE_TAINT, NodeRecord, PodRecord
+from kubernetes_shim.predicates.constraints import ANY_ADDRESS
+from kubernetes_shim.predicates.records import NodeRecord, PodRecord, PodTerms
 from kubernetes_shim.predicates.volume_filters import refuse_by_volumes
+
+UNSCHEDULABLE: Final = (Taint("node.kubernetes.io/unschedulable", effect="NoSchedule"),)
+"""The taint that an unschedulable node counts as having."""
 
 
 def refuse(
@@ -67,7 +71,7 @@ def _refuse(cluster: Cluster, pod: PodRecord, node: NodeRecord, *, allocate: boo
 def refuse_by_node(pod: PodRecord, node: NodeRecord) -> str | None:
     """Return why the properties of the node, or ports that are occupied there, keep the pod from it."""
     constraints = pod.shape.constraints
-    if node.is_unschedulable and constraints.find_untolerated((Taint(UNSCHEDULABLE_TAINT, effect="NoSchedule"),)):
+    if node.is_unschedulable and constraints.find_untolerated(UNSCHEDULABLE) is not None:
         return "node is unschedulable"
     if node.taints and (taint := constraints.find_untolerated(node.taints)) is not None:
         value = f"={taint.value}" if taint.value else ""

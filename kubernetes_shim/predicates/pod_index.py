@@ -1,9 +1,5 @@
 """The index of pods: equal parts of them once, and the counts that change as pods are placed and withdrawn.
 
-    pod ── PodShape ─┬─ Constraints     equal specifications
-                     └─ LabelSet ─┬─ counts             all counts that include pods with these labels
-                                  └─ anti_affinities    all terms of placed pods that repel them
-
 Which labels a count includes is decided once: when the labels appear for the first time, when the count is first
 needed, and when the labels of a namespace change. Placing a pod then only adds one to each count of its labels. Counts
 that no pod needs any more are dropped.
@@ -16,27 +12,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kubernetes_shim.objects import Pod, Toleration
+from kubernetes_shim.predicates.constraints import Constraints, encode_constraints, encode_labels
 from kubernetes_shim.predicates.label_index import LabelIndex
-from kubernetes_shim.predicates.pod_counts import (
+from kubernetes_shim.predicates.records import (
     AntiAffinity,
+    ClaimKey,
     EligibleNodes,
+    LabelSet,
+    NodeRecord,
     PodCounts,
+    PodRecord,
+    PodShape,
     PodTerm,
     PodTerms,
     SpreadCounts,
     SpreadRule,
     TermCounts,
     compile_term,
-)
-from kubernetes_shim.predicates.records import (
-    ClaimKey,
-    Constraints,
-    LabelSet,
-    NodeRecord,
-    PodRecord,
-    PodShape,
-    encode_constraints,
-    encode_labels,
 )
 from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, Selector, compile_labels
 

@@ -1,53 +1,28 @@
-"""Records of pods and nodes: only the parts that predicates read, and equal parts once.
+"""Records of nodes and pods, and counts of placed pods by topology.
 
-A cluster has thousands of pods, but few different specifications. `Constraints` are those of all pods with an equal
-specification, a `LabelSet` belongs to all pods of a namespace with equal labels, and a `PodShape` is a combination of
-both. Everything that is compiled or counted hangs on these, so that one more pod costs a small record.
+    PodRecord ── PodShape ─┬─ Constraints      equal specifications
+                           └─ LabelSet ─┬─ counts             all counts that include pods with these labels
+                                        └─ anti_affinities    all terms of placed pods that repel them
+
+Everything that is compiled or counted hangs on what pods have in common, so that one more pod costs a small record.
+
+The counts are the state behind affinity between pods and topology spread. Each belongs to a selector, not to a pod, and
+changes by one when a pod is placed or withdrawn. So a question is answered by a few look-ups, however many pods and
+nodes there are. `pod_index.py` decides which counts a pod is in. Only topology values with pods are kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from sys import intern
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct, msgpack
-
-from kubernetes_shim.objects import (
-    Affinity,
-    Container,
-    NodeAffinity,
-    Pod,
-    PodAffinityTerm,
-    Taint,
-    Toleration,
-    TopologySpreadConstraint,
-)
-from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, compile_node_requirement
-
-if TYPE_CHECKING:
-    from kubernetes_shim.predicates.pod_counts import AntiAffinity, PodCounts, PodTerms
-
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared with, not bound to
-UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
-REPELLING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+from kubernetes_shim.objects import PodAffinityTerm, Taint, Toleration
+from kubernetes_shim.predicates.constraints import Constraints, PodClaim, tolerates
+from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, Pair, Selector, compile_labels
 
 ClaimKey: TypeAlias = tuple[str, str]
 """Namespace and name of a claim."""
 
-
-class HostPort(NamedTuple):
-    """A port of the node that a pod occupies."""
-
-    protocol: str
-    port: int
-    address: str
-
-
-class PodClaim(NamedTuple):
-    """A claim whose volume the pod uses."""
-
-    name: str
-    is_ephemeral: bool
-    """Whether the claim is made for the pod, which must own it then."""
+NamespaceLabels: TypeAlias = Mapping[str, Labels]
 
 
 class NodeRecord:
@@ -68,37 +43,6 @@ class NodeRecord:
         """Pods that occupy a port, by protocol and port, then by address."""
         self.claims: dict[ClaimKey, int] = {}
         """Pods that use a claim."""
-
-
-class Constraints:
-    """Requirements of all pods with an equal specification."""
-
-    __slots__ = ("affinity", "anti_affinity", "key", "node", "pods", "ports", "spread", "tolerations")
-
-    def __init__(self, key: bytes, pod: Pod) -> None:
-        spec = pod.spec
-        affinity = spec.affinity or Affinity()
-        nodes = affinity.node_affinity or NodeAffinity()
-        self.key = key
-        self.pods = 0
-        """Shapes with these constraints; without any, they are dropped."""
-        self.node: NodeRequirement = compile_node_requirement(
-            spec.node_selector, nodes.required_during_scheduling_ignored_during_execution
-        )
-        self.tolerations: Sequence[Toleration] = tuple(spec.tolerations)
-        self.ports = tuple(dict.fromkeys(list_host_ports(pod)))
-        self.affinity: Sequence[PodAffinityTerm] = _list_terms(affinity, anti=False)
-        self.anti_affinity: Sequence[PodAffinityTerm] = _list_terms(affinity, anti=True)
-        self.spread: Sequence[TopologySpreadConstraint] = tuple(
-            one for one in spec.topology_spread_constraints if one.when_unsatisfiable == "DoNotSchedule"
-        )
-
-    def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
-        """Return the first taint that the pods do not tolerate."""
-        for taint in taints:
-            if not any(tolerates(one, taint) for one in self.tolerations):
-                return taint
-        return None
 
 
 class LabelSet:
@@ -161,68 +105,193 @@ class PodRecord:
         return [(self.namespace, one.name) for one in self.claims]
 
 
-# Reading of pods ------------------------------------------------------------------------------------------------------
+# Counts ---------------------------------------------------------------------------------------------------------------
 
 
-class _ConstrainedSpec(Struct, array_like=True):
-    """The part of a specification on which constraints depend."""
+class PodTerm(NamedTuple):
+    """A term of an affinity or anti-affinity: some pods, in a topology."""
 
-    selector: dict[str, str]
-    affinity: Affinity | None
-    tolerations: list[Toleration]
-    spread: list[TopologySpreadConstraint]
-    ports: list[HostPort]
+    topology_key: str
+    selector: Selector
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+
+    def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
+        if labels.namespace in self.namespaces:
+            return self.selector.matches(labels.labels)
+        own = namespaces.get(labels.namespace, {})
+        return self.namespace_selector.matches(own) and self.selector.matches(labels.labels)
+
+    @property
+    def listed_namespaces(self) -> Sequence[str] | None:
+        """The only namespaces of pods that the term may select; None if a selector decides."""
+        return sorted(self.namespaces) if self.namespace_selector.selects_nothing else None
 
 
-_ENCODER: Final = msgpack.Encoder(order="deterministic")
-
-
-def encode_constraints(pod: Pod) -> bytes:
-    """Return a key that is equal for pods with equal constraints."""
-    spec = pod.spec
-    return _ENCODER.encode(
-        _ConstrainedSpec(
-            spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, list_host_ports(pod)
-        )
+def compile_term(term: PodAffinityTerm, namespace: str) -> PodTerm:
+    """Compile a term of a pod of the namespace. The API server has merged `matchLabelKeys` into its selector."""
+    is_own_namespace = not term.namespaces and term.namespace_selector is None
+    return PodTerm(
+        term.topology_key,
+        compile_labels(term.label_selector),
+        frozenset((namespace,) if is_own_namespace else term.namespaces),
+        compile_labels(term.namespace_selector),
     )
 
 
-def encode_labels(labels: Labels) -> bytes:
-    """Return a key that is equal for equal labels."""
-    return _ENCODER.encode(labels)
+class PodCounts(Protocol):
+    """A count of the pods that a selector selects."""
+
+    uses: int
+    """Shapes that need the count."""
+
+    @property
+    def pairs(self) -> Sequence[Pair]: ...
+    def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool: ...
+    def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None: ...
 
 
-def list_host_ports(pod: Pod) -> list[HostPort]:
-    """Return the ports of the node that a pod occupies; init containers count if they run beside the others."""
-    containers: list[Container] = [one for one in pod.spec.init_containers if one.restart_policy == "Always"]
-    return [
-        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
-        for container in (*pod.spec.containers, *containers)
-        for port in container.ports
-        if port.host_port > 0
-    ]
+class TermCounts:
+    """Pods that *all* of some terms select, by topology key and value: kube-scheduler counts no others for affinity."""
+
+    __slots__ = ("by_topology", "keys", "terms", "uses")
+
+    def __init__(self, terms: tuple[PodTerm, ...]) -> None:
+        self.terms = terms
+        self.keys = tuple(dict.fromkeys(term.topology_key for term in terms))
+        self.by_topology: dict[Pair, int] = {}
+        self.uses = 0
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        return next((term.selector.pairs for term in self.terms if term.selector.pairs), ())
+
+    def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
+        return all(term.selects(labels, namespaces) for term in self.terms)
+
+    def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None:
+        for key in self.keys:
+            value = node.labels.get(key)
+            if value is not None:
+                _change(self.by_topology, (key, value), change)
 
 
-def list_claims(pod: Pod) -> tuple[PodClaim, ...]:
-    """Return the claims of a pod."""
-    claims = []
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            claims.append(PodClaim(volume.persistent_volume_claim.claim_name, is_ephemeral=False))
-        elif volume.ephemeral is not None:
-            claims.append(PodClaim(f"{pod.metadata.name}-{volume.name}", is_ephemeral=True))
-    return tuple(dict.fromkeys(claims))
+class AntiAffinity:
+    """A term by which placed pods repel others, and where these placed pods are."""
+
+    __slots__ = ("owners", "term", "uses")
+
+    def __init__(self, term: PodTerm) -> None:
+        self.term = term
+        self.owners: dict[str, int] = {}
+        """Placed pods with this term, by the value of its topology key."""
+        self.uses = 0
+
+    def add_owner(self, node: NodeRecord, change: int) -> None:
+        value = node.labels.get(self.term.topology_key)
+        if value is not None:
+            _change(self.owners, value, change)
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint: an absent key or effect covers any, `Exists` any value."""
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
+class EligibleNodes:
+    """Nodes that count for topology spread: they have all topology keys, and pass the constraint's policies."""
+
+    __slots__ = ("domains", "keys", "requirement", "tolerations", "uses")
+
+    def __init__(
+        self, keys: tuple[str, ...], requirement: NodeRequirement, tolerations: tuple[Toleration, ...] | None
+    ) -> None:
+        self.keys = keys
+        self.requirement = requirement
+        self.tolerations = tolerations
+        """None: taints do not matter."""
+        self.domains: dict[str, dict[str, int]] = {key: {} for key in keys}
+        """Eligible nodes by topology key, then by its value."""
+        self.uses = 0
+
+    def includes(self, node: NodeRecord) -> bool:
+        for key in self.keys:
+            if key not in node.labels:
+                return False
+        if not self.requirement.matches(node.name, node.labels):
+            return False
+        if self.tolerations is None:
+            return True
+        return all(any(tolerates(one, taint) for one in self.tolerations) for taint in node.taints)
+
+    def add(self, node: NodeRecord, change: int) -> None:
+        if node.is_known and self.includes(node):
+            for key, values in self.domains.items():
+                _change(values, node.labels[key], change)
 
 
-def _list_terms(affinity: Affinity, *, anti: bool) -> Sequence[PodAffinityTerm]:
-    chosen = affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return () if chosen is None else tuple(chosen.required_during_scheduling_ignored_during_execution)
+class SpreadCounts:
+    """Pods that a selector selects in a namespace, by topology value, on eligible nodes. Ending pods do not count."""
+
+    __slots__ = ("by_value", "eligible", "levels", "namespace", "selector", "topology_key", "uses")
+
+    def __init__(self, topology_key: str, selector: Selector, namespace: str, eligible: EligibleNodes) -> None:
+        self.topology_key = topology_key
+        self.selector = selector
+        self.namespace = namespace
+        self.eligible = eligible
+        self.by_value: dict[str, int] = {}
+        self.levels: dict[int, int] = {}
+        """How many topology values have a number of pods: the minimum without a walk over all values."""
+        self.uses = 0
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        return self.selector.pairs
+
+    def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
+        return labels.namespace == self.namespace and self.selector.matches(labels.labels)
+
+    def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None:
+        if pod.is_ending or not node.is_known or not self.eligible.includes(node):
+            return
+        value = node.labels[self.topology_key]
+        before = self.by_value.get(value, 0)
+        _change(self.by_value, value, change)
+        if before:
+            _change(self.levels, before, -1)
+        if before + change:
+            _change(self.levels, before + change, 1)
+
+    def find_minimum(self, min_domains: int) -> int:
+        """Return the smallest count of an eligible topology value; 0 if there are fewer values than `min_domains`."""
+        domains = len(self.eligible.domains[self.topology_key])
+        if domains < min_domains or len(self.by_value) < domains:
+            return 0
+        return min(self.levels, default=0)
+
+
+class SpreadRule(NamedTuple):
+    """A topology spread constraint of a pod."""
+
+    counts: SpreadCounts
+    max_skew: int
+    min_domains: int
+    counts_itself: bool
+    """Whether the pod is one of those that are spread."""
+
+
+class PodTerms(NamedTuple):
+    """Requirements of a pod on other pods."""
+
+    affinity: TermCounts | None = None
+    anti_affinity: tuple[TermCounts, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _change(counts: dict[_Key, int], key: _Key, change: int) -> None:
+    """Change a count; one of 0 is dropped."""
+    count = counts.get(key, 0) + change
+    assert count >= 0, f"count of {key} below 0"
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

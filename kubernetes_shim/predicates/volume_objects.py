@@ -6,7 +6,7 @@ label that they require of their node, and volumes that are reserved for a claim
 Reservations (`assume`) stand for changes that have been decided, but that the API server has not reported back yet.
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from common.resources import QuantityError
 from kubernetes_shim.objects import (
@@ -30,9 +30,6 @@ from kubernetes_shim.predicates.selectors import (
     compile_node_requirement,
 )
 from kubernetes_shim.quantities import parse_quantity
-
-if TYPE_CHECKING:
-    from kubernetes_shim.volumes import VolumePlan
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
@@ -63,6 +60,38 @@ class CapacityRecord(NamedTuple):
     size_max: int | None
     """In bytes; None: the driver has not reported it."""
     topology: Selector
+
+
+class StaticBinding(NamedTuple):
+    """An existing volume for a claim."""
+
+    claim: ClaimKey
+    volume: str
+    version: str
+    """The resource version of the volume when it was chosen."""
+
+
+class Provision(NamedTuple):
+    """A claim for which a volume is made once its node is known."""
+
+    claim: ClaimKey
+    version: str
+    """The resource version of the claim when it was examined."""
+
+
+class VolumePlan(NamedTuple):
+    """How the unbound claims of a pod get volumes on its node."""
+
+    node: str
+    refusal: str = ""
+    """Why they cannot; empty if they can."""
+    bindings: tuple[StaticBinding, ...] = ()
+    provisions: tuple[Provision, ...] = ()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether nothing is left to do: all claims are bound, or the pod has none."""
+        return not (self.refusal or self.bindings or self.provisions)
 
 
 class VolumeObjects:
@@ -133,7 +162,7 @@ class VolumeObjects:
 
     # Reservations -----------------------------------------------------------------------------------------------------
 
-    def assume(self, uid: str, plan: "VolumePlan") -> None:
+    def assume(self, uid: str, plan: VolumePlan) -> None:
         """Reserve what a plan needs."""
         self.forget(uid)
         self.plans[uid] = plan
