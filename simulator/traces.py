@@ -218,12 +218,22 @@ def _find_obstacle(job: workload.Job, run_time: int) -> str:
 
 # Alibaba openb --------------------------------------------------------------------------------------------------------
 
-_OPENB: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+_OPENB: Final = (
+    "name",
+    "cpu_milli",
+    "memory_mib",
+    "num_gpu",
+    "gpu_milli",
+    "creation_time",
+    "deletion_time",
+    "scheduled_time",
+)
 
 
 def read_openb(stream: BufferedIOBase) -> Trace:
-    """Read the pods of an openb list. A pod runs from when it was scheduled to its deletion; its group is its QoS
-    class, and a pod that demands a GPU model gets a node selector.
+    """Read the pods of an openb list. A pod runs from when it was scheduled to its deletion, so the run time of one
+    that was deleted before, as it waited, is unknown. Its group is its QoS class, and a pod that demands a GPU model
+    gets a node selector.
     """
     trace = Trace()
     shared: dict[tuple[int, int, int], Resources] = {}
@@ -233,7 +243,10 @@ def read_openb(stream: BufferedIOBase) -> Trace:
         if not deleted:
             trace.left_out["pod that was not deleted"] += 1
             continue
-        started = _parse_number(row, "scheduled_time", number) if row.get("scheduled_time") else created
+        if not row.get("scheduled_time"):
+            trace.left_out["pod that was never scheduled"] += 1
+            continue
+        started = _parse_number(row, "scheduled_time", number)
         gpus = round(_parse_number(row, "num_gpu", number))
         share = round(_parse_number(row, "gpu_milli", number)) if gpus == 1 else 1000 * gpus
         cores, memory = (round(_parse_number(row, name, number)) for name in ("cpu_milli", "memory_mib"))

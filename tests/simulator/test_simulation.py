@@ -191,8 +191,15 @@ name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time
 p1,2000,1024,1,500,,LS,Succeeded,100,200,120
 p2,2000,1024,2,1000,V100|T4,BE,Succeeded,110,150,110
 p3,2000,1024,0,0,,BE,Running,110,,110
+p4,2908,4104,1,1000,,BE,Pending,111,136,
+p5,2000,1024,0,0,,Guaranteed,Failed,112,130,112
+p6,1000,512,1,460,,Burstable,Running,113,143,113
 """
-OPENB_NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,16384,2,G1\nn2,8000,16384,2,T4\n"
+"""The columns and the forms of values of `openb_pod_list_default.csv` and `..._gpuspec33.csv` of cluster-trace-gpu-v2023:
+pods that were never scheduled have no `scheduled_time`. The values are made up, as the data have no licence.
+"""
+
+OPENB_NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,16384,2,G1\nn2,8000,16384,2,T4\nn3,8000,16384,0,\n"
 
 
 def test_an_openb_trace_runs_on_its_nodes_and_demands_gpu_models(tmp_path: Path) -> None:
@@ -200,7 +207,11 @@ def test_an_openb_trace_runs_on_its_nodes_and_demands_gpu_models(tmp_path: Path)
     assert pick(found["jobs"], "job", "group", "submit", "start", "end", "node") == [
         ("p1", "LS", "0", "0", "80", "n1"),
         ("p2", "BE", "10", "10", "50", "n2"),
+        ("p5", "Guaranteed", "12", "12", "30", "n3"),
+        ("p6", "Burstable", "13", "13", "43", "n1"),
     ]
+    left_out = {"pod that was not deleted": 1, "pod that was never scheduled": 1}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["leftOut"] == left_out
     assert {row["resource"] for row in found["usage"]} == {"vcore", "memory", "gpu-milli"}
 
 

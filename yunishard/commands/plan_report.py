@@ -134,10 +134,8 @@ def _draw_applications(screen: Screen, view: PlanView, rows_max: int) -> list[st
     lines = _draw(screen, title, (*headings, "WHY"), rows, rows_max, {3, 4, 5, 7, 8, 9})
     others = sum(bool(one.waiting) for one in view.applications) - sum(bool(one.waiting) for one in affected)
     if others:
-        lines += [
-            "",
-            f"{format_count(others, 'other application')} {'waits' if others == 1 else 'wait'} as without it.",
-        ]
+        verb = "waits" if others == 1 else "wait"
+        lines += ["", f"{format_count(others, 'other application')} {verb} as without the change."]
     return lines
 
 
