@@ -71,7 +71,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     reserves: bool = True
     preempts: bool = True
     until_s: float = 0.0
-    """When to end; 0 for the end of the last job."""
+    """When to end; 0 for the end of the last job. Jobs that are not submitted by then are left out of the results."""
 
 
 Progress = Callable[[int, int, float], None]
@@ -92,6 +92,11 @@ def simulate(spec: RunSpec, report: Progress) -> None:
     trace = load_traces(paths, types=capacity.keys(), sites=frozenset(spec.sites), one_task=is_one_task)
     simulation = Simulation(spec, config, nodes, trace, report)
     span = simulation.run()
+    jobs = simulation.jobs
+    if spec.until_s:
+        jobs = [run for run in jobs if run.state != "planned"]
+        if later := len(simulation.jobs) - len(jobs):
+            trace.left_out["job not submitted by --until"] = later
     head = RunHead(
         name=spec.name,
         configuration=Path(spec.config).name,
@@ -102,7 +107,7 @@ def simulate(spec: RunSpec, report: Progress) -> None:
         capacity=capacity,
         left_out=dict(sorted(trace.left_out.items())),
     )
-    write_results(Path(spec.output), head, simulation.recorder, simulation.jobs, span=span)
+    write_results(Path(spec.output), head, simulation.recorder, jobs, span=span)
 
 
 def choose_partition(spec: RunSpec) -> PartitionConfig:

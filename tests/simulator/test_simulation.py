@@ -157,9 +157,13 @@ def test_a_preempted_task_is_listed_with_its_lost_work(tmp_path: Path) -> None:
     assert not run(tmp_path, jobs, queues=PREEMPTION, preempts=False)["preemptions"]
 
 
-def test_a_run_can_end_before_its_jobs(tmp_path: Path) -> None:
-    found = run(tmp_path, [job("x", 0, 1, 60), job("y", 50, 1, 10)], until_s=30.0)
+def test_a_run_can_end_before_its_jobs_and_leaves_out_those_of_later(tmp_path: Path) -> None:
+    jobs = [job("x", 0, 4, 60), job("y", 20, 4, 10), job("z", 50, 1, 10), job("after", 0, 1, 10, after=["x"])]
+    found = run(tmp_path, jobs, until_s=30.0)
     assert pick(found["jobs"], "job", "start", "state") == [("x", "0", "unfinished"), ("y", "", "unfinished")]
+    document = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (document["jobs"], document["unfinished"]) == (2, 2)
+    assert document["leftOut"] == {"job not submitted by --until": 2}
 
 
 SWF = """\
