@@ -1,32 +1,21 @@
 """Record a simulation: the progress of each job, preemptions, and what queues use and wait for over time.
 
-The recorder observes `partition_worker/virtual_time.py`. It keeps changes of usage as numbers in arrays, because a long
-trace has millions of them; `average_usage` computes means over intervals at the end.
+The recorder observes `partition_worker/virtual_time.py`.
 
-Not here: files (`results.py`).
+Not here: usage over time (`yunishard/replay/usage.py`), files (`results.py`).
 """
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from common.messages import Resources
-from common.resources import Limit
 from partition_worker.engine.partition import Partition
 from partition_worker.virtual_time import Eviction, task_name
 from simulator.traces import TraceJob
+from yunishard.replay.usage import QueueLimits, UsageLog
 
 JobState = Literal["planned", "waiting", "completed", "rejected"]
-
-INTERVALS_MAX: Final = 1_000
-"""Intervals of `usage.csv`, all equally long."""
-
-INTERVALS_MIN: Final = 100
-USAGE_ROWS_MAX: Final = 1_000_000
-"""Lines of `usage.csv`. With so many queues and resource types that there would be more, the intervals are longer, but
-not fewer than `INTERVALS_MIN`.
-"""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,23 +55,6 @@ class PreemptedTask(NamedTuple):
     lost: float
 
 
-class _Changes(NamedTuple):
-    """The changes of one leaf queue, in order of time."""
-
-    times: "array[float]"
-    amounts: "array[int]"
-    """Indexes of `Recorder.amounts`."""
-    used: "array[int]"
-    pending: "array[int]"
-
-
-class QueueLimits(NamedTuple):
-    """The configured bounds of a queue."""
-
-    guaranteed: Resources
-    maximum: Limit
-
-
 class Recorder:
     """Observes the simulation of a partition."""
 
@@ -96,22 +68,18 @@ class Recorder:
         self.preemptions: list[PreemptedTask] = []
         self.last = 0.0
         """When the last thing happened to a job."""
-        self.limits: dict[str, QueueLimits] = {}
-        """The queues that exist or existed, by path."""
-        self.changes: dict[str, _Changes] = {}
-        self.amounts: list[Resources] = []
-        self._indexes: dict[int, int] = {}
+        self.usage = UsageLog()
         self._finished = finished
         for queue in partition.tree:
             self._note_queue(queue.path)
 
     def _note_queue(self, path: str) -> None:
         """Record the limits of a queue and those above it; a dynamic queue may be removed later."""
-        while path and path not in self.limits:
+        while path and path not in self.usage.limits:
             queue = self.partition.tree.find(path)
             if queue is not None:
                 maximum = queue.maximum if queue.parent is not None else self.partition.nodes.total
-                self.limits[path] = QueueLimits(dict(queue.guaranteed or {}), dict(maximum or {}))
+                self.usage.limits[path] = QueueLimits(dict(queue.guaranteed or {}), dict(maximum or {}))
             path = path.rpartition(".")[0]
 
     def _get_time(self, at: float) -> float:
@@ -179,84 +147,7 @@ class Recorder:
         if not run.queue:
             run.early.append((resources, pending))
             return
-        index = self._indexes.get(id(resources))
-        if index is None:
-            index = self._indexes[id(resources)] = len(self.amounts)
-            self.amounts.append(resources)  # keeps it, so that no other object gets its id
-        found = self.changes.get(run.queue)
-        if found is None:
-            found = self.changes[run.queue] = _Changes(array("d"), array("q"), array("b"), array("b"))
-        found.times.append(at - self.start)
-        found.amounts.append(index)
-        found.used.append(used)
-        found.pending.append(pending)
-
-
-# Means ----------------------------------------------------------------------------------------------------------------
-
-
-class UsageRow(NamedTuple):
-    """The mean usage of one resource type by one queue in one interval, in base units."""
-
-    time: float
-    """Start of the interval."""
-    queue: str
-    resource: str
-    used: float
-    pending: float
-
-
-def average_usage(recorder: Recorder, *, span: float, types: Sequence[str]) -> list[UsageRow]:
-    """Return the means over equal intervals of `span`, for all queues; by time, queue and type."""
-    paths = sorted(recorder.limits, key=lambda path: path.split("."))
-    rows_each = max(1, len(paths) * len(types))
-    count = max(min(INTERVALS_MAX, USAGE_ROWS_MAX // rows_each), INTERVALS_MIN) if span > 0 else 1
-    width = span / count if span > 0 else 1.0
-    series = {(path, kind): ([0.0] * count, [0.0] * count) for path in paths for kind in types}
-    for leaf, changes in sorted(recorder.changes.items()):
-        for kind in types:
-            amounts = [resources.get(kind, 0) for resources in recorder.amounts]
-            if not any(amounts):
-                continue
-            for which, signs in enumerate((changes.used, changes.pending)):
-                means = _average(changes, signs, amounts, width=width, count=count)
-                for path in _list_levels(leaf):
-                    total = series[path, kind][which]
-                    for interval, mean in enumerate(means):
-                        total[interval] += mean
-    return [
-        UsageRow(interval * width, path, kind, series[path, kind][0][interval], series[path, kind][1][interval])
-        for interval in range(count)
-        for path in paths
-        for kind in types
-    ]
-
-
-def _list_levels(leaf: str) -> list[str]:
-    parts = leaf.split(".")
-    return [".".join(parts[:level]) for level in range(1, len(parts) + 1)]
-
-
-def _average(
-    changes: _Changes, signs: "array[int]", amounts: Sequence[int], *, width: float, count: int
-) -> list[float]:
-    """Return the mean in each interval of an amount that begins at 0 and changes step by step."""
-    steps = [0] * (count + 1)
-    """Change of the amount in each interval, which all later ones have."""
-    parts = [0.0] * count
-    """Contribution of the changes in an interval to its own mean."""
-    for time, index, sign in zip(changes.times, changes.amounts, signs, strict=True):
-        change = sign * amounts[index]
-        if change:
-            interval = min(int(time / width), count - 1)
-            steps[interval] += change
-            parts[interval] += change * max((interval + 1) - time / width, 0.0)
-    means = []
-    level = 0
-    for interval in range(count):
-        means.append(max(level + parts[interval], 0.0))
-        level += steps[interval]
-    return means
+        self.usage.note(run.queue, resources, at - self.start, used=used, pending=pending)
 
 
 def list_types(capacity: Mapping[str, int], jobs: Sequence[JobRun]) -> list[str]:

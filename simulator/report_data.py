@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import Final, TypedDict
 
 from common.units import list_kinds
-from simulator.run_folder import ROOT, Run, SimulatedJob, UsageSeries
+from simulator.run_folder import Run, SimulatedJob, UsageSeries
+from yunishard.replay.usage import ROOT
 
 POINTS_MAX: Final = 500
 """Points of a curve over time. Runs with more intervals are averaged."""

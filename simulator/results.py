@@ -4,23 +4,23 @@ The same input gives the same bytes: the files contain no clock, no duration of 
 machine. `run_folder.py` reads them, and docs/operating/simulate.md describes them for users.
 """
 
-import csv
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from common.messages import Resources
-from simulator.recorder import JobRun, PreemptedTask, QueueLimits, Recorder, average_usage, list_types
-from simulator.run_folder import FORMAT, RUN_FILE
-from yunishard.replay.job_table import COLUMNS as JOB_COLUMNS
-from yunishard.replay.job_table import SLOWDOWN_S_MIN
-
-USAGE_COLUMNS: Final = ("time", "queue", "resource", "used", "pending", "guaranteed", "maximum")
-PREEMPTION_COLUMNS: Final = ("time", "job", "task", "queue", "node", "by", "by_queue", "lost")
-
-Cell = str | int | float | None
+from simulator.recorder import JobRun, PreemptedTask, Recorder, list_types
+from yunishard.replay.result_folder import COLUMNS as JOB_COLUMNS
+from yunishard.replay.result_folder import (
+    PREEMPTION_COLUMNS,
+    RUN_FILE,
+    SLOWDOWN_S_MIN,
+    USAGE_COLUMNS,
+    Cell,
+    write_run_file,
+    write_table,
+)
+from yunishard.replay.usage import QueueLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +43,18 @@ def write_results(folder: Path, head: RunHead, recorder: Recorder, jobs: Sequenc
     """Write all files of a run; `run.json` last, so that a folder with it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RUN_FILE).unlink(missing_ok=True)
-    _write_table(folder / "jobs.csv", JOB_COLUMNS, map(_build_job_row, jobs))
+    write_table(folder / "jobs.csv", JOB_COLUMNS, map(_build_job_row, jobs))
     types = list_types(head.capacity, jobs)
     none = QueueLimits({}, {})
     rows = (
         (*row, limits.guaranteed.get(row.resource), limits.maximum.get(row.resource))
-        for row in average_usage(recorder, span=span, types=types)
-        for limits in (recorder.limits.get(row.queue, none),)
+        for row in recorder.usage.average(span=span, types=types)
+        for limits in (recorder.usage.limits.get(row.queue, none),)
     )
-    _write_table(folder / "usage.csv", USAGE_COLUMNS, rows)
-    _write_table(folder / "preemptions.csv", PREEMPTION_COLUMNS, map(_build_preemption_row, recorder.preemptions))
+    write_table(folder / "usage.csv", USAGE_COLUMNS, rows)
+    write_table(folder / "preemptions.csv", PREEMPTION_COLUMNS, map(_build_preemption_row, recorder.preemptions))
     states = [run.state for run in jobs]
-    document = {
-        "format": FORMAT,
+    document: dict[str, object] = {
         "name": head.name,
         "configuration": head.configuration,
         "nodeSortPolicy": head.node_sort_policy,
@@ -69,15 +68,7 @@ def write_results(folder: Path, head: RunHead, recorder: Recorder, jobs: Sequenc
         "capacity": head.capacity,
         "leftOut": head.left_out,
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    (folder / RUN_FILE).write_text(f"{text}\n", encoding="utf-8", newline="\n")
-
-
-def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([format_cell(cell) for cell in row] for row in rows)
+    write_run_file(folder, document)
 
 
 def _build_job_row(run: JobRun) -> tuple[Cell, ...]:
@@ -98,13 +89,3 @@ def _build_job_row(run: JobRun) -> tuple[Cell, ...]:
 
 def _build_preemption_row(one: PreemptedTask) -> tuple[Cell, ...]:
     return (one.at, one.job, one.task, one.queue, one.node, one.by, one.by_queue, one.lost)
-
-
-def format_cell(cell: Cell) -> str:
-    """Format a number with at most three decimals and without an exponent; empty for None."""
-    if cell is None:
-        return ""
-    if not isinstance(cell, float):
-        return str(cell)
-    text = f"{cell:.3f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text

@@ -19,9 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from yunishard.cli import CommandUnusable
-
-FORMAT: Final = 1
-"""Version of the files. Folders with another one are refused."""
+from yunishard.replay.result_folder import FORMAT, RUN_FILE
 
 JOBS_MAX: Final = 5_000_000
 """Jobs of a run. A folder with more is refused, because all of them are held in memory."""
@@ -32,9 +30,6 @@ memory. A longer file is refused."""
 
 RUNS_MAX: Final = 8
 """Runs that are compared or shown in one report, as a chart with more lines is not readable. More are refused."""
-
-RUN_FILE: Final = "run.json"
-ROOT: Final = "root"
 
 JobState = Literal["completed", "rejected", "unfinished"]
 _STATES: Final = {"completed", "rejected", "unfinished"}

@@ -24,7 +24,8 @@ from typing import Final, Literal
 
 from common.tables import print_table
 from common.units import format_decimal, format_seconds, list_kinds
-from simulator.run_folder import ROOT, Run, SimulatedJob, UsageSeries
+from simulator.run_folder import Run, SimulatedJob, UsageSeries
+from yunishard.replay.usage import ROOT
 
 SHORTFALL_MIN: Final = 0.01
 """Part of the guaranteed amount by which a queue is short before an interval counts as below the guarantee. Intervals

@@ -35,14 +35,15 @@ def test_a_replay_in_real_time_has_the_waits_of_the_simulation(tmp_path: Path) -
     (tmp_path / "nodes.csv").write_text("name,vcore\nn,16\n")
     files = ["--config", str(tmp_path / "queues.yaml")]
     replay = ["replay", str(log), "--local", *files, "--nodes", "1", "--speed", str(SPEED), "--json"]
-    assert cli.main([*replay, "--jobs-csv", str(tmp_path / "replay.csv")]) == 0
+    assert cli.main([*replay, "--output", str(tmp_path / "replayed")]) == 0
     simulate = ["simulate", "run", str(log), *files, "--nodes", str(tmp_path / "nodes.csv"), "--json"]
     assert cli.main([*simulate, "--output", str(tmp_path / "out")]) == 0
     waits = {}
-    for name, path in (("replayed", tmp_path / "replay.csv"), ("simulated", tmp_path / "out" / "queues" / "jobs.csv")):
-        lines = csv.DictReader(path.read_text().splitlines())
+    for name, folder in (("replayed", tmp_path / "replayed"), ("simulated", tmp_path / "out" / "queues")):
+        lines = csv.DictReader((folder / "jobs.csv").read_text().splitlines())
         waits[name] = [float(line["wait"]) for line in lines]
     assert len(waits["replayed"]) == len(waits["simulated"]) == 60
     assert sum(wait > 0 for wait in waits["simulated"]) > 20
     differences = [abs(one - other) for one, other in zip(waits["replayed"], waits["simulated"], strict=True)]
     assert sorted(differences)[30] < SPEED * WAIT_S
+    assert cli.main(["simulate", "compare", str(tmp_path / "out" / "queues"), str(tmp_path / "replayed")]) == 0

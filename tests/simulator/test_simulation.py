@@ -199,7 +199,7 @@ p4,2908,4104,1,1000,,BE,Pending,111,136,
 p5,2000,1024,0,0,,Guaranteed,Failed,112,130,112
 p6,1000,512,1,460,,Burstable,Running,113,143,113
 """
-"""The columns and the forms of values of `openb_pod_list_default.csv` and `..._gpuspec33.csv` of cluster-trace-gpu-v2023:
+"""The columns and forms of values of `openb_pod_list_default.csv` and `..._gpuspec33.csv` in cluster-trace-gpu-v2023:
 pods that were never scheduled have no `scheduled_time`. The values are made up, as the data have no licence.
 """
 

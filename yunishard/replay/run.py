@@ -24,7 +24,7 @@ from common.wire import NEVER
 from yunishard.cli import COMMANDS, NOT_DONE, CommandFailed, CommandUnusable, parse_whole
 from yunishard.client import ResourceManager, connect, split_addresses
 from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
-from yunishard.replay import job_table, workload
+from yunishard.replay import result_folder, workload
 from yunishard.replay.machine import Batch, Replay
 from yunishard.replay.report import WAITS, Progress, format_json, format_text, open_view, summarize
 from yunishard.replay.user_queues import read_user_queues
@@ -56,6 +56,8 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gang", action="store_true", help=about)
     about = "write a line for each job: waits, slowdown, queue, node, state; columns as in jobs.csv of `simulate`"
     add("--jobs-csv", type=Path, metavar="FILE", help=about)
+    about = "write a folder that `yunishard simulate compare` and `report` read, to compare it with simulations"
+    add("--output", type=Path, metavar="DIR", help=about)
     add("--strict", action="store_true", help="refuse a log with a malformed line instead of skipping it")
     add("--json", action="store_true", help="print nothing but the summary, as one JSON document")
     add("--rm-id", type=_parse_rm_id, default="replay", metavar="ID", help="id of the RM (default: replay)")
@@ -98,6 +100,7 @@ def run_replay(args: argparse.Namespace) -> int:
       yunishard replay LOG.swf.gz --local --load 1.2 --speed 10000
       yunishard replay LOG.swf.gz --local --config queues.yaml --gang
       yunishard replay LOG.swf.gz --local --jobs-csv jobs.csv
+      yunishard replay LOG.swf.gz --local --output replayed
 
     exit codes:
       0  every job ran, and everything was released
@@ -108,7 +111,9 @@ def run_replay(args: argparse.Namespace) -> int:
         raise CommandUnusable(f"--local: {missing}")
     queues = None if args.config is None else read_user_queues(args.config)
     if args.jobs_csv is not None:
-        job_table.check_writable(args.jobs_csv)
+        result_folder.check_writable("--jobs-csv", args.jobs_csv)
+    if args.output is not None:
+        result_folder.check_writable("--output", args.output / result_folder.RUN_FILE)
     log = workload.load(args.file, strict=args.strict)
     for line in log.malformed:
         sys.stderr.write(f"yunishard replay: skipped {line}\n")
@@ -121,9 +126,13 @@ def run_replay(args: argparse.Namespace) -> int:
         raise CommandUnusable(f"{args.file}: no job can be replayed: {plan.left_out}")
     driver = ReplayDriver(args, plan, malformed=log.malformed_count)
     status = asyncio.run(driver.run())
+    has_rules = queues is not None and any(part.has_rules for part in queues.partitions.values())
+    jobs = list(driver.jobs)
     if args.jobs_csv is not None:
-        has_rules = queues is not None and any(part.has_rules for part in queues.partitions.values())
-        job_table.write_jobs(args.jobs_csv, driver.jobs, has_rules=has_rules)
+        result_folder.write_jobs(args.jobs_csv, jobs, has_rules=has_rules)
+    if args.output is not None:
+        config = Path(args.config).name if args.config else ""
+        result_folder.write_folder(args.output, plan, jobs, log=args.file.name, config=config, has_rules=has_rules)
     return status
 
 

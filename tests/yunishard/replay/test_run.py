@@ -142,6 +142,7 @@ def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"
         config=None,
         gang=False,
         jobs_csv=None,
+        output=None,
     )
 
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from simulator.run_folder import load_run
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from tests.yunishard.replay.test_machine import play
 from yunishard.cli import CommandUnusable
-from yunishard.replay.job_table import check_writable, write_jobs
 from yunishard.replay.machine import Replay
+from yunishard.replay.result_folder import RUN_FILE, check_writable, write_folder, write_jobs
 from yunishard.replay.workload import plan
 
 HEADER = (
@@ -48,6 +49,22 @@ def test_a_job_that_never_started_has_no_times(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_can_be_compared_like_that_of_a_simulation(tmp_path: Path) -> None:
+    replay = replayed("job-3")
+    jobs = list(replay.jobs.values())
+    write_folder(tmp_path / "run", replay.plan, jobs, log="log.swf", config="queues.yaml", has_rules=False)
+    run = load_run(tmp_path / "run")
+    assert (run.info.jobs, run.info.rejected, run.info.unfinished) == (3, 1, 0)
+    assert [job.wait for job in run.jobs] == [0, 40, None]
+    used = run.usage["root"]["vcore"].used
+    width = run.info.span / len(used)
+    assert sum(used) * width == pytest.approx(1000 * (60 + 3))  # of one processor, for the run times of the jobs
+    assert set(run.usage) == {"root", "root.g1", "root.g1.u1"}
+
+
 def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(CommandUnusable, match="cannot be written: No such file or directory"):
-        check_writable(tmp_path / "none" / "jobs.csv")
+        check_writable("--jobs-csv", tmp_path / "none" / "jobs.csv")
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandUnusable, match=r"--output .*file/run\.json: cannot be written: "):
+        check_writable("--output", tmp_path / "file" / RUN_FILE)
