@@ -102,14 +102,20 @@ class ControlPlane:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Json:
-        answer = self._http.request(method, path, json=body, headers={"Content-Type": content_type})
+    def request(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json", user: str = ""
+    ) -> Json:
+        """Send a request, as this user if there is one, and return the answer."""
+        headers = {"Content-Type": content_type}
+        if user:
+            headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        answer = self._http.request(method, path, json=body, headers=headers)
         assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
         found: Json = answer.json()
         return found
 
-    def create(self, plural: str, body: Json) -> Json:
-        return self.request("POST", _path(plural, body["metadata"].get("namespace", "")), body)
+    def create(self, plural: str, body: Json, *, user: str = "") -> Json:
+        return self.request("POST", _path(plural, body["metadata"].get("namespace", "")), body, user=user)
 
     def create_all(self, plural: str, bodies: list[Json]) -> list[Json]:
         with ThreadPoolExecutor(8) as pool:
