@@ -110,7 +110,7 @@ async def _run_driver(args: argparse.Namespace, access: Access, namespace: str, 
         settings = await _read_settings(event_client, namespace)
         async with KubernetesClient(access, per_s=settings.qps, burst=settings.burst) as client:
             driver = Driver(
-                Shim(),
+                Shim(settings),
                 client,
                 EventSender(event_client, instance),
                 address=args.address,

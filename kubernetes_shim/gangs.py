@@ -1,0 +1,125 @@
+"""Gangs: placeholder pods are created, asked for and bound before the real pods, whose places they keep.
+
+Not here: what task groups say (`task_groups.py`), the replacement of placeholders by real pods, which the core decides:
+it releases a placeholder, the shim deletes the pod, and the core gives its place to the real one.
+"""
+
+from collections import Counter
+from typing import Final
+
+from msgspec.structs import replace
+
+from common import rm_messages
+from kubernetes_shim import tasks
+from kubernetes_shim.actions import CONFLICT, CreatePod, Failure
+from kubernetes_shim.state import Application, ApplicationState, ShimState, TaskState
+from kubernetes_shim.task_groups import build_placeholder, list_missing
+
+REASON: Final = "GangScheduling"
+"""The reason of all events about gangs."""
+
+
+def emit(state: ShimState, application: Application, action: str, note: str, *, is_problem: bool = False) -> None:
+    """Record an event on the originator of the application."""
+    task = state.tasks.get(application.originator)
+    if task is not None:
+        state.emit_pod_event(task.pod, action, note, reason=REASON, kind="Warning" if is_problem else "Normal")
+
+
+def is_reserving(application: Application) -> bool:
+    """Whether an accepted application reserves places first: not if real pods of it run already."""
+    return bool(application.task_groups) and all(
+        one.state is TaskState.NEW for one in application.tasks.values() if not one.is_placeholder
+    )
+
+
+def advance(state: ShimState, application: Application) -> None:
+    """Ask for placeholders, and let the real pods follow once all are bound, or once all have ended."""
+    placeholders = application.placeholders
+    if application.state is ApplicationState.RESUMING:
+        if not placeholders:
+            application.enter(ApplicationState.RUNNING)
+        return
+    if application.originator not in application.tasks and not _find_originator(application):
+        delete_placeholders(state, application)  # no pod will use them
+        return
+    if application.placeholders_of != application.originator:
+        application.placeholders_of = application.originator
+        _create_missing(state, application)
+    for task in placeholders:
+        if task.state is TaskState.NEW:
+            tasks.send_ask(state, task)
+    bound = Counter(one.task_group for one in placeholders if one.state is TaskState.BOUND)
+    if all(bound[group.name] >= group.min_member for group in application.task_groups):
+        emit(state, application, "GangReservationComplete", "all placeholders of the gang have nodes")
+        application.enter(ApplicationState.RUNNING)
+
+
+def _find_originator(application: Application) -> bool:
+    """Choose another originator after the first one has ended; False if there is no real pod."""
+    first = min(application.real_tasks, key=lambda one: one.rank, default=None)
+    application.originator = first.uid if first is not None else ""
+    return first is not None
+
+
+def _create_missing(state: ShimState, application: Application) -> None:
+    """Create the placeholders that the task groups lack."""
+    originator = application.tasks[application.originator].pod
+    present = Counter(one.task_group for one in application.placeholders)
+    names = {one.pod.metadata.name for one in application.placeholders}
+    name_of_application = application.application_id
+    for group in application.task_groups:
+        missing = list_missing(
+            name_of_application, group, application.originator, present=present[group.name], names=names
+        )
+        names.update(missing)
+        for name in missing:
+            body = build_placeholder(
+                name,
+                name_of_application,
+                application.request.queue_name,
+                group,
+                originator,
+                state.settings.placeholder_image,
+            )
+            create = CreatePod(
+                namespace=application.namespace, name=name, body=body, application_id=name_of_application
+            )
+            state.outbox.write(create)
+    emit(state, application, "CreatingPlaceholders", "placeholders of the gang are being created")
+
+
+def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure | None) -> None:
+    """Handle the outcome of creating a placeholder. If one cannot be created, the application runs without a gang."""
+    if failure is None or failure.status == CONFLICT:  # an earlier attempt succeeded
+        return
+    application = state.applications.get(action.application_id)
+    if application is None or application.state is not ApplicationState.RESERVING:
+        return
+    if failure.is_temporary and action.attempt + 1 < tasks.WRITE_TRIES_MAX:
+        state.retry(replace(action, attempt=action.attempt + 1), state.now + tasks.WRITE_RETRY_S)
+        return
+    emit(state, application, "PlaceholderCreateFailed", failure.message, is_problem=True)
+    application.task_groups = []
+    delete_placeholders(state, application)
+    application.enter(ApplicationState.RUNNING)
+    state.changed[application.application_id] = None
+
+
+def delete_placeholders(state: ShimState, application: Application) -> None:
+    """Delete all placeholders of an application."""
+    for task in application.placeholders:
+        tasks.delete_pod(state, task.pod)
+
+
+def handle_released(state: ShimState, released: rm_messages.AllocationRelease) -> None:
+    """Stop reserving when the core takes placeholders away."""
+    application = state.applications.get(released.application_id)
+    if application is None or released.termination_type in (
+        rm_messages.UNKNOWN_TERMINATION,
+        rm_messages.STOPPED_BY_RM,
+    ):
+        return
+    if application.state is ApplicationState.RESERVING:
+        application.enter(ApplicationState.RUNNING)
+        state.changed[application.application_id] = None

@@ -1,0 +1,190 @@
+"""Task groups of a gang as a pod declares them, and the placeholder pods that reserve their places.
+
+Not here: when placeholders are created and deleted (`gangs.py`).
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError, Struct, ValidationError, field
+from msgspec.json import decode
+
+from common.messages import Resources
+from common.resources import QuantityError, plus
+from kubernetes_shim.objects import Pod, Quantities
+from kubernetes_shim.pods import (
+    APPLICATION_ID,
+    PLACEHOLDER,
+    QUEUE,
+    SCHEDULER,
+    SCHEDULING_PARAMETERS,
+    TASK_GROUP,
+    TASK_GROUPS,
+)
+from kubernetes_shim.quantities import convert_quantities
+
+SOFT: Final = "Soft"
+"""The gang scheduling style in which the application runs without its gang when the reservation times out."""
+
+HARD: Final = "Hard"
+"""The style in which the application fails when the reservation times out."""
+
+MEMBERS_MAX: Final = 10_000
+"""Placeholders of one application. More in its task groups are an error of the pod, and no gang is scheduled."""
+
+_APPLICATION_LENGTH: Final = 28
+_GROUP_LENGTH: Final = 20
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SUFFIX_LENGTH: Final = 10
+
+
+class TaskGroup(Struct, frozen=True, rename="camel"):
+    """Equal pods that are to run at the same time. Fields that only placeholders need are kept as they were written."""
+
+    name: str = ""
+    min_member: int = 0
+    min_resource: Quantities = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[dict[str, object]] = field(default_factory=list)
+    affinity: dict[str, object] | None = None
+    topology_spread_constraints: list[dict[str, object]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def resources(self) -> Resources:
+        """The amounts that one placeholder takes."""
+        return plus(convert_quantities(self.min_resource), {"pods": 1})
+
+
+class TaskGroupsError(ValueError):
+    """The task groups of a pod cannot be used; the text names the group and what would be right."""
+
+
+def read_task_groups(pod: Pod) -> list[TaskGroup]:
+    """Return the task groups that a pod declares, in order; none without the annotation.
+
+    Raises:
+        TaskGroupsError: they cannot be read, or have a member without name, number or resources.
+    """
+    text = pod.metadata.annotations.get(TASK_GROUPS, "")
+    if not text:
+        return []
+    try:
+        groups = decode(text, type=list[TaskGroup])
+    except (DecodeError, ValidationError) as error:
+        raise TaskGroupsError(f"annotation {TASK_GROUPS}: expected a JSON list of task groups: {error}") from None
+    for number, group in enumerate(groups):
+        place = f"annotation {TASK_GROUPS}: task group {number} ({group.name or 'without a name'})"
+        if not group.name:
+            raise TaskGroupsError(f"{place}: expected a name")
+        if group.min_member <= 0:
+            raise TaskGroupsError(f"{place}: expected a minMember above 0, got {group.min_member}")
+        if not group.min_resource:
+            raise TaskGroupsError(f"{place}: expected amounts in minResource")
+        try:
+            convert_quantities(group.min_resource)
+        except QuantityError as error:
+            raise TaskGroupsError(f"{place}: minResource: {error}") from None
+    if sum(group.min_member for group in groups) > MEMBERS_MAX:
+        raise TaskGroupsError(f"annotation {TASK_GROUPS}: expected at most {MEMBERS_MAX} members in all groups")
+    return groups
+
+
+class GangParameters(NamedTuple):
+    """How long placeholders are kept, and what happens then."""
+
+    placeholder_timeout_s: int = 0
+    """0: the time that the core has configured."""
+    style: str = SOFT
+
+
+def read_gang_parameters(pod: Pod) -> GangParameters:
+    """Return the parameters of a gang; pairs that cannot be read are skipped."""
+    timeout, style = 0, SOFT
+    for pair in pod.metadata.annotations.get(SCHEDULING_PARAMETERS, "").split():
+        key, _, value = pair.partition("=")
+        if key == "placeholderTimeoutInSeconds" and value.isascii() and value.isdigit() and len(value) < 10:
+            timeout = int(value)
+        elif key == "gangSchedulingStyle":
+            style = value if value in (SOFT, HARD) else SOFT
+    return GangParameters(timeout, style)
+
+
+def sum_placeholders(groups: Sequence[TaskGroup]) -> Resources:
+    """Return what all placeholders take together."""
+    total: Resources = {}
+    for group in groups:
+        total = plus(total, {kind: amount * group.min_member for kind, amount in group.resources.items()})
+    return total
+
+
+def name_placeholder(application_id: str, group: str, originator: str, number: int) -> str:
+    """Return the name of a placeholder: the same for each attempt, so that a lost answer never makes two of one."""
+    digest = hashlib.sha256(f"{application_id}\n{group}\n{originator}\n{number}".encode()).digest()
+    suffix = "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_SUFFIX_LENGTH])
+    return f"tg-{application_id[:_APPLICATION_LENGTH]}-{group[:_GROUP_LENGTH]}-{suffix}"
+
+
+def list_missing(
+    application_id: str, group: TaskGroup, originator: str, *, present: int, names: Collection[str]
+) -> list[str]:
+    """Return names for the placeholders that a group lacks; `present` of it exist, and no name of `names` is free."""
+    wanted = max(0, group.min_member - present)
+    found: list[str] = []
+    number = 0
+    while len(found) < wanted:
+        name = name_placeholder(application_id, group.name, originator, number)
+        number += 1
+        if name not in names:
+            found.append(name)
+    return found
+
+
+def build_placeholder(
+    name: str, application_id: str, queue: str, group: TaskGroup, originator: Pod, image: str
+) -> dict[str, object]:
+    """Return the body of a placeholder pod, which the originator owns, so that Kubernetes deletes it with its owner."""
+    own, meta = originator.metadata.annotations, originator.metadata
+    labels = {**group.labels, APPLICATION_ID: application_id}
+    if queue:
+        labels[QUEUE] = queue
+    kept = {key: own[key] for key in (TASK_GROUPS, SCHEDULING_PARAMETERS) if key in own}
+    annotations = {**group.annotations, **kept, PLACEHOLDER: "true", TASK_GROUP: group.name}
+    resources = {"requests": dict(group.min_resource), "limits": dict(group.min_resource)}
+    spec: dict[str, object] = {
+        "schedulerName": SCHEDULER,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {"runAsUser": 1000, "runAsGroup": 3000},
+        "containers": [{"name": "pause", "image": image, "imagePullPolicy": "IfNotPresent", "resources": resources}],
+        "nodeSelector": group.node_selector,
+        "tolerations": group.tolerations,
+        "topologySpreadConstraints": group.topology_spread_constraints,
+        "imagePullSecrets": [{"name": one.name} for one in originator.spec.image_pull_secrets],
+    }
+    if group.affinity is not None:
+        spec["affinity"] = group.affinity
+    if originator.spec.priority_class_name:
+        spec["priorityClassName"] = originator.spec.priority_class_name
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": False,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
