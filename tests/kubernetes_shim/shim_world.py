@@ -1,0 +1,414 @@
+"""A world in one process: the machine of the shim between a model of the API server and a real partition of the core.
+
+Nothing arrives by itself: each step delivers one message, executes one write or lets the core decide, so that a test
+chooses the order. `settle` delivers everything, and `check` compares the books of all three.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
+
+from common import rm_messages
+from common.messages import Command, News
+from kubernetes_shim.actions import (
+    Action,
+    BindPod,
+    CoreAction,
+    CreatePod,
+    DeletePod,
+    EmitEvent,
+    Failure,
+    LogProblem,
+    PatchPodStatus,
+    SendAllocations,
+    SendApplications,
+    SendConfiguration,
+    SendNodes,
+    SendReport,
+    WriteAction,
+)
+from kubernetes_shim.objects import NODES, PODS, Node, Object, Pod
+from kubernetes_shim.pods import has_ended, is_ours, is_placeholder
+from kubernetes_shim.settings import Settings
+from kubernetes_shim.shim import Event, Shim
+from kubernetes_shim.state import ShimState, TaskState
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.state import Effect
+from tests.builders import config
+from tests.invariants import check as check_partition
+from tests.kubernetes_shim.shim_builders import make_node
+from tests.trial import START_S
+
+PARTITION = "mycluster_default"
+NAMESPACE = "default"
+Watched = tuple[Event, Object]
+
+
+class ApiServer:
+    """Pods and nodes, and what a watch reports of them."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.watch: dict[str, deque[Watched]] = {"pods": deque(), "nodes": deque()}
+        self.binds: dict[str, list[str]] = {}
+        """The nodes to which each pod was bound, by uid."""
+        self.count = 0
+
+    def set_pod(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        event: Event = "modified" if uid in self.pods else "added"
+        self.pods[uid] = pod
+        self.watch["pods"].append((event, pod))
+
+    def remove_pod(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        self.watch["pods"].append(("deleted", pod))
+        for other in list(self.pods.values()):
+            if any(owner.uid == uid for owner in other.metadata.owner_references):
+                self.remove_pod(other.metadata.uid)
+
+    def change_pod(self, uid: str, *, node: str = "", phase: str = "", deleted: bool = False) -> None:
+        pod = self.pods[uid]
+        if node:
+            pod = replace(pod, spec=replace(pod.spec, node_name=node))
+        if phase:
+            pod = replace(pod, status=replace(pod.status, phase=phase))
+        if deleted:
+            pod = replace(pod, metadata=replace(pod.metadata, deletion_timestamp="2026-01-31T13:00:00Z"))
+        self.set_pod(pod)
+
+    def set_node(self, node: Node) -> None:
+        event: Event = "modified" if node.metadata.name in self.nodes else "added"
+        self.nodes[node.metadata.name] = node
+        self.watch["nodes"].append((event, node))
+
+    def remove_node(self, name: str) -> None:
+        self.watch["nodes"].append(("deleted", self.nodes.pop(name)))
+
+    def find(self, name: str) -> Pod | None:
+        return next((one for one in self.pods.values() if one.metadata.name == name), None)
+
+    # Writes of the shim ---------------------------------------------------------------------------------------------
+
+    def execute(self, action: WriteAction) -> Failure | None:
+        match action:
+            case CreatePod():
+                if self.find(action.name) is not None:
+                    return Failure(409, "AlreadyExists", f'pods "{action.name}" already exists')
+                self.create(action.body)
+                return None
+            case BindPod() | DeletePod() | PatchPodStatus():
+                pod = self.find(action.name)
+                if pod is None:
+                    return Failure(404, "NotFound", f'pods "{action.name}" not found')
+                if pod.metadata.uid != action.uid:
+                    return Failure(409, "Conflict", "another uid")
+                return self._write(action, pod)
+            case _:
+                return Failure(404, "NotFound", "no volumes here")
+
+    def _write(self, action: BindPod | DeletePod | PatchPodStatus, pod: Pod) -> Failure | None:
+        uid = pod.metadata.uid
+        match action:
+            case BindPod():
+                if pod.spec.node_name:
+                    text = f'pod {action.name} is already assigned to node "{pod.spec.node_name}"'
+                    return Failure(409, "Conflict", text)
+                self.binds.setdefault(uid, []).append(action.node)
+                self.change_pod(uid, node=action.node)
+            case DeletePod() if pod.spec.node_name and not has_ended(pod):
+                self.change_pod(uid, deleted=True)  # its kubelet has to stop it
+            case DeletePod():
+                self.remove_pod(uid)
+            case PatchPodStatus():
+                status = to_builtins(pod.status) | dict(to_builtins(action.body["status"]))
+                self.set_pod(replace(pod, status=convert(status, type(pod.status))))
+        return None
+
+    def create(self, body: dict[str, object]) -> Pod:
+        self.count += 1
+        number = f"{self.count:04d}"
+        pod = convert(body, Pod)
+        meta = replace(pod.metadata, uid=f"uid-{number}", creation_timestamp=f"2026-01-31T12:00:00.{number}Z")
+        pod = replace(pod, metadata=meta, status=replace(pod.status, phase="Pending"))
+        owners = {owner.uid for owner in pod.metadata.owner_references}
+        self.set_pod(pod)
+        if any(owner not in self.pods for owner in owners):
+            self.remove_pod(meta.uid)  # the garbage collector
+        return pod
+
+
+class World:
+    """The three, and everything between them."""
+
+    def __init__(self, queues: str = "root.a", *, settings: Settings | None = None) -> None:
+        self.now = START_S
+        self.settings = settings or Settings()
+        self.config = config(queues)
+        self.api = ApiServer()
+        self.events: list[EmitEvent] = []
+        self.problems: list[str] = []
+        self.ignored = 0
+        self.start_core()
+        self.start_shim()
+
+    def start_core(self) -> None:
+        self.core = Partition(self.config, name=PARTITION, now=self.now)
+        self.to_core: deque[tuple[Command, SendReport | None]] = deque()
+        self.from_core: deque[News | tuple[SendReport, Failure | None]] = deque()
+
+    def start_shim(self) -> None:
+        """Start a new process of the shim: it lists, and registers a new session."""
+        self.writes: list[WriteAction] = []
+        self.outcomes: deque[tuple[Action, Failure | None]] = deque()
+        self.api.watch = {"pods": deque(), "nodes": deque()}
+        self.shim = Shim(self.settings)
+        for node in self.api.nodes.values():
+            self.shim.handle_object(NODES, "added", node, self.now)
+        for pod in self.api.pods.values():
+            self.shim.handle_object(PODS, "added", pod, self.now)
+        self.shim.handle_listed(self.now)
+        self.take()
+        self.register()
+
+    def register(self) -> None:
+        """Begin a new session: the core has nothing."""
+        self.start_core()
+        self.shim.handle_registered(self.now)
+        self.take()
+
+    def restart_partition(self) -> None:
+        """Let the partition lose its state."""
+        self.start_core()
+        self.from_core.append(rm_messages.PartitionRestarted(reason="lost"))
+
+    @property
+    def state(self) -> ShimState:
+        return self.shim._state
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        """Take the actions of the shim."""
+        for action in self.shim.take_actions():
+            match action:
+                case EmitEvent():
+                    self.events.append(action)
+                case LogProblem(text):
+                    self.problems.append(text)
+                case SendNodes() | SendApplications() | SendAllocations() | SendReport() | SendConfiguration():
+                    self._send(action)
+                case _:
+                    self.writes.append(action)
+
+    def _send(self, action: CoreAction) -> None:
+        match action:
+            case SendNodes(nodes):
+                self.to_core.append((rm_messages.NodeRequest(nodes), None))
+            case SendApplications(new, remove):
+                self.to_core.append((rm_messages.ApplicationRequest(new, remove), None))
+            case SendAllocations(allocations, releases):
+                self.to_core.append((_request(allocations, releases), None))
+            case SendReport(reason, nodes, applications, allocations):
+                self.to_core.clear()
+                self.to_core.append((rm_messages.SyncBegin(reason=reason), None))
+                self.to_core.append((rm_messages.NodeRequest(nodes), None))
+                self.to_core.append((rm_messages.ApplicationRequest(applications), None))
+                self.to_core.append((_request(allocations), None))
+                counts = rm_messages.SyncEnd(
+                    nodes=len(nodes), applications=len(applications), allocations=len(allocations)
+                )
+                self.to_core.append((counts, action))
+            case SendConfiguration():
+                pass
+
+    def step_to_core(self) -> None:
+        if self.to_core:
+            command, report = self.to_core.popleft()
+            self._collect(self.core.apply(command, self.now), report)
+
+    def step_core(self, budget: int = 1) -> None:
+        """Let the core decide once, and check its own books."""
+        self._collect(self.core.step(self.now, budget))
+
+    def _collect(self, effects: Sequence[Effect], report: SendReport | None = None) -> None:
+        for _, part in effects:
+            match part:
+                case rm_messages.AcceptedNode():
+                    self.from_core.append(rm_messages.NodeResponse(accepted=[part]))
+                case rm_messages.RejectedNode():
+                    self.from_core.append(rm_messages.NodeResponse(rejected=[part]))
+                case rm_messages.AcceptedApplication():
+                    self.from_core.append(rm_messages.ApplicationResponse(accepted=[part]))
+                case rm_messages.RejectedApplication():
+                    self.from_core.append(rm_messages.ApplicationResponse(rejected=[part]))
+                case rm_messages.UpdatedApplication():
+                    self.from_core.append(rm_messages.ApplicationResponse(updated=[part]))
+                case rm_messages.Allocation():
+                    self.from_core.append(rm_messages.AllocationResponse(new=[part]))
+                case rm_messages.AllocationRelease():
+                    self.from_core.append(rm_messages.AllocationResponse(released=[part]))
+                case rm_messages.RejectedAllocation():
+                    self.from_core.append(rm_messages.AllocationResponse(rejected_allocations=[part]))
+                case rm_messages.UpdateContainerSchedulingState():
+                    self.from_core.append(rm_messages.SchedulingStateResponse(updated=[part]))
+                case rm_messages.SyncDone():
+                    assert report is not None
+                    failure = Failure(message=part.problem) if part.problem else None
+                    self.from_core.append((report, failure))
+                case _:
+                    pass
+
+    def step_from_core(self) -> None:
+        if self.from_core:
+            news = self.from_core.popleft()
+            if isinstance(news, tuple):
+                self.shim.handle_outcome(*news, self.now)
+            else:
+                self.shim.handle_result(PARTITION, news, self.now)  # type: ignore[arg-type]
+            self.take()
+
+    def step_watch(self, kind: str, *, twice: bool = False) -> None:
+        if self.api.watch[kind]:
+            event, obj = self.api.watch[kind].popleft()
+            for _ in range(2 if twice else 1):
+                if isinstance(obj, Pod):
+                    self.shim.handle_object(PODS, event, obj, self.now)
+                elif isinstance(obj, Node):
+                    self.shim.handle_object(NODES, event, obj, self.now)
+            self.take()
+
+    def step_write(self, number: int = 0, fault: str = "") -> None:
+        """Execute a write. A fault `lost` loses the answer, `unreached` the request, `refused` refuses it for good."""
+        if not self.writes:
+            return
+        action = self.writes[number % len(self.writes)]
+        first = next(one for one in self.writes if one.name == action.name)  # in order for each object
+        self.writes.remove(first)
+        if fault == "unreached":
+            failure: Failure | None = Failure(0, "", "no connection")
+        elif fault == "refused" and isinstance(first, BindPod | CreatePod):
+            failure = Failure(403, "Forbidden", "forbidden")
+        else:
+            failure = self.api.execute(first)
+            failure = Failure(0, "", "no answer") if fault == "lost" else failure
+        self.outcomes.append((first, failure))
+
+    def step_outcome(self) -> None:
+        if self.outcomes:
+            self.shim.handle_outcome(*self.outcomes.popleft(), self.now)
+            self.take()
+
+    def step_kubelets(self) -> None:
+        """Remove the pods that are being deleted."""
+        for pod in list(self.api.pods.values()):
+            if pod.metadata.deletion_timestamp is not None:
+                self.api.remove_pod(pod.metadata.uid)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with every deadline at its own moment."""
+        until = self.now + seconds
+        while (due := min(self.core.next_timer, self.shim.next_deadline)) <= until:
+            self.now = max(self.now, due)
+            if self.shim.next_deadline <= self.now:
+                self.shim.advance(self.now)
+                self.take()
+            if self.core.next_change <= self.now:
+                self.step_core(0)
+            elif self.core.next_timer <= self.now:
+                self._collect(self.core.audit(self.now))
+        self.now = until
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def settle(self, *, kubelets: bool = True) -> None:
+        """Deliver everything, until nothing more happens."""
+        for _ in range(10_000):
+            if not (self.to_core or self.from_core or self.writes or self.outcomes or any(self.api.watch.values())):
+                if kubelets and any(one.metadata.deletion_timestamp for one in self.api.pods.values()):
+                    self.step_kubelets()
+                elif self.core.idle:
+                    return
+            while self.to_core:
+                self.step_to_core()
+            if not self.core.idle:
+                self.step_core(10)
+            while self.from_core:
+                self.step_from_core()
+            while self.writes:
+                self.step_write()
+            while self.outcomes:
+                self.step_outcome()
+            for kind in self.api.watch:
+                while self.api.watch[kind]:
+                    self.step_watch(kind)
+        raise AssertionError("the world does not come to rest")
+
+    def check(self) -> None:
+        """Compare the books after everything was delivered."""
+        check_partition(self.core)
+        live = {uid: pod for uid, pod in self.api.pods.items() if not has_ended(pod)}
+        ours = {uid for uid, pod in live.items() if is_ours(pod) and uid not in self.state.gated}
+        assert set(self.state.tasks) == ours, "the shim has other tasks than there are pods"
+        for uid, nodes in self.api.binds.items():
+            assert len(nodes) == 1, f"{uid} was bound to {nodes}"
+        in_core = {key for key, task in self.state.tasks.items() if task.is_in_core}
+        assert set(self.core.allocations) == in_core, "the core has other asks than the shim sent"
+        for uid, task in self.state.tasks.items():
+            node = live[uid].spec.node_name
+            if task.is_in_core and node:
+                assert self.core.allocations[uid].node_id == node, uid
+            if node and node in self.api.nodes and task.state is not TaskState.FAILED:
+                states = ("Submitted", "Accepted", "Reserving", "Resuming", "Running")
+                if self.state.applications[task.application_id].state in states:
+                    assert task.is_in_core, f"{uid} runs and the core does not have it"
+            assert task.state in (TaskState.NEW, TaskState.SCHEDULING, TaskState.BOUND, TaskState.FAILED), task
+        foreign = {uid for uid, pod in live.items() if not is_ours(pod) and pod.spec.node_name in self.api.nodes}
+        assert set(self.core.foreign) == foreign, "the core has other foreign pods than there are"
+        assert set(self.state.applications) >= set(self.core.applications)
+        for application in self.state.applications.values():
+            assert application.new == {
+                uid: task for uid, task in application.tasks.items() if task.state is TaskState.NEW
+            }
+
+    def check_end(self) -> None:
+        """Check that nothing is left over, after gangs had the time to time out."""
+        live = [one for one in self.api.pods.values() if not has_ended(one) and is_ours(one)]
+        applications = self.state.applications
+        real = {self.state.tasks[one.metadata.uid].application_id for one in live if not is_placeholder(one)}
+        for pod in live:
+            application = applications[self.state.tasks[pod.metadata.uid].application_id]
+            if is_placeholder(pod):
+                assert application.application_id in real, f"placeholder {pod.metadata.name} is left over"
+        for uid in self.core.allocations:
+            assert uid in self.api.pods, uid
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The node of each pod that has one, by name, without placeholders."""
+        pods = self.api.pods.values()
+        return {one.metadata.name: one.spec.node_name for one in pods if one.spec.node_name and not is_placeholder(one)}
+
+    @property
+    def placeholders(self) -> list[Pod]:
+        return [one for one in self.api.pods.values() if is_placeholder(one)]
+
+
+def _request(
+    allocations: list[rm_messages.Allocation], releases: Sequence[rm_messages.AllocationRelease] = ()
+) -> rm_messages.AllocationRequest:
+    return rm_messages.AllocationRequest(allocations, rm_messages.AllocationReleasesRequest(list(releases)))
+
+
+def with_nodes(*names: str, queues: str = "root.a", cpu: str = "8", settings: Settings | None = None) -> World:
+    """Return a world with these nodes, after the start."""
+    world = World(queues, settings=settings)
+    for name in names:
+        world.api.set_node(make_node(name, cpu=cpu))
+    world.settle()
+    return world
