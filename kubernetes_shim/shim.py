@@ -17,6 +17,7 @@ and after each of them executes `take_actions()`. `may_run` answers the core's q
 Not here: executing actions (`driver.py`), what pods mean (`pods.py`), predicates (`predicates`).
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypeVar
 
 from msgspec.json import encode
@@ -50,7 +51,7 @@ from kubernetes_shim.objects import (
     PriorityClass,
 )
 from kubernetes_shim.pods import has_ended, is_ours, is_placeholder, name_of
-from kubernetes_shim.predicates.evaluation import refuse
+from kubernetes_shim.predicates.evaluation import count_victims, refuse
 from kubernetes_shim.reporting import RETRY_S, begin_report
 from kubernetes_shim.settings import CONFIG_MAPS_READ, Settings, SettingsError, read_config_map, read_settings
 from kubernetes_shim.state import ShimState, Task
@@ -277,6 +278,13 @@ class Shim:
     def may_run(self, key: str, node: str, allocate: bool) -> str | None:  # noqa: FBT001 - the SDK's signature
         """Return why an ask may not run on a node, or None."""
         return refuse(self._state.cluster, key, node, allocate=allocate)
+
+    def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str:
+        """Return the index of the last victim that must go before an ask fits on a node, or why it never fits."""
+        count = count_victims(self._state.cluster, key, node, victims, start + 1)
+        if count is None:
+            return refuse(self._state.cluster, key, node, without=victims) or "no victims make it fit"
+        return count - 1
 
     def dump_state(self) -> str:
         """Return the state as the text of a JSON object, for a state dump of the core."""

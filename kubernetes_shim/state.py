@@ -18,9 +18,9 @@ from common.rm_messages import AddApplicationRequest, Allocation, AllocationRele
 from kubernetes_shim.actions import EmitEvent, Outbox, WriteAction
 from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Namespace, PersistentVolumeClaim, Pod, PriorityClass
+from kubernetes_shim.predicates.volume_objects import VolumePlan
 from kubernetes_shim.settings import Settings
 from kubernetes_shim.task_groups import TaskGroup
-from kubernetes_shim.volumes import VolumePlan
 
 
 class TaskState(StrEnum):

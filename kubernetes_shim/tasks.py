@@ -339,6 +339,7 @@ def _bind_volumes(state: ShimState, task: Task) -> None:
     if plan.is_bound:
         _bind(state, task)
         return
+    state.cluster.assume_volumes(task.uid, plan)
     task.plan, task.deadline = plan, state.now + state.settings.volume_bind_timeout_s
     state.binding_volumes[task.uid] = task
     for patch in list_patches(state.cluster, plan):
