@@ -279,7 +279,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     state.readiness.touch_application(application)
     if may_swap(application):
         state.swap_candidates.offer(application)
-    state.readiness.retry_parked()
+    state.readiness.reopen_starts(before)
     if not before.managed or before.draining:
         state.schedule_cleanup()
 

@@ -31,7 +31,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     state.timers.stop(application, "state")
     if before in ACTIVE and after not in ACTIVE:
         queue.add_running(-1)
-        state.readiness.retry_parked()
+        state.readiness.reopen_starts(queue)
     application.state = after
     state.changes.applications[application.rank] = application
     count_entry(state, queue, after)
@@ -151,7 +151,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     state.record_event(event_codes.QUEUE, application.queue.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     state.record_event(event_codes.APP, name, event_codes.REMOVE, event_codes.DETAILS_NONE)
     if application.queue.discount_allocating(name):
-        state.readiness.retry_parked()
+        state.readiness.reopen_starts(application.queue)
     state.readiness.forget_application(application)
     drop_account(state, application)
     if not application.queue.managed or application.queue.draining:

@@ -81,6 +81,7 @@ class Partition(PartitionState):
         has_questions = verdicts.numbers or verdicts.has_requests
         return min(
             self.timers.deadline,
+            self.readiness.next_search,
             index.deadline if index.by_rank else NEVER,
             self.cleanup_at,
             self.quota_check_at,
@@ -157,6 +158,9 @@ class Partition(PartitionState):
                     handle_placeholder_timeout(self, timer.application)
                 case "look":
                     self.readiness.touch_application(timer.application)
+            self.idle = False
+        if self.readiness.next_search <= now:
+            self.readiness.wake_searches(now)
             self.idle = False
         if self.reservation_index.deadline <= now:
             reservations.expire(self)

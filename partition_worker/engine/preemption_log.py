@@ -55,9 +55,6 @@ ENTRIES_MAX: Final = 1_000
 VICTIMS_MAX: Final = 100
 """Victims that an entry lists; others only count in its sums."""
 
-TURNED_AWAY_MAX: Final = 16
-"""Applications that look for victims at once when a pause ends early; others do when it would have ended."""
-
 Kind = Literal["guaranteed", "required-node", "quota"]
 
 
@@ -72,8 +69,6 @@ class Preemptions:
         """No ask looks for victims before this Unix time."""
         self.paused_for = ""
         """The key of the ask that the pause waits for."""
-        self.turned_away: dict[str, None] = {}
-        """Applications that would look for victims now, were it not for the pause."""
         self.made: Counter[Kind] = Counter()
         """Number of preemptions by kind since the process started."""
         self.victims = 0
@@ -103,15 +98,14 @@ class Preemptions:
 
     def pause(self, ask: Allocation, until: float) -> None:
         """Let no ask look for victims until this one is placed, or until this Unix time."""
-        self.pause_until, self.paused_for, self.turned_away = until, ask.key, {}
+        self.pause_until, self.paused_for = until, ask.key
 
-    def end_pause(self, ask: Allocation) -> tuple[str, ...]:
-        """End the pause if it waits for this ask; return the applications that were turned away, in order."""
+    def end_pause(self, ask: Allocation) -> float:
+        """End the pause if it waits for this ask; return until when it would have lasted, 0.0 if it did not wait."""
         if ask.key != self.paused_for:
-            return ()
-        turned_away = tuple(self.turned_away)
-        self.pause_until, self.paused_for, self.turned_away = 0.0, "", {}
-        return turned_away
+            return 0.0
+        until, self.pause_until, self.paused_for = self.pause_until, 0.0, ""
+        return until
 
     def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:
         """Return the paths of the queues that a cooldown protects from an ask of this queue for these amounts."""

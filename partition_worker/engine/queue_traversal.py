@@ -57,7 +57,7 @@ from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.queue import ALLOCATION_BATCH, Queue
 from partition_worker.engine.sorted_items import Order
 from partition_worker.engine.state import Allocate, PartitionState, Preempt, Release, Replace, Reserve
-from partition_worker.engine.unschedulable_asks import Wait
+from partition_worker.engine.unschedulable_asks import Searches, Wait
 from partition_worker.engine.user_limits import UsageAccount
 
 SINGLE_DECISIONS: Final = 4
@@ -244,7 +244,7 @@ def _decide_in_leaf(state: PartitionState, leaf: Queue) -> AskDecision | None:
             decision = attempt.decide()
             if decision is not None:
                 return decision
-        state.readiness.park_application(application, account, attempt.waits)
+        state.readiness.park_application(application, account, attempt.waits, attempt.searches)
         if attempt.retry_at < NEVER:
             state.timers.start(application, "look", attempt.retry_at)
         else:
@@ -261,7 +261,7 @@ def _may_run(state: PartitionState, application: Application, account: UsageAcco
 class Attempt:
     """An attempt to place the asks of one application."""
 
-    __slots__ = ("account", "application", "failed", "leaf", "retry_at", "state", "waits")
+    __slots__ = ("account", "application", "failed", "leaf", "retry_at", "searches", "state", "waits")
 
     def __init__(self, state: PartitionState, application: Application, account: UsageAccount) -> None:
         self.state = state
@@ -270,6 +270,8 @@ class Attempt:
         self.account = account
         self.waits: list[Wait] = []
         """The waits of the application if the attempt fails."""
+        self.searches: Searches = {}
+        """The searches for victims that it waits for then."""
         self.retry_at = NEVER
         """When another attempt may succeed even if nothing changes, in Unix seconds."""
         self.failed: list[AskGroup] = []
@@ -295,13 +297,12 @@ class Attempt:
         then.
         """
         self._wait(group)
-        pause_end = self.state.now + victim_choice.retry_pause_s(self.state)
-        self._retry_by(max(victim_choice.next_attempt(self.state, self.leaf, group), pause_end))
+        self._wait_for_search(group)
 
     def _back_off(self) -> None:
         self.state.changes.applications[self.application.rank] = self.application
         self.application.back_off_until = self.retry_at = self.state.now + self.leaf.policies.back_off_s
-        self.waits = []
+        self.waits, self.searches = [], {}
 
     def _decide_for(self, group: AskGroup) -> AskDecision | None:
         state, amounts, ask = self.state, group.shape.amounts, group.head
@@ -373,8 +374,19 @@ class Attempt:
     def _preempt(self, group: AskGroup, *, nodes_tried: bool) -> Preempt | None:
         decision = victim_choice.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
         if decision is None:
-            self._retry_by(victim_choice.next_attempt(self.state, self.leaf, group))
+            self._wait_for_search(group)
         return decision
+
+    def _wait_for_search(self, group: AskGroup) -> None:
+        """Park the group until a search for victims may be made for it, if it ever may."""
+        state, leaf = self.state, self.leaf
+        if victim_choice.waits_for_search(state, leaf, group):
+            waited_at = victim_choice.delay_end(leaf, group)
+            if waited_at > state.now:
+                self._retry_by(waited_at)
+            else:
+                at = victim_choice.next_search(state, leaf, group)
+                self.searches[group.shape, group.kind.priority] = at if at > state.now else 0.0
 
     def _retry_by(self, at: float) -> None:
         self.retry_at = min(self.retry_at, at)

@@ -10,6 +10,10 @@ helped comes back; the next one follows when that one got something. Leaves are 
 an ask shape has room on a node and in the queues above. So a release costs the number of waiting ask shapes, however
 many queues, applications and asks wait. Applications that wait for their user or group are not even checked before
 `reopen_limits` names that user or group. `touch` marks queues and applications whose sort key may have changed.
+
+A parked application whose asks may preempt also waits for a search for victims, together with all others of its leaf
+that wait for the same one. When it is time, `wake_searches` marks the leaf, and the most deserving of them comes back.
+So a search costs one attempt, however many asks wait for it.
 """
 
 from collections import defaultdict
@@ -18,6 +22,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from common.resources import is_positive, is_zero
+from common.wire import NEVER
 from partition_worker.engine.allocation import AskShape
 from partition_worker.engine.application import Application, AppState
 from partition_worker.engine.nodes.nodes import Nodes
@@ -25,7 +30,14 @@ from partition_worker.engine.queues.fair_share import descending_shares, path_ke
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.sorted_items import Key, Order
-from partition_worker.engine.unschedulable_asks import ClosedBuckets, ParkedQueues, UnschedulableAsks, Wait, WaitBucket
+from partition_worker.engine.unschedulable_asks import (
+    ClosedBuckets,
+    ParkedQueues,
+    Searches,
+    UnschedulableAsks,
+    Wait,
+    WaitBucket,
+)
 from partition_worker.engine.user_limits import UsageAccount
 
 
@@ -45,8 +57,18 @@ class Readiness:
         """By the rank of the leaf."""
         self.closed = ClosedBuckets()
         self.parked_queues = ParkedQueues()
+        self.searches: Order[WaitBucket] = Order()
+        """The buckets whose search for victims has to wait, by the time of the search."""
+        self._waiting_to_start: dict[int, dict[int, Queue]] = {}
+        """By the rank of a queue at its limit of running applications, leaves with a search that waits for it."""
         self.retry_round = 0
         """Number of times that parked applications were worth another attempt."""
+
+    @property
+    def next_search(self) -> float:
+        """When a search for victims may be made next, in Unix seconds, or NEVER."""
+        bucket = self.searches.first()
+        return NEVER if bucket is None else bucket.search_at
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -70,9 +92,26 @@ class Readiness:
 
     def reopen_limits(self, account: UsageAccount) -> None:
         """Retry applications that wait for the user or group of this account: it uses less, or counts no longer."""
-        reopened = [self.closed.reopen(level) for level in account.charged]
-        if any(reopened):
+        opened = [bucket for level in account.charged for bucket in self.closed.reopen(level)]
+        for bucket in opened:
+            if bucket.key in self.unschedulable[bucket.leaf.rank].due:
+                self.touch(bucket.leaf)
+        if opened:
             self.retry_parked()
+
+    def reopen_starts(self, leaf: Queue) -> None:
+        """Begin a retry round: one more application may start in this leaf, or in queues above it."""
+        for level in leaf.ancestry():
+            for waiting in self._waiting_to_start.pop(level.rank, {}).values():
+                self.touch(waiting)
+        self.retry_parked()
+
+    def wake_searches(self, until: float) -> None:
+        """Retry applications that wait for a search for victims until this time, in Unix seconds, or for less."""
+        while (bucket := self.searches.first()) is not None and bucket.search_at <= until:
+            self.searches.drop(bucket)
+            self.unschedulable[bucket.leaf.rank].make_due(bucket)
+            self.touch(bucket.leaf)
 
     def update_cluster_size(self) -> None:
         """Set the maximum of the root queue to the size of the cluster, which all shares depend on."""
@@ -110,6 +149,9 @@ class Readiness:
         assert queue.parent is not None, queue.path
         queue.parent.ready_children.drop(queue)
         self.touched.pop(queue.rank, None)
+        self._waiting_to_start.pop(queue.rank, None)
+        for waiting in self._waiting_to_start.values():
+            waiting.pop(queue.rank, None)
         self.reset_leaf(queue)
         self.parked_queues.forget(queue)
 
@@ -149,14 +191,17 @@ class Readiness:
             self._bring_back(parked)
         return self.ready[leaf.rank].first()
 
-    def park_application(self, application: Application, account: UsageAccount, waits: Iterable[Wait]) -> None:
+    def park_application(
+        self, application: Application, account: UsageAccount, waits: Iterable[Wait], searches: Searches
+    ) -> None:
         """Park an application that may not start, or of which no ask can be placed in this retry round."""
         leaf = application.queue
         self.ready[leaf.rank].drop(application)
         parked = self.unschedulable.get(leaf.rank)
         if parked is None:
-            parked = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
-        parked.park(application, account, application_key(application), waits, self.retry_round)
+            parked = UnschedulableAsks(leaf, self.closed, self.parked_queues, self.searches)
+            self.unschedulable[leaf.rank] = parked
+        parked.park(application, account, application_key(application), waits, searches, self.retry_round)
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -201,6 +246,7 @@ class Readiness:
         """Make the most deserving parked application ready of which an ask may be placed."""
         leaf = parked.leaf
         usable = [bucket for bucket in parked.buckets.values() if self._may_place_from(leaf, bucket)]
+        usable += [bucket for bucket in parked.due.values() if self._may_search_from(leaf, bucket)]
         first = [(parked.first(bucket), bucket.key) for bucket in usable]
         found = [(application_key(one), one.rank, one, key) for one, key in first if one is not None]
         if not found:
@@ -220,14 +266,27 @@ class Readiness:
         buckets = () if parked is None else parked.buckets.values()
         return any(self._may_place_from(queue, bucket) for bucket in buckets)
 
+    def _may_search_from(self, leaf: Queue, bucket: WaitBucket) -> bool:
+        """Whether a search for victims that is due may be made for a bucket, except that its user or group may have no
+        room.
+        """
+        if bucket.failed_round == self.retry_round or bucket.place is None:
+            return False
+        full = leaf.find_queue_without_opening() if bucket.key.starts else None
+        if full is None:
+            return True
+        self._waiting_to_start.setdefault(full.rank, {})[leaf.rank] = leaf
+        return False
+
     def _may_place_from(self, leaf: Queue, bucket: WaitBucket) -> bool:
         """Whether queues and nodes have room for what a bucket waits for; the room of users and groups is not checked.
         Without room there is none for the rest of the retry round.
         """
         if bucket.failed_round == self.retry_round or bucket.place is None:
             return False
-        shape, may_reserve, starts, _ = bucket.key
-        if leaf.has_room(shape.amounts) and (not starts or leaf.has_opening()) and self._has_node(shape, may_reserve):
+        shape, may_reserve, starts, *_ = bucket.key
+        may_start = not starts or leaf.has_opening()
+        if leaf.has_room(shape.amounts) and may_start and self._has_node(shape, may_reserve):
             return True
         bucket.failed_round = self.retry_round
         return False

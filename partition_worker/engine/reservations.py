@@ -49,9 +49,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     if reservation.keeps:
         reservation.leaf.subtract_kept(reservation.keeps)
         reservation.keeps = {}
-        for application_id in state.preemptions.end_pause(ask):
-            if application_id in state.applications:
-                state.readiness.touch_application(state.applications[application_id])
+        state.readiness.wake_searches(state.preemptions.end_pause(ask))
     if ask.key in application.requests:
         application.asks.regroup(ask)
     if not node.reservations:

@@ -5,6 +5,10 @@ bucket of their group and, inside that, of their user. A bucket whose group or u
 skipped until resources of that group or user are freed. So the number of users that wait for their limits does not
 matter.
 
+Asks for which victims may be sought also wait for a search. It is the same one for all asks of a leaf with equal shape
+and priority, so one attempt is enough: their applications share a bucket, and when the time of the search comes, only
+the first of them is tried. If its attempt ends without a search, the next one follows.
+
 A queue is parked if no ask below it can be placed. Parked queues are kept in order beside their siblings that are
 ready. After resources were freed, they are checked one by one, the most deserving first, and only those before all
 ready siblings; none, if no ask shape that waits below their parent has room in the parent and on a node. So a release
@@ -26,6 +30,11 @@ from partition_worker.engine.user_limits import QueueUsage, UsageAccount
 
 Wait = tuple[AskShape, bool]
 """The shape of asks that wait, and whether they have waited long enough that a node to reserve will do."""
+
+Searches = dict[tuple[AskShape, int], float]
+"""The searches for victims that an application waits for, by ask shape and priority, and when each may be made, in Unix
+seconds; 0.0 is now.
+"""
 
 
 class ParkedQueues:
@@ -112,14 +121,23 @@ class BucketKey(NamedTuple):
     """Whether their queues have to let one more application run."""
     counts: bool
     """Whether their user and group have to let one more application run."""
+    search_priority: int | None = None
+    """The priority of asks that wait for a search for victims; None while they wait for room."""
 
 
 class WaitBucket:
     """Applications of one leaf that wait for the same and have the same limits, and nested buckets for more limits."""
 
     def __init__(
-        self, key: BucketKey, rank: int, *, of: QueueUsage | None = None, outer: "WaitBucket | None" = None
+        self,
+        leaf: Queue,
+        key: BucketKey,
+        rank: int,
+        *,
+        of: QueueUsage | None = None,
+        outer: "WaitBucket | None" = None,
     ) -> None:
+        self.leaf = leaf
         self.key = key
         self.rank = rank
         self.limits = () if of is None else of.limits
@@ -135,6 +153,8 @@ class WaitBucket:
         """The usage that had no room at the last check."""
         self.failed_round = -1
         """The last retry round in which nothing in it could be placed for any user."""
+        self.search_at = 0.0
+        """When its search for victims may be made, in Unix seconds."""
 
     @property
     def place(self) -> Key | None:
@@ -190,25 +210,30 @@ class ClosedBuckets:
         for inner in bucket.inner.values():
             self.forget(inner)
 
-    def reopen(self, level: QueueUsage) -> bool:
-        """Open the buckets that wait for this usage or one above it; return whether there were any."""
+    def reopen(self, level: QueueUsage) -> list[WaitBucket]:
+        """Open the buckets that wait for this usage or one above it, and return them."""
         if not self.by_usage:
-            return False
-        found = [self.by_usage.pop(one.rank, {}) for one in level.upward]
-        for buckets in found:
-            for bucket in buckets.values():
-                bucket.closed_by = None
-                bucket.update_place()
-        return any(found)
+            return []
+        opened = [bucket for one in level.upward for bucket in self.by_usage.pop(one.rank, {}).values()]
+        for bucket in opened:
+            bucket.closed_by = None
+            bucket.update_place()
+        return opened
 
 
 class UnschedulableAsks:
     """The parked applications of one leaf, in wait buckets."""
 
-    def __init__(self, leaf: Queue, closed: ClosedBuckets, parked_queues: ParkedQueues) -> None:
+    def __init__(
+        self, leaf: Queue, closed: ClosedBuckets, parked_queues: ParkedQueues, searches: Order[WaitBucket]
+    ) -> None:
         self.leaf = leaf
         self.buckets: dict[BucketKey, WaitBucket] = {}
-        """The outermost buckets; none is empty."""
+        """The outermost buckets of applications that wait for room; none is empty."""
+        self.searching: dict[BucketKey, WaitBucket] = {}
+        """The outermost buckets of applications that wait for a search for victims; none is empty."""
+        self.due: dict[BucketKey, WaitBucket] = {}
+        """Those of them whose search may be made now; the others are among the searches of the partition."""
         self.checked_round = -1
         """The last retry round in which nothing in them could be placed."""
         self.brought_back: tuple[int, BucketKey] | None = None
@@ -219,29 +244,46 @@ class UnschedulableAsks:
         """
         self._closed = closed
         self._parked_queues = parked_queues
+        self._searches = searches
         self.buckets_of: dict[int, list[WaitBucket]] = {}
         """By the rank of an application, the buckets it is in."""
 
     def park(
-        self, application: Application, account: UsageAccount, key: Key, waits: Iterable[Wait], retry_round: int
+        self,
+        application: Application,
+        account: UsageAccount,
+        key: Key,
+        waits: Iterable[Wait],
+        searches: Searches,
+        retry_round: int,
     ) -> None:
-        """Park an application with this sort key in a bucket for each wait."""
+        """Park an application with this sort key in a bucket for each wait and each search."""
         assert application.rank not in self.buckets_of, application.application_id
         self.is_trying = False
         accepted = application.state is AppState.ACCEPTED
         starts = accepted and self.leaf.is_limited() and application.application_id not in self.leaf.allocating
         limited = any(level.allowance and level.allowance.applications for level in account.limits)
         counts = accepted and not account.counted and limited
+        keys: dict[BucketKey, float | None] = {
+            BucketKey(shape, may_reserve, starts, counts): None for shape, may_reserve in waits
+        }
+        for (shape, priority), at in searches.items():
+            keys[BucketKey(shape, may_reserve=False, starts=starts, counts=counts, search_priority=priority)] = at
         buckets = self.buckets_of[application.rank] = []
-        for shape, may_reserve in dict.fromkeys(waits):
-            bucket = self._bucket(BucketKey(shape, may_reserve, starts, counts), account)
+        for one, search_at in keys.items():
+            bucket = self._bucket(one, account)
             bucket.applications.put(application, key)
             bucket.update_place()
             buckets.append(bucket)
+            if search_at is not None:
+                self._schedule(one, search_at)
         if self.brought_back is not None and self.brought_back[0] == application.rank:
-            tried = self.buckets.get(self.brought_back[1])
+            reason = self.brought_back[1]
+            tried = self.buckets.get(reason)
             if tried is not None:  # the attempt failed, whatever the reason: no other one in this round
                 tried.failed_round = retry_round
+            elif keys.get(reason) == 0.0:  # no search was made, although it may be: the next one would not help either
+                self.searching[reason].failed_round = retry_round
             self.brought_back = None
 
     def unpark(self, application: Application) -> None:
@@ -268,20 +310,27 @@ class UnschedulableAsks:
         for bucket in self.buckets.values():
             self._closed.forget(bucket)
             self._parked_queues.remove_wait(self.leaf, bucket.key[:2])
+        for bucket in self.searching.values():
+            self._closed.forget(bucket)
+            self._searches.drop(bucket)
         self.buckets.clear()
+        self.searching.clear()
+        self.due.clear()
         self.buckets_of.clear()
 
     def _bucket(self, key: BucketKey, account: UsageAccount) -> WaitBucket:
         """Return the innermost bucket of an account; create those that are missing."""
-        bucket = self.buckets.get(key)
+        table = self.buckets if key.search_priority is None else self.searching
+        bucket = table.get(key)
         if bucket is None:
-            bucket = self.buckets[key] = WaitBucket(key, self._closed.ranks.following())
-            self._parked_queues.add_wait(self.leaf, key[:2])
+            bucket = table[key] = WaitBucket(self.leaf, key, self._closed.ranks.following())
+            if key.search_priority is None:
+                self._parked_queues.add_wait(self.leaf, key[:2])
         for level in (account.group, account.user):
             if level is not None and level.limits:
                 outer, inner = bucket, bucket.inner.get(level.rank)
                 if inner is None:
-                    inner = WaitBucket(key, self._closed.ranks.following(), of=level, outer=outer)
+                    inner = WaitBucket(self.leaf, key, self._closed.ranks.following(), of=level, outer=outer)
                     outer.inner[level.rank] = inner
                     full = inner.find_full()
                     if full is not None:
@@ -289,14 +338,34 @@ class UnschedulableAsks:
                 bucket = inner
         return bucket
 
+    def _schedule(self, key: BucketKey, at: float) -> None:
+        """Let the search of a bucket wait for this time; 0.0 is now."""
+        bucket = self.searching[key]
+        bucket.search_at = at
+        if at:
+            self.due.pop(key, None)
+            self._searches.put(bucket, (at,))
+        else:
+            self._searches.drop(bucket)
+            self.make_due(bucket)
+
+    def make_due(self, bucket: WaitBucket) -> None:
+        """Let the search of a bucket be made as soon as its turn comes."""
+        self.due[bucket.key] = bucket
+        self.checked_round = -1
+
     def _prune(self, bucket: WaitBucket) -> None:
         """Remove a bucket and those around it, as far as they are empty."""
         outer = bucket.outer
         if len(bucket.applications) or bucket.inner:
             bucket.update_place()
-        elif outer is None:
+        elif outer is None and bucket.key.search_priority is None:
             del self.buckets[bucket.key]
             self._parked_queues.remove_wait(self.leaf, bucket.key[:2])
+        elif outer is None:
+            del self.searching[bucket.key]
+            self.due.pop(bucket.key, None)
+            self._searches.drop(bucket)
         else:
             self._closed.forget(bucket)
             outer.open.drop(bucket)

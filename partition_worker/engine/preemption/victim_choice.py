@@ -33,7 +33,6 @@ from typing import Final
 from common.messages import Resources
 from common.resources import add_to, covers, drop_zeros, fits, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, AskGroup, amounts_of
 from partition_worker.engine.application import Application
@@ -53,7 +52,6 @@ from partition_worker.engine.preemption.victim_candidates import (
     find_victim_candidates,
     reach_of,
 )
-from partition_worker.engine.preemption_log import TURNED_AWAY_MAX
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState, Preempt
 
@@ -83,9 +81,6 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
     if not state.config.preemption.is_enabled:
         return None
     if state.now < state.preemptions.pause_until:
-        turned_away = state.preemptions.turned_away
-        if is_eligible(group) and len(turned_away) < TURNED_AWAY_MAX:
-            turned_away[application.application_id] = None
         return None
     plan = _plan(state, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
@@ -95,15 +90,22 @@ def attempt(state: PartitionState, application: Application, group: AskGroup, *,
     return plan
 
 
-def next_attempt(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
-    """Return when the first ask of a group may look for victims, in Unix seconds; NEVER if that cannot help."""
+def waits_for_search(state: PartitionState, leaf: Queue, group: AskGroup) -> bool:
+    """Whether victims may be sought for a group later. Not if its search waits for the RM: it is tried again with
+    the answer.
+    """
     if not (state.config.preemption.is_enabled and is_eligible(group) and may_ever_help(leaf)):
-        return NEVER
-    if group.head.key in state.nodes.predicates.verdicts.searching:  # it is tried again with the answer of the RM
-        return NEVER
-    at = max(due_at(state, leaf, group), state.preemptions.pause_until)
-    windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # asks beyond the limit come back in a later window
-    return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
+        return False
+    return group.head.key not in state.nodes.predicates.verdicts.searching
+
+
+def next_search(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
+    """Return when victims may be sought for the asks of a group that have waited for the preemption delay, in Unix
+    seconds. It is the same for all of their shape and priority in the leaf.
+    """
+    at = max(pause_end(state, leaf, group), state.preemptions.pause_until)
+    windows = (leaf.preemption_attempts - 1) // ATTEMPTS_PER_LEAF  # those beyond the limit have a later window
+    return max(at, leaf.preemption_window + windows * WINDOW_S) if windows > 0 else at
 
 
 def apply_preemption(state: PartitionState, decision: Preempt) -> None:
@@ -164,11 +166,20 @@ def is_eligible(group: AskGroup) -> bool:
     return group.kind.may_preempt and not group.shape.required_node
 
 
+def delay_end(leaf: Queue, group: AskGroup) -> float:
+    """Return when the first ask of a group has waited for the preemption delay, in Unix seconds."""
+    return group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
+
+
+def pause_end(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
+    """Return when the pause after a search for the asks of a group ends, in Unix seconds; 0.0 without a search."""
+    tried_at = leaf.preemption_tried.get((group.shape, group.kind.priority))
+    return 0.0 if tried_at is None else tried_at + retry_pause_s(state)
+
+
 def due_at(state: PartitionState, leaf: Queue, group: AskGroup) -> float:
     """Return when the first ask of a group has waited for the preemption delay, and for the pause after a search."""
-    waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
-    tried_at = leaf.preemption_tried.get((group.shape, group.kind.priority))
-    return waited if tried_at is None else max(waited, tried_at + retry_pause_s(state))
+    return max(delay_end(leaf, group), pause_end(state, leaf, group))
 
 
 # Choice of the victims ------------------------------------------------------------------------------------------------

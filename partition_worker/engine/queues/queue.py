@@ -330,10 +330,14 @@ class Queue:
 
     def has_opening(self) -> bool:
         """Whether one more application may start."""
-        return all(
-            level.max_applications == 0 or level.running + len(level.allocating) < level.max_applications
-            for level in self.ancestry()
-        )
+        return self.find_queue_without_opening() is None
+
+    def find_queue_without_opening(self) -> "Queue | None":
+        """The lowest queue on the path below which no further application may start; None if there is none."""
+        for level in self.ancestry():
+            if 0 < level.max_applications <= level.running + len(level.allocating):
+                return level
+        return None
 
     def is_limited(self) -> bool:
         """Whether any queue on the path limits running applications."""

@@ -13,7 +13,7 @@ from partition_worker.engine.preemption.victim_choice import (
     PRECONDITIONS,
     plan_required_node_victims,
 )
-from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA
+from partition_worker.engine.queue_traversal import NO_QUEUE_QUOTA, Attempt
 from partition_worker.engine.state import Tuning
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
@@ -298,6 +298,58 @@ def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for
     assert len(looks) == 1
     tried = [app.asks for app in map(one.app, one.queue("root.owner").applications)]
     assert all(PRECONDITIONS in group.failures for asks_ in tried[1:] for group in asks_.groups)
+
+
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The application of each attempt from now on."""
+    seen: list[str] = []
+    decide = Attempt.decide
+
+    def tried(attempt: Attempt) -> object:
+        seen.append(attempt.application.application_id)
+        return decide(attempt)
+
+    monkeypatch.setattr(Attempt, "decide", tried)
+    return seen
+
+
+def test_a_search_costs_one_attempt_however_many_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = borrowed("root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower guaranteed=memory:10")
+    one.takes(apps(*(f"more{number} root.owner" for number in range(50))))
+    one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(3)
+    seen = attempts(monkeypatch)
+    one.waits(46)
+    assert seen == ["owner"] * 3, "one in 15 seconds, of the first in order"
+    one.does(released("owner o1"))
+    seen.clear()
+    assert set(one.waits(16) and seen) == {"more0"}
+
+
+def test_who_waits_for_the_room_of_a_user_looks_for_victims_as_soon_as_there_is_some() -> None:
+    queues = "root limit.user.eve=memory:4; root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower; root.z"
+    one = borrowed(queues, wanted="memory=50").does(nodes("n2 memory=4"))
+    one.does(apps("busy root.z user=eve", "late root.owner user=eve", "also root.owner user=eve"))
+    one.does(asks("busy z1 memory=4"), asks("late l1 memory=4 preemptor"), asks("also l2 memory=4 preemptor"))
+    assert going(one.waits(20)) == []
+    one.does(apps("other root.z user=joe"), asks("other z2 memory=4 priority=9"))
+    assert going(one.does(released("busy z1"))) == ["b4", "b3"]
+    assert one.running[-1] == "z2 on n2", "its own room went to another user"
+
+
+def test_who_waits_to_start_looks_for_victims_as_soon_as_it_may() -> None:
+    queues = "root.p maxapps=1; root.p.owner guaranteed=memory:10 preemption.delay=1s; root.p.z; root.borrower"
+    one = Trial(queues).does(
+        nodes("n1 memory=10"),
+        apps("busy root.p.z", "borrower root.borrower", "owner root.p.owner", "second root.p.owner"),
+        asks("busy z1 memory=2", "busy z2 memory=20"),
+        asks(*(f"borrower b{number} memory=2 victim" for number in range(4))),
+        asks("owner o1 memory=4 preemptor"),
+        asks("second o2 memory=4 preemptor"),
+    )
+    assert going(one.waits(20)) == []
+    one.does(asks("borrower b4 memory=2 victim priority=9"))
+    assert going(one.does(released("busy"))) == ["b3", "b2"]
+    assert going(one.waits(100)) == [], "the second may not start"
 
 
 def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> None:
