@@ -56,6 +56,7 @@ def resolve_settings(flags: Mapping[str, str], environment: Mapping[str, str], f
     _check_cluster(settings)
     _check_auth(settings)
     _check_simulation(settings)
+    _check_journal_history(settings)
     if settings.default_rm and not compile_rm_ids(settings.allowed_rms).fullmatch(settings.default_rm):
         allowed = settings.origin("allowed-rms")
         raise settings.error("default-rm", f"{settings.default_rm!r} may not register: {allowed} does not name it")
@@ -234,6 +235,20 @@ def _check_simulation(settings: Settings) -> None:
     ):
         if is_given:
             raise settings.error(name, f"{reason}; leave out {settings.origin('simulated-nodes')}, or this")
+
+
+def _check_journal_history(settings: Settings) -> None:
+    """Check that earlier changes have a journal that holds them."""
+    if not settings.journal_history_bytes:
+        return
+    if settings.store:
+        reason = f"earlier changes are kept in journals in files, and {settings.origin('store')} has no such journals"
+        raise settings.error("journal-history", f"{reason}; leave one of the two out")
+    if settings.journal_history_bytes >= settings.journal_max_bytes:
+        text = {one.name: one.value for one in settings.effective}
+        limit = f"{text['journal-max']} ({settings.origin('journal-max')})"
+        reason = f"is not less than the whole journal, {limit}, which deletes all of it when it is full"
+        raise settings.error("journal-history", f"{text['journal-history']} {reason}")
 
 
 def _check_auth(settings: Settings) -> None:

@@ -125,7 +125,15 @@ class UsageObserver(Protocol):
 
 def task_name(key: str) -> str:
     """Return the key under which a task was asked for first."""
-    return key.partition("~")[0]
+    return _split_key(key)[0]
+
+
+def _split_key(key: str) -> tuple[str, int]:
+    """Split the key of a task that was asked for again: `a~2` is `a` and 2. Any other `~` is part of the RM's key."""
+    name, _, number = key.rpartition("~")
+    if name and number.isascii() and number.isdecimal():
+        return name, int(number)
+    return key, 1
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +144,6 @@ class _Running:
     run_s: float | None = None
     node_id: str = ""
     started: float | None = None
-    attempts: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -497,9 +504,11 @@ class VirtualTime:
         known = self.partition.applications.get(application_id)
         again = None
         if self.resubmits and known is not None and known.state not in ("Failing", "Failed"):
-            number = task.attempts + 1
-            ask = replace(task.ask, allocation_key=f"{task_name(key)}~{number}")
-            again = _Running(ask, task.run_s, attempts=number)
+            name, number = _split_key(key)
+            number += 1
+            while f"{name}~{number}" in self.tasks:  # the RM has such an ask already
+                number += 1
+            again = _Running(replace(task.ask, allocation_key=f"{name}~{number}"), task.run_s)
         by, by_queue = ("", "") if record is None else (record.ask_key, record.queue)
         eviction = Eviction(
             key, application_id, task.node_id, task.started, by, by_queue, released.message, again is not None

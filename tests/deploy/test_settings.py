@@ -387,6 +387,14 @@ def test_every_name_may_be_one_of_the_rest_port() -> None:
 
 
 OR_THIS = "--simulated-nodes, or this"
+HISTORY_TOO_LONG = (
+    "--journal-history: 1GiB is not less than the whole journal, 1GiB (--journal-max), which deletes all of it when it "
+    "is full"
+)
+HISTORY_IN_STORE = (
+    "--journal-history: earlier changes are kept in journals in files, and --store has no such journals; leave one of "
+    "the two out"
+)
 BAD_NODE = "--node-resources: vcore: 'none' is not an amount such as 16, 500m or 64Gi (invalid quantity)"
 
 
@@ -453,6 +461,14 @@ def test_simulated_nodes_keep_no_state() -> None:
         ({"node_resources": "vcore=4"}, "--node-resources: needs --simulated-nodes too"),
         ({"simulated_load": "50"}, "--simulated-load: needs --simulated-nodes too"),
         ({"simulated_nodes": "3", "node_resources": "vcore=none"}, BAD_NODE),
+        (
+            {"journal_history": "1GiB"},
+            HISTORY_TOO_LONG,
+        ),
+        (
+            {"journal_history": "1MiB", "store": "postgresql://db/y"},
+            HISTORY_IN_STORE,
+        ),
         (
             {"simulated_nodes": "3", "state": "/s"},
             "--simulated-nodes: they end with the system, so leave out --state, or add --ephemeral",

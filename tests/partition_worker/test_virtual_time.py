@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from common.rm_messages import NODE_DECOMMISSION, Allocation
 from partition_worker.engine.partition import Partition
 from partition_worker.virtual_time import QUIET_S, Eviction, Submission, Task, VirtualTime, task_name
@@ -143,9 +145,10 @@ def test_a_hard_gang_without_all_placeholders_fails_after_the_timeout() -> None:
 PREEMPTION = "root.a guaranteed=memory:5; root.b guaranteed=memory:5"
 
 
-def preempting(delay_s: float = 0.0) -> Trial:
+def preempting(delay_s: float = 0.0, keys: tuple[str, str] = ("a1", "a2")) -> Trial:
+    """The second key is preempted."""
     trial = Trial(PREEMPTION, delay_s=delay_s)
-    trial.at(0, job("app-1 root.a", "app-1 a1 memory=5 victim", "app-1 a2 memory=5 victim", run_s=1000.0))
+    trial.at(0, job("app-1 root.a", *(f"app-1 {key} memory=5 victim" for key in keys), run_s=1000.0))
     trial.at(1, job("app-2 root.b", "app-2 b memory=5 preemptor", run_s=10.0))
     return trial
 
@@ -167,6 +170,16 @@ def test_a_preempted_task_is_confirmed_and_starts_again_from_the_beginning() -> 
         f"{at + 1010:g} app-1 removed",
     ]
     assert task_name("a2~2") == "a2"
+
+
+def test_a_key_with_a_tilde_of_the_rm_is_no_second_attempt() -> None:
+    names = [task_name(key) for key in ("pod~blue", "pod~blue~2", "pod~", "~2", "pod~2~11")]
+    assert names == ["pod~blue", "pod~blue", "pod~", "~2", "pod~2"]
+
+
+@pytest.mark.parametrize(("key", "other", "again"), [("a2~2", "a1", "a2~3"), ("a~b", "a~b~2", "a~b~3")])
+def test_the_key_of_a_next_attempt_is_new(key: str, other: str, again: str) -> None:
+    assert f" {again} on n1" in "\n".join(preempting(keys=(other, key)).lines())
 
 
 def test_the_termination_delay_passes_before_the_room_of_a_victim_is_free() -> None:

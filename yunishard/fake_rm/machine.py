@@ -17,6 +17,7 @@ from typing import Final, Literal
 from common import rm_messages
 from common.messages import Message, Resources
 from common.names import NODE_PARTITION, normalise_partition_name
+from common.rest_plan import RUN_TIME_TAG
 from common.simulated_nodes import build_simulated_nodes
 from common.wire import NEVER
 from yunishard.fake_rm.workload import Submission, Workload
@@ -331,6 +332,7 @@ def _build_ask(key: str, task: _Task) -> rm_messages.Allocation:
         partition=new.partition,
         priority=new.priority,
         node_id=task.node_id,
+        tags={} if task.is_placeholder else {RUN_TIME_TAG: f"{task.run_s:.3f}s"},  # plans end it then
         preemption=_POLICY,
         task_group="tasks" if new.is_gang else "",
         placeholder=task.is_placeholder,

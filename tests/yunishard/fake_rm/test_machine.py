@@ -9,7 +9,9 @@ from common.config.validation import load
 from common.messages import Command, Message
 from common.names import NODE_PARTITION
 from common.resources import CORES
+from common.rest_plan import RUN_TIME_TAG
 from common.simulated_nodes import name_simulated_nodes
+from common.text_formats import parse_duration
 from common.wire import NEVER
 from partition_worker.engine.partition import Partition
 from partition_worker.rm_channel import build_messages
@@ -178,3 +180,12 @@ def test_a_refusal_is_told(what: str) -> None:
     fake.receive("fake_default", news, 1.0)
     assert fake.problem.startswith(what)
     assert fake.problem.endswith("why")
+
+
+def test_each_task_states_its_run_time_for_plans() -> None:
+    fake, _ = fake_rm()
+    asks = fake.due(0.0).asks
+    texts = [one.allocation_tags.get(RUN_TIME_TAG, "") for one in asks if not one.placeholder]
+    assert texts
+    assert all((parse_duration(text) or 0.0) > 0 for text in texts)
+    assert not any(one.allocation_tags for one in asks if one.placeholder)
