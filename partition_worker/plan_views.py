@@ -520,7 +520,8 @@ def _list_assumptions(order: PlanOrder, baseline: Course, course: Course) -> lis
         )
         found.append(f"{which} an estimate of its run time (tag {RUN_TIME_TAG}), so they do not end.")
     if course.overdue:
-        found.append(f"{format_count(course.overdue, 'allocation')} run longer than estimated, and do not end either.")
+        verbs = "runs longer than estimated, and does" if course.overdue == 1 else "run longer than estimated, and do"
+        found.append(f"{format_count(course.overdue, 'allocation')} {verbs} not end either.")
     if course.evictions:
         found.append("The resource manager releases at once what is evicted, and asks for it again.")
     for one, what in ((baseline, "without the change"), (course, "with the change")):
