@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from common.config import model
 from common.config.model import LimitConfig, PartitionConfig, QueueConfig
@@ -154,45 +155,11 @@ def _check_queue(
     then = "nothing more starts there until it uses less"
     if is_quota_enabled and delay_s:
         then += f", and after {format_seconds(delay_s)} allocations are preempted"
-    for kind, used, most in _find_excess(one.used, earlier, bounds):
-        over = f"{format_amount(kind, used - most)} more than its new maximum {format_amount(kind, most)}"
-        yield Effect(
-            code="queue-above-maximum",
-            text=f"{one.queue} uses {format_amount(kind, used)}, {over}: {then}",
-            partition=partition,
-            queue=one.queue,
-            resource=kind,
-            used=used,
-            maximum=most,
-        )
-    if _is_excess(one.running, earlier.applications, bounds.applications):
-        running = format_count(one.running, "application")
-        over = f"{one.running - bounds.applications} more than its new maximum {bounds.applications}"
-        yield Effect(
-            code="queue-above-applications",
-            text=f"{one.queue} runs {running}, {over}: no other one starts until fewer run",
-            partition=partition,
-            queue=one.queue,
-            used=one.running,
-            maximum=bounds.applications,
-        )
+    yield from _list_excesses("queue", partition, one, earlier, bounds, then=then)
 
 
 def _bounds_of_queue(queue: QueueConfig) -> _Bounds:
     return _Bounds(model.parse_amounts(queue.resources.max), queue.max_applications)
-
-
-def _find_excess(used: Mapping[str, int], earlier: _Bounds, bounds: _Bounds) -> Iterator[tuple[str, int, int]]:
-    """Yield each resource type whose use exceeds a maximum that is new, with both."""
-    for kind, most in bounds.resources.items():
-        amount = used.get(kind, 0)
-        if amount > most and earlier.resources.get(kind) != most:
-            yield kind, amount, most
-
-
-def _is_excess(number: int, earlier: int, most: int) -> bool:
-    """Whether a number of applications exceeds a maximum that is new; 0 is none."""
-    return 0 < most < number and most != earlier
 
 
 # Users and groups -----------------------------------------------------------------------------------------------------
@@ -207,34 +174,7 @@ def _check_principal(
         return
     before = old.get(one.queue)
     earlier = (_bounds_of_principal(before, kind, one.name) if before else None) or _Bounds()
-    who = f"{kind} {one.name}"
-    user, group = (one.name, "") if kind == "user" else ("", one.name)
-    for resource, used, most in _find_excess(one.used, earlier, bounds):
-        over = f"{format_amount(resource, used - most)} more than the new limit {format_amount(resource, most)}"
-        yield Effect(
-            code=f"{kind}-above-limit",
-            text=f"{who} uses {format_amount(resource, used)} in {one.queue}, {over}: asks wait until it is less",
-            partition=partition,
-            queue=one.queue,
-            resource=resource,
-            used=used,
-            maximum=most,
-            user=user,
-            group=group,
-        )
-    if _is_excess(one.running, earlier.applications, bounds.applications):
-        running = format_count(one.running, "application")
-        over = f"{one.running - bounds.applications} more than the new limit {bounds.applications}"
-        yield Effect(
-            code=f"{kind}-above-applications",
-            text=f"{who} runs {running} in {one.queue}, {over}: no other one starts until fewer run",
-            partition=partition,
-            queue=one.queue,
-            used=one.running,
-            maximum=bounds.applications,
-            user=user,
-            group=group,
-        )
+    yield from _list_excesses(kind, partition, one, earlier, bounds, then="asks wait until it is less")
 
 
 def _bounds_of_principal(queue: QueueConfig, kind: Principal, name: str) -> _Bounds | None:
@@ -250,6 +190,40 @@ def _bounds_of_principal(queue: QueueConfig, kind: Principal, name: str) -> _Bou
                 most = model.parse_amounts(entry.max_resources)
                 return _Bounds(most if any(most.values()) else {}, entry.max_applications)
     return None
+
+
+# Maxima ---------------------------------------------------------------------------------------------------------------
+
+
+def _list_excesses(
+    kind: Principal | Literal["queue"],
+    partition: str,
+    one: QueueUse | PrincipalUse,
+    earlier: _Bounds,
+    bounds: _Bounds,
+    *,
+    then: str,
+) -> Iterator[Effect]:
+    """Yield what exceeds a maximum that is new: of a queue, or of a user or group at one. `then` is the consequence for
+    resources.
+    """
+    who, at, bound, code = one.queue, "", "its new maximum", "queue-above-maximum"
+    name = "" if isinstance(one, QueueUse) else one.name
+    if name:
+        who, at, bound, code = f"{kind} {name}", f" in {one.queue}", "the new limit", f"{kind}-above-limit"
+    user, group = name if kind == "user" else "", name if kind == "group" else ""
+    base = Effect(code=code, text="", partition=partition, queue=one.queue, user=user, group=group)
+    for resource, most in bounds.resources.items():
+        used = one.used.get(resource, 0)
+        if used > most and earlier.resources.get(resource) != most:
+            over = f"{format_amount(resource, used - most)} more than {bound} {format_amount(resource, most)}"
+            text = f"{who} uses {format_amount(resource, used)}{at}, {over}: {then}"
+            yield replace(base, text=text, resource=resource, used=used, maximum=most)
+    most = bounds.applications
+    if 0 < most < one.running and most != earlier.applications:  # 0 is no maximum
+        over = f"{one.running - most} more than {bound} {most}"
+        text = f"{who} runs {format_count(one.running, 'application')}{at}, {over}: no other one starts until fewer run"
+        yield replace(base, code=f"{kind}-above-applications", text=text, used=one.running, maximum=most)
 
 
 def _verb(number: int, one: str, several: str) -> str:
