@@ -70,6 +70,7 @@ def add_pod(state: ShimState, pod: Pod) -> None:
         application = state.applications[application_id] = _create(state, pod, application_id)
     task = tasks.make_task(state, pod, application_id)
     state.tasks[uid] = application.tasks[uid] = application.new[uid] = task
+    application.creating.pop(pod.metadata.name, None)
     state.changed[application_id] = None
     if not task.is_placeholder and not application.originator:
         application.originator = uid
@@ -168,8 +169,13 @@ def advance(state: ShimState, application: Application) -> None:
                 restart(state, application)
         case _:
             pass
-    if application.state is ApplicationState.RUNNING and application.new:
-        for task in sorted(application.new.values(), key=lambda one: one.rank):
+    is_running = application.state is ApplicationState.RUNNING
+    if not is_running and application.task_groups:
+        return  # the other tasks wait for the placeholders
+    for task in sorted(application.new.values(), key=lambda one: one.rank):
+        if task.is_placeholder and not application.task_groups:
+            tasks.delete_pod(state, task)
+        elif is_running:
             tasks.send_ask(state, task)
 
 
@@ -184,7 +190,7 @@ def _discard_if_done(state: ShimState, application: Application) -> None:
 
 def build_request(application: Application) -> AddApplicationRequest:
     """Return the submission, marked if pods of it run already."""
-    is_forced = any(one.pod.spec.node_name for one in application.tasks.values())
+    is_forced = any(one.used_node for one in application.tasks.values())
     tags = {**application.request.tags, FORCE: "true" if is_forced else "false"}
     return replace(application.request, tags=tags)
 
@@ -194,8 +200,8 @@ def _submit(state: ShimState, application: Application) -> None:
     application.enter(ApplicationState.SUBMITTED)
     state.outbox.add_application(build_request(application))
     for task in application.tasks.values():
-        if task.pod.spec.node_name and not task.is_in_core:
-            tasks.report_bound(state, task, task.pod.spec.node_name)
+        if task.used_node and not task.is_in_core:
+            tasks.report_bound(state, task, task.used_node)
 
 
 def restart(state: ShimState, application: Application) -> None:
@@ -204,6 +210,8 @@ def restart(state: ShimState, application: Application) -> None:
     fresh = _create(state, first.pod, application.application_id)
     application.request, application.task_groups = fresh.request, fresh.task_groups
     application.originator = "" if first.is_placeholder else first.uid
+    application.creating.clear()
+    application.created = 0
     application.was_asked = False
     application.enter(ApplicationState.NEW)
     for task in application.tasks.values():
@@ -247,6 +255,7 @@ def _follow(state: ShimState, application: Application, update: rm_messages.Upda
     match update.state:
         case "Resuming" if application.state is ApplicationState.RESERVING:
             application.enter(ApplicationState.RESUMING)
+            gangs.give_up(state, application)
             gangs.emit(state, application, "PlaceholderTimeOut", "the gang got no room in time, it runs without it")
         case "Failing" | "Failed" if is_live:
             if RESERVATION_TIMEOUT in update.message:
@@ -269,10 +278,9 @@ def _follow(state: ShimState, application: Application, update: rm_messages.Upda
 
 def fail(state: ShimState, application: Application, reason: str, text: str) -> None:
     """Let all pods without a node fail, and delete the placeholders. With a reason the phase of the pods changes."""
-    for task in list(application.tasks.values()):
-        if task.is_placeholder:
-            tasks.delete_pod(state, task.pod)
-        elif not task.pod.spec.node_name and not task.is_binding and task.state is not TaskState.BOUND:
+    gangs.give_up(state, application)
+    for task in application.real_tasks:
+        if not task.pod.spec.node_name and not task.is_binding and task.state is not TaskState.BOUND:
             tasks.fail_task(state, task, f"Application {application.application_id} failed: {reason or text}")
             if reason:
                 tasks.patch_status(state, task, {"phase": "Failed", "reason": reason, "message": text})

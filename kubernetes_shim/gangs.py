@@ -18,6 +18,10 @@ from kubernetes_shim.task_groups import build_placeholder, list_missing
 REASON: Final = "GangScheduling"
 """The reason of all events about gangs."""
 
+CREATIONS_MAX: Final = 3
+"""How often the placeholders of a gang are created. If they are deleted again and again, the application runs without
+its gang."""
+
 
 def emit(state: ShimState, application: Application, action: str, note: str, *, is_problem: bool = False) -> None:
     """Record an event on the originator of the application."""
@@ -40,15 +44,18 @@ def advance(state: ShimState, application: Application) -> None:
         if not placeholders:
             application.enter(ApplicationState.RUNNING)
         return
+    if not is_reserving(application):  # a real pod was bound by another scheduler
+        application.enter(ApplicationState.RUNNING)
+        return
     if application.originator not in application.tasks and not _find_originator(application):
         delete_placeholders(state, application)  # no pod will use them
         return
-    if application.placeholders_of != application.originator:
-        application.placeholders_of = application.originator
-        _create_missing(state, application)
-    for task in placeholders:
-        if task.state is TaskState.NEW:
+    _create_missing(state, application)
+    for task in application.placeholders:
+        if task.state is TaskState.NEW and application.task_groups:
             tasks.send_ask(state, task)
+    if application.state is not ApplicationState.RESERVING:
+        return
     bound = Counter(one.task_group for one in placeholders if one.state is TaskState.BOUND)
     if all(bound[group.name] >= group.min_member for group in application.task_groups):
         emit(state, application, "GangReservationComplete", "all placeholders of the gang have nodes")
@@ -63,16 +70,25 @@ def _find_originator(application: Application) -> bool:
 
 
 def _create_missing(state: ShimState, application: Application) -> None:
-    """Create the placeholders that the task groups lack."""
+    """Create the placeholders that the task groups lack: all of them at first, later those that were deleted."""
+    wanted = sum(one.min_member for one in application.task_groups)
+    if len(application.placeholders) + len(application.creating) >= wanted:
+        return
+    if application.created >= CREATIONS_MAX * wanted:
+        _fall_back(state, application, f"placeholders were deleted {CREATIONS_MAX} times")
+        return
     originator = application.tasks[application.originator].pod
     present = Counter(one.task_group for one in application.placeholders)
     names = {one.pod.metadata.name for one in application.placeholders}
+    names.update(application.creating)
     name_of_application = application.application_id
     for group in application.task_groups:
-        missing = list_missing(
-            name_of_application, group, application.originator, present=present[group.name], names=names
-        )
+        creating = [name for name, group_name in application.creating.items() if group_name == group.name]
+        here = present[group.name] + len(creating)
+        missing = list_missing(name_of_application, group, application.originator, present=here, names=names)
         names.update(missing)
+        application.creating.update(dict.fromkeys(missing, group.name))
+        application.created += len(missing)
         for name in missing:
             body = build_placeholder(
                 name,
@@ -89,19 +105,29 @@ def _create_missing(state: ShimState, application: Application) -> None:
     emit(state, application, "CreatingPlaceholders", "placeholders of the gang are being created")
 
 
+def is_wanted(state: ShimState, action: CreatePod) -> bool:
+    """Whether a placeholder is still to be created."""
+    application = state.applications.get(action.application_id)
+    return application is not None and application.state is ApplicationState.RESERVING
+
+
 def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure | None) -> None:
     """Handle the outcome of creating a placeholder. If one cannot be created, the application runs without a gang."""
     if failure is None or failure.status == CONFLICT:  # an earlier attempt succeeded
         return
-    application = state.applications.get(action.application_id)
-    if application is None or application.state is not ApplicationState.RESERVING:
+    if not is_wanted(state, action):
         return
+    application = state.applications[action.application_id]
     if failure.is_temporary and action.attempt + 1 < tasks.WRITE_TRIES_MAX:
         state.retry(replace(action, attempt=action.attempt + 1), state.now + tasks.WRITE_RETRY_S)
         return
-    emit(state, application, "PlaceholderCreateFailed", failure.message, is_problem=True)
-    application.task_groups = []
-    delete_placeholders(state, application)
+    _fall_back(state, application, failure.message)
+
+
+def _fall_back(state: ShimState, application: Application, reason: str) -> None:
+    """Run as an ordinary application, as the placeholders cannot be created."""
+    emit(state, application, "PlaceholderCreateFailed", reason, is_problem=True)
+    give_up(state, application)
     application.enter(ApplicationState.RUNNING)
     state.changed[application.application_id] = None
 
@@ -109,7 +135,14 @@ def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure 
 def delete_placeholders(state: ShimState, application: Application) -> None:
     """Delete all placeholders of an application."""
     for task in application.placeholders:
-        tasks.delete_pod(state, task.pod)
+        tasks.delete_pod(state, task)
+
+
+def give_up(state: ShimState, application: Application) -> None:
+    """Continue without a gang: no placeholder is of use any more, also not those that are only being created."""
+    application.task_groups = []
+    application.creating.clear()
+    delete_placeholders(state, application)
 
 
 def handle_released(state: ShimState, released: rm_messages.AllocationRelease) -> None:

@@ -15,9 +15,9 @@ from common.rm_messages import Allocation, AllocationRelease, NodeInfo
 from kubernetes_shim.objects import Node, Pod
 from kubernetes_shim.pods import build_tags, compute_resources, find_foreign_kind, has_ended
 from kubernetes_shim.quantities import convert_quantities
-from kubernetes_shim.state import ForeignPod, NodeRecord, ShimState
+from kubernetes_shim.state import ForeignPod, NodeRecord, ShimState, TaskState
 from kubernetes_shim.tags import describe_node
-from kubernetes_shim.tasks import report_bound
+from kubernetes_shim.tasks import report_bound, reset_task
 
 RACK: Final = "/rack-default"
 """The rack of every node, which YuniKorn's core requires."""
@@ -108,7 +108,9 @@ def remove_node(state: ShimState, name: str) -> None:
             foreign.is_in_core = False
             orphans[uid] = None
     for uid, task in state.tasks.items():
-        if task.pod.spec.node_name == name:
+        if task.used_node == name and task.state is TaskState.ALLOCATED:
+            reset_task(state, task)
+        elif task.used_node == name:
             task.is_in_core = False
             orphans[uid] = None
     if not orphans:

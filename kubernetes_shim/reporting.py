@@ -71,7 +71,7 @@ def _add_allocations(
     state: ShimState, application: Application, running: list[Allocation], asks: list[Allocation]
 ) -> None:
     for task in sorted(application.tasks.values(), key=lambda one: one.rank):
-        node = task.pod.spec.node_name or (task.node if task.state is TaskState.ALLOCATED else "")
+        node = task.used_node
         if node and state.has_node(node):
             place(state, task, node)
             running.append(build_allocation(state, task, node))

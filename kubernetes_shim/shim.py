@@ -258,7 +258,8 @@ class Shim:
         state = self._state
         state.now = now
         for action in state.take_due_retries():
-            self._outbox.write(action)
+            if not isinstance(action, CreatePod) or gangs.is_wanted(state, action):
+                self._outbox.write(action)
         tasks.check_volumes(state)
         if now >= state.report_due:
             begin_report(state, "the last report failed")

@@ -73,6 +73,10 @@ class Task:
     """The reason of the last condition `PodScheduled` that was written."""
     writes: int = 0
     """Status patches without an outcome: binding waits for them, as it changes the same condition."""
+    is_deleting: bool = False
+    """Whether the deletion of the pod was requested."""
+    was_returned: bool = False
+    """Whether an allocation could not be bound. An answer of the core from before may look like a new allocation."""
     is_binding: bool = False
     """Whether the outcome of a binding is awaited."""
     plan: VolumePlan | None = None
@@ -83,6 +87,12 @@ class Task:
     @property
     def uid(self) -> str:
         return self.pod.metadata.uid
+
+    @property
+    def used_node(self) -> str:
+        """The node whose resources the pod uses, or is about to use; empty if there is none."""
+        is_placed = self.state in (TaskState.ALLOCATED, TaskState.BOUND)
+        return self.pod.spec.node_name or (self.node if is_placed else "")
 
     def enter(self, state: TaskState) -> None:
         """Change the state; a transition that is not in the table raises."""
@@ -132,12 +142,14 @@ class Application:
     request: AddApplicationRequest
     """As submitted, made from the first pod."""
     task_groups: list[TaskGroup]
-    """Empty for an application without gang scheduling."""
+    """Empty for an application without gang scheduling, also once it has given up its gang."""
     state: ApplicationState = ApplicationState.NEW
     originator: str = ""
     """The uid of the first real pod, which owns the placeholders."""
-    placeholders_of: str = ""
-    """The originator for which placeholders were created."""
+    creating: dict[str, str] = field(default_factory=dict)
+    """Placeholders whose creation was requested, and that were not seen yet: name to task group."""
+    created: int = 0
+    """How many placeholders were requested."""
     tasks: dict[str, Task] = field(default_factory=dict)
     new: dict[str, Task] = field(default_factory=dict)
     """All and only the tasks in state `New`."""

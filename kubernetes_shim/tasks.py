@@ -113,6 +113,9 @@ def _enter(state: ShimState, task: Task, entered: TaskState) -> None:
 
 def send_ask(state: ShimState, task: Task) -> None:
     """Send the ask of a new task, unless its claims are missing or it is being deleted."""
+    if task.pod.spec.node_name:
+        report_bound(state, task, task.pod.spec.node_name)
+        return
     if task.pod.metadata.deletion_timestamp is not None or _is_blocked(state, task):
         return
     _enter(state, task, TaskState.SCHEDULING)
@@ -123,6 +126,8 @@ def send_ask(state: ShimState, task: Task) -> None:
 def report_bound(state: ShimState, task: Task, node: str) -> None:
     """Send the allocation of a pod that has a node, once the core has its application and node."""
     if not state.has_node(node):
+        state.release(task, rm_messages.STOPPED_BY_RM)
+        task.node = node
         state.orphans.setdefault(node, {})[task.uid] = None
     elif state.applications[task.application_id].state in IN_CORE:
         place(state, task, node)
@@ -224,12 +229,20 @@ def end_task(state: ShimState, task: Task) -> None:
 def handle_new(state: ShimState, new: Allocation) -> None:
     """Handle an allocation of the core: bind the pod, or confirm what was reported."""
     task = state.tasks.get(new.allocation_key)
-    if task is None or task.state in (TaskState.NEW, TaskState.FAILED):
+    is_expected = task is not None and task.state not in (TaskState.NEW, TaskState.FAILED)
+    if task is None or not (is_expected or task.used_node == new.node_id):
         if new.allocation_key not in state.foreign:
             state.send_release(new.application_id, new.allocation_key, rm_messages.STOPPED_BY_RM)
         return
-    task.is_in_core = True
     actual = task.pod.spec.node_name
+    if not state.has_node(new.node_id):  # it has gone, and with it the core released the allocation
+        task.is_in_core = False
+        if task.used_node:
+            report_bound(state, task, task.used_node)
+        else:
+            reset_task(state, task)
+        return
+    task.is_in_core = True
     if task.state is TaskState.SCHEDULING and not actual:
         task.node = new.node_id
         _enter(state, task, TaskState.ALLOCATED)
@@ -237,8 +250,8 @@ def handle_new(state: ShimState, new: Allocation) -> None:
         state.emit_pod_event(task.pod, "Scheduled", note)
         state.cluster.assume(task.uid, task.node)
         _bind_volumes(state, task)
-    elif task.state is TaskState.SCHEDULING and actual == new.node_id:
-        task.node = actual
+    elif actual == new.node_id and task.state is not TaskState.BOUND:
+        place(state, task, actual)
         _enter(state, task, TaskState.BOUND)
     elif (actual or task.node) != new.node_id:
         state.release(task, rm_messages.STOPPED_BY_RM)
@@ -253,12 +266,14 @@ def handle_released(state: ShimState, released: AllocationRelease) -> None:
             state.send_release(released.application_id, released.allocation_key, kind)
             return
         task.termination = kind
-        delete_pod(state, task.pod)
+        delete_pod(state, task)
         state.changed[task.application_id] = None
-    elif task is not None and task.is_in_core:
-        task.is_in_core = False
-        if task.state is TaskState.ALLOCATED and not task.is_binding:
+    elif task is not None and (task.state is not TaskState.SCHEDULING or task.pod.spec.node_name):
+        task.is_in_core = False  # an ask is never released like this: this is about an earlier allocation of the pod
+        if task.state is TaskState.ALLOCATED:
             reset_task(state, task)
+        elif task.state is TaskState.BOUND:  # its node went and came back
+            report_bound(state, task, task.used_node)
 
 
 def reset_task(state: ShimState, task: Task) -> None:
@@ -320,10 +335,11 @@ def patch_status(state: ShimState, task: Task, status: dict[str, object]) -> Non
     state.outbox.write(PatchPodStatus(namespace=meta.namespace, name=meta.name, uid=meta.uid, body=body))
 
 
-def delete_pod(state: ShimState, pod: Pod) -> None:
-    """Delete a pod, unless that is in progress."""
-    meta = pod.metadata
-    if meta.deletion_timestamp is None:
+def delete_pod(state: ShimState, task: Task) -> None:
+    """Delete the pod of a task, unless that is in progress."""
+    meta = task.pod.metadata
+    if meta.deletion_timestamp is None and not task.is_deleting:
+        task.is_deleting = True
         state.outbox.write(DeletePod(namespace=meta.namespace, name=meta.name, uid=meta.uid))
 
 
@@ -385,7 +401,7 @@ def _confirm_bound(state: ShimState, task: Task) -> None:
     _enter(state, task, TaskState.BOUND)
     note = f"Pod {name_of(task.pod)} is successfully bound to node {task.node}"
     state.emit_pod_event(task.pod, "PodBindSuccessful", note)
-    if not task.is_in_core:  # its node went meanwhile
+    if task.was_returned or not task.is_in_core:  # the core may not have it on this node any more
         report_bound(state, task, task.node)
 
 
@@ -397,7 +413,7 @@ def _fail_binding(state: ShimState, task: Task, action: str, reason: str) -> Non
         return
     state.cluster.forget(task.uid)
     _drop_plan(state, task)
-    task.node = ""
+    task.node, task.was_returned = "", True
     state.send_release(task.application_id, task.uid, rm_messages.SCHEDULING_FAILED_ON_RM)
     _enter(state, task, TaskState.SCHEDULING)
 

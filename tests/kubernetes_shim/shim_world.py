@@ -332,8 +332,10 @@ class World:
             if not (self.to_core or self.from_core or self.writes or self.outcomes or any(self.api.watch.values())):
                 if kubelets and any(one.metadata.deletion_timestamp for one in self.api.pods.values()):
                     self.step_kubelets()
-                elif self.core.idle:
+                elif self.core.idle and self.shim.next_deadline == float("inf"):
                     return
+                elif self.core.idle:
+                    self.pass_time(self.shim.next_deadline - self.now)
             while self.to_core:
                 self.step_to_core()
             if not self.core.idle:
@@ -358,7 +360,8 @@ class World:
         for uid, nodes in self.api.binds.items():
             assert len(nodes) == 1, f"{uid} was bound to {nodes}"
         in_core = {key for key, task in self.state.tasks.items() if task.is_in_core}
-        assert set(self.core.allocations) == in_core, "the core has other asks than the shim sent"
+        has = set(self.core.allocations)
+        assert has == in_core, f"the core alone has {has - in_core}, it lacks {in_core - has}"
         for uid, task in self.state.tasks.items():
             node = live[uid].spec.node_name
             if task.is_in_core and node:
@@ -385,8 +388,14 @@ class World:
             application = applications[self.state.tasks[pod.metadata.uid].application_id]
             if is_placeholder(pod):
                 assert application.application_id in real, f"placeholder {pod.metadata.name} is left over"
-        for uid in self.core.allocations:
-            assert uid in self.api.pods, uid
+        queue = self.core.tree.find("root.a")
+        assert queue is not None
+        has_room = queue.allocated.get("vcore", 0) + 1000 <= (queue.maximum or {}).get("vcore", 10**9) and any(
+            node.available.get("vcore", 0) >= 1000 for node in self.core.nodes
+        )
+        for task in self.state.tasks.values():
+            if has_room and applications[task.application_id].state not in ("Failing", "Failed"):
+                assert task.state in (TaskState.BOUND, TaskState.FAILED), f"{task.uid} waits in state {task.state}"
 
     @property
     def bound(self) -> dict[str, str]:
