@@ -1,0 +1,249 @@
+"""Incremental counts answer like a walk over all pods and nodes, whatever has happened before."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from msgspec import convert
+
+from kubernetes_shim.cluster import Cluster
+from kubernetes_shim.objects import Namespace
+from kubernetes_shim.predicates.evaluation import refuse
+from tests.kubernetes_shim.predicates.plain_filters import PlainCluster, may_run
+from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+
+NODES = ("n1", "n2", "n3", "n4")
+PODS = ("p1", "p2", "p3", "p4", "p5", "p6")
+NAMESPACES = ("default", "other")
+KEYS = ("app", "tier")
+VALUES = ("a", "b", "")
+TOPOLOGIES = ("zone", "host")
+
+labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+node_labels = st.fixed_dictionaries(
+    {},
+    optional={
+        "zone": st.sampled_from("xyz"),
+        "host": st.sampled_from("123"),
+        "size": st.sampled_from(("3", "10", "l")),
+    },
+)
+taints = st.lists(
+    st.fixed_dictionaries(
+        {"key": st.sampled_from("kl"), "effect": st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))},
+        optional={"value": st.just("v")},
+    ),
+    max_size=1,
+)
+
+
+def requirements(keys: SearchStrategy[str], values: SearchStrategy[str], *operators: str) -> SearchStrategy[Json]:
+    with_values = st.fixed_dictionaries(
+        {"key": keys, "operator": st.sampled_from(("In", "NotIn")), "values": st.lists(values, min_size=1, max_size=2)}
+    )
+    without = st.fixed_dictionaries({"key": keys, "operator": st.sampled_from(("Exists", "DoesNotExist"))})
+    compared = st.fixed_dictionaries(
+        {"key": st.just("size"), "operator": st.sampled_from(("Gt", "Lt")), "values": st.sampled_from((["2"], ["5"]))}
+    )
+    return with_values | without | compared if operators else with_values | without
+
+
+selectors = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "matchLabels": labels,
+        "matchExpressions": st.lists(requirements(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=2),
+    },
+)
+pod_terms = st.lists(
+    st.fixed_dictionaries(
+        {"topologyKey": st.sampled_from(TOPOLOGIES), "labelSelector": selectors},
+        optional={
+            "namespaces": st.lists(st.sampled_from(NAMESPACES), max_size=2),
+            "namespaceSelector": st.sampled_from(({}, {"matchLabels": {"app": "a"}})),
+        },
+    ),
+    min_size=1,
+    max_size=2,
+).map(lambda terms: {"requiredDuringSchedulingIgnoredDuringExecution": terms})
+node_terms = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "matchExpressions": st.lists(
+                requirements(st.sampled_from(("zone", "host")), st.sampled_from("xy12"), "Gt"), max_size=2
+            ),
+            "matchFields": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "key": st.just("metadata.name"),
+                        "operator": st.sampled_from(("In", "NotIn")),
+                        "values": st.sampled_from(NODES).map(lambda name: [name]),
+                    }
+                ),
+                max_size=1,
+            ),
+        },
+    ),
+    max_size=2,
+).map(lambda terms: {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}})
+spread = st.lists(
+    st.fixed_dictionaries(
+        {"topologyKey": st.sampled_from(TOPOLOGIES), "maxSkew": st.integers(1, 2), "labelSelector": selectors},
+        optional={
+            "whenUnsatisfiable": st.sampled_from(("DoNotSchedule", "ScheduleAnyway")),
+            "minDomains": st.integers(1, 3),
+            "nodeAffinityPolicy": st.sampled_from(("Honor", "Ignore")),
+            "nodeTaintsPolicy": st.sampled_from(("Honor", "Ignore")),
+            "matchLabelKeys": st.just(["tier"]),
+        },
+    ),
+    max_size=2,
+)
+ports = st.lists(
+    st.fixed_dictionaries(
+        {"hostPort": st.sampled_from((80, 81))}, optional={"hostIP": st.sampled_from(("10.0.0.1", ""))}
+    ),
+    max_size=1,
+)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeSelector": st.just({"zone": "x"}),
+        "affinity": st.fixed_dictionaries(
+            {}, optional={"nodeAffinity": node_terms, "podAffinity": pod_terms, "podAntiAffinity": pod_terms}
+        ),
+        "topologySpreadConstraints": spread,
+        "containers": ports.map(lambda ports: [{"name": "main", "ports": ports}]),
+        "tolerations": st.sampled_from(
+            ([], [{"key": "k"}], [{"key": "k", "value": "v", "effect": "NoSchedule"}], [{"operator": "Exists"}])
+        ),
+    },
+)
+
+Step = Callable[[Cluster, PlainCluster], None]
+
+
+@st.composite
+def set_pods(draw: st.DrawFn) -> Step:
+    pod = make_pod(
+        draw(st.sampled_from(PODS)),
+        namespace=draw(st.sampled_from(NAMESPACES)),
+        node=draw(st.sampled_from(("", *NODES))),
+        labels=draw(labels),
+        spec=draw(specs),
+        deleted=draw(st.booleans()),
+        phase=draw(st.sampled_from(("Pending", "Running", "Running", "Failed"))),
+    )
+
+    def apply(cluster: Cluster, plain: PlainCluster) -> None:
+        earlier = plain.pods.get(pod.metadata.uid)
+        if earlier is not None and earlier.metadata.namespace != pod.metadata.namespace:
+            cluster.remove_object(earlier)
+            plain.assumed.pop(pod.metadata.uid, None)
+        cluster.set_object(pod)
+        if pod.status.phase == "Failed":
+            plain.pods.pop(pod.metadata.uid, None)
+        else:
+            plain.pods[pod.metadata.uid] = pod
+        if pod.spec.node_name or pod.status.phase == "Failed":
+            plain.assumed.pop(pod.metadata.uid, None)
+        elif earlier is not None and earlier.spec.node_name and pod.metadata.uid in plain.pods:
+            cluster.remove_object(pod)  # a pod never loses its node
+            cluster.set_object(pod)
+
+    return apply
+
+
+@st.composite
+def change_nodes(draw: st.DrawFn) -> Step:
+    node = make_node(
+        draw(st.sampled_from(NODES)),
+        labels=draw(node_labels),
+        taints=draw(taints),
+        unschedulable=draw(st.sampled_from((False, False, True))),
+    )
+    is_removed = draw(st.sampled_from((False, False, True)))
+
+    def apply(cluster: Cluster, plain: PlainCluster) -> None:
+        if is_removed:
+            cluster.remove_object(node)
+            plain.nodes.pop(node.metadata.name, None)
+        else:
+            cluster.set_object(node)
+            plain.nodes[node.metadata.name] = node
+
+    return apply
+
+
+@st.composite
+def change_namespaces(draw: st.DrawFn) -> Step:
+    name, of_it = draw(st.sampled_from(NAMESPACES)), draw(st.none() | labels)
+
+    def apply(cluster: Cluster, plain: PlainCluster) -> None:
+        namespace = convert({"metadata": {"name": name, "labels": of_it or {}}}, Namespace)
+        if of_it is None:
+            cluster.remove_object(namespace)
+            plain.namespaces.pop(name, None)
+        else:
+            cluster.set_object(namespace)
+            plain.namespaces[name] = of_it
+
+    return apply
+
+
+@st.composite
+def move_pods(draw: st.DrawFn) -> Step:
+    uid, node = f"uid-{draw(st.sampled_from(PODS))}", draw(st.sampled_from(("", "remove", *NODES)))
+
+    def apply(cluster: Cluster, plain: PlainCluster) -> None:
+        pod = plain.pods.get(uid)
+        if node == "remove":
+            if pod is not None:
+                cluster.remove_object(pod)
+            plain.pods.pop(uid, None)
+            plain.assumed.pop(uid, None)
+        elif node and pod is not None and not pod.spec.node_name:
+            cluster.assume(uid, node)
+            plain.assumed[uid] = node
+        elif not node:
+            cluster.forget(uid)
+            plain.assumed.pop(uid, None)
+
+    return apply
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(set_pods() | set_pods() | change_nodes() | move_pods() | change_namespaces(), min_size=5, max_size=25),
+    st.sets(st.sampled_from(PODS), max_size=2).map(lambda names: {f"uid-{name}" for name in names}),
+)
+def test_incremental_counts_answer_like_a_walk_over_all_pods(steps: list[Step], victims: set[str]) -> None:
+    cluster, plain = Cluster(), PlainCluster()
+    for name in NODES[:3]:
+        node = make_node(name, labels={"zone": "xy"[name == "n3"], "host": name[1]})
+        cluster.set_object(node)
+        plain.nodes[name] = node
+    for step in steps:
+        step(cluster, plain)
+        for uid in plain.pods:
+            for node_name in plain.nodes:
+                reason = refuse(cluster, uid, node_name)
+                assert (reason is None) == may_run(plain, uid, node_name), (uid, node_name, reason)
+    for uid in plain.pods:
+        for node_name in plain.nodes:
+            reason = refuse(cluster, uid, node_name, without=victims)
+            assert (reason is None) == may_run(plain, uid, node_name, victims - {uid}), (uid, node_name, reason)
+    _remove_everything(cluster, plain)
+
+
+def _remove_everything(cluster: Cluster, plain: PlainCluster) -> None:
+    """Nothing is left of what was counted for pods that are gone."""
+    for pod in plain.pods.values():
+        cluster.remove_object(pod)
+    for node in plain.nodes.values():
+        cluster.remove_object(node)
+    index = cluster.index
+    left = (index.nodes, index.shapes, index.constraints, index.labels, index.term_counts, index.spread_counts)
+    assert not any((*left, index.eligible, index.anti_affinities, index.claim_users, cluster.pods)), vars(index)
