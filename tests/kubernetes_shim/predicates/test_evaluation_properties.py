@@ -14,20 +14,20 @@ from tests.kubernetes_shim.predicates.plain_filters import PlainCluster, may_run
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
 
 NODES = ("n1", "n2", "n3", "n4")
-PODS = ("p1", "p2", "p3", "p4", "p5", "p6")
+PODS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8")
 NAMESPACES = ("default", "other")
 KEYS = ("app", "tier")
 VALUES = ("a", "b", "")
 TOPOLOGIES = ("zone", "host")
 
-labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
-node_labels = st.fixed_dictionaries(
-    {},
-    optional={
-        "zone": st.sampled_from("xyz"),
-        "host": st.sampled_from("123"),
-        "size": st.sampled_from(("3", "10", "l")),
-    },
+APP = {"app": "a"}
+
+# What is usual comes first, and several times: cases in which nothing matches anything would say little.
+labels = st.just(APP) | st.just(APP) | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+node_labels = st.fixed_dictionaries({"zone": st.sampled_from("xyz"), "host": st.sampled_from("123")}) | (
+    st.fixed_dictionaries(
+        {}, optional={"zone": st.just("x"), "host": st.just("1"), "size": st.sampled_from(("3", "l"))}
+    )
 )
 taints = st.lists(
     st.fixed_dictionaries(
@@ -49,21 +49,25 @@ def requirements(keys: SearchStrategy[str], values: SearchStrategy[str], *operat
     return with_values | without | compared if operators else with_values | without
 
 
-selectors = st.none() | st.fixed_dictionaries(
-    {},
-    optional={
-        "matchLabels": labels,
-        "matchExpressions": st.lists(requirements(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=2),
-    },
-)
-pod_terms = st.lists(
-    st.fixed_dictionaries(
-        {"topologyKey": st.sampled_from(TOPOLOGIES), "labelSelector": selectors},
+usual = st.just({"matchLabels": APP})
+selectors = (
+    usual
+    | usual
+    | usual
+    | st.none()
+    | st.fixed_dictionaries(
+        {},
         optional={
-            "namespaces": st.lists(st.sampled_from(NAMESPACES), max_size=2),
-            "namespaceSelector": st.sampled_from(({}, {"matchLabels": {"app": "a"}})),
+            "matchLabels": labels,
+            "matchExpressions": st.lists(requirements(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=2),
         },
-    ),
+    )
+)
+pod_term = {"topologyKey": st.sampled_from(TOPOLOGIES), "labelSelector": selectors}
+pod_terms = st.lists(
+    st.fixed_dictionaries(pod_term)
+    | st.fixed_dictionaries({**pod_term, "namespaceSelector": st.sampled_from(({"matchLabels": APP}, {}))})
+    | st.fixed_dictionaries({**pod_term, "namespaces": st.lists(st.sampled_from(NAMESPACES), max_size=2)}),
     min_size=1,
     max_size=2,
 ).map(lambda terms: {"requiredDuringSchedulingIgnoredDuringExecution": terms})
@@ -88,9 +92,12 @@ node_terms = st.lists(
     ),
     max_size=2,
 ).map(lambda terms: {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}})
+spread_rule = {"topologyKey": st.sampled_from(("zone", "zone", "host")), "maxSkew": st.sampled_from((1, 1, 2))}
 spread = st.lists(
-    st.fixed_dictionaries(
-        {"topologyKey": st.sampled_from(TOPOLOGIES), "maxSkew": st.integers(1, 2), "labelSelector": selectors},
+    st.fixed_dictionaries({**spread_rule, "labelSelector": usual})
+    | st.fixed_dictionaries({**spread_rule, "labelSelector": usual, "minDomains": st.integers(2, 3)})
+    | st.fixed_dictionaries(
+        {**spread_rule, "labelSelector": selectors},
         optional={
             "whenUnsatisfiable": st.sampled_from(("DoNotSchedule", "ScheduleAnyway")),
             "minDomains": st.integers(1, 3),
@@ -99,6 +106,7 @@ spread = st.lists(
             "matchLabelKeys": st.just(["tier"]),
         },
     ),
+    min_size=1,
     max_size=2,
 )
 ports = st.lists(
@@ -107,7 +115,7 @@ ports = st.lists(
     ),
     max_size=1,
 )
-specs = st.fixed_dictionaries(
+any_constraints = st.fixed_dictionaries(
     {},
     optional={
         "nodeSelector": st.just({"zone": "x"}),
@@ -121,19 +129,25 @@ specs = st.fixed_dictionaries(
         ),
     },
 )
+one_constraint = (
+    spread.map(lambda rules: {"topologySpreadConstraints": rules})
+    | pod_terms.map(lambda terms: {"affinity": {"podAntiAffinity": terms}})
+    | pod_terms.map(lambda terms: {"affinity": {"podAffinity": terms}})
+)
+specs = st.just({}) | one_constraint | one_constraint | any_constraints
 
 Step = Callable[[Cluster, PlainCluster], None]
 
 
 @st.composite
-def set_pods(draw: st.DrawFn) -> Step:
+def set_pods(draw: st.DrawFn, kinds: tuple[Json, ...]) -> Step:
     pod = make_pod(
         draw(st.sampled_from(PODS)),
-        namespace=draw(st.sampled_from(NAMESPACES)),
+        namespace=draw(st.sampled_from(("default", "default", *NAMESPACES))),
         node=draw(st.sampled_from(("", *NODES))),
         labels=draw(labels),
-        spec=draw(specs),
-        deleted=draw(st.booleans()),
+        spec=draw(st.sampled_from(kinds)),
+        deleted=draw(st.sampled_from((False, True))),
         phase=draw(st.sampled_from(("Pending", "Running", "Running", "Failed"))),
     )
 
@@ -161,10 +175,10 @@ def change_nodes(draw: st.DrawFn) -> Step:
     node = make_node(
         draw(st.sampled_from(NODES)),
         labels=draw(node_labels),
-        taints=draw(taints),
-        unschedulable=draw(st.sampled_from((False, False, True))),
+        taints=draw(st.just([]) | taints),
+        unschedulable=draw(st.sampled_from((False, False, False, True))),
     )
-    is_removed = draw(st.sampled_from((False, False, True)))
+    is_removed = draw(st.sampled_from((False, False, False, True)))
 
     def apply(cluster: Cluster, plain: PlainCluster) -> None:
         if is_removed:
@@ -214,28 +228,35 @@ def move_pods(draw: st.DrawFn) -> Step:
     return apply
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(set_pods() | set_pods() | change_nodes() | move_pods() | change_namespaces(), min_size=5, max_size=25),
-    st.sets(st.sampled_from(PODS), max_size=2).map(lambda names: {f"uid-{name}" for name in names}),
-)
-def test_incremental_counts_answer_like_a_walk_over_all_pods(steps: list[Step], victims: set[str]) -> None:
+@st.composite
+def stories(draw: st.DrawFn) -> list[list[Step]]:
+    """Draw what happens between questions. Pods are of few kinds, as they are in clusters."""
+    kinds = tuple(draw(specs) for _ in range(3))
+    steps = set_pods(kinds) | set_pods(kinds) | set_pods(kinds) | change_nodes() | move_pods() | change_namespaces()
+    return draw(st.lists(st.lists(steps, min_size=4, max_size=8), min_size=2, max_size=6))
+
+
+@settings(max_examples=100)
+@given(stories(), st.sets(st.sampled_from(PODS), max_size=2).map(lambda names: {f"uid-{name}" for name in names}))
+def test_incremental_counts_answer_like_a_walk_over_all_pods(story: list[list[Step]], victims: set[str]) -> None:
     cluster, plain = Cluster(), PlainCluster()
     for name in NODES[:3]:
         node = make_node(name, labels={"zone": "xy"[name == "n3"], "host": name[1]})
         cluster.set_object(node)
         plain.nodes[name] = node
-    for step in steps:
-        step(cluster, plain)
-        for uid in plain.pods:
-            for node_name in plain.nodes:
-                reason = refuse(cluster, uid, node_name)
-                assert (reason is None) == may_run(plain, uid, node_name), (uid, node_name, reason)
-    for uid in plain.pods:
-        for node_name in plain.nodes:
-            reason = refuse(cluster, uid, node_name, without=victims)
-            assert (reason is None) == may_run(plain, uid, node_name, victims - {uid}), (uid, node_name, reason)
+    for steps in story:
+        for step in steps:
+            step(cluster, plain)
+        _compare(cluster, plain, set())
+    _compare(cluster, plain, victims)
     _remove_everything(cluster, plain)
+
+
+def _compare(cluster: Cluster, plain: PlainCluster, victims: set[str]) -> None:
+    for uid in plain.pods:
+        for node in plain.nodes:
+            reason = refuse(cluster, uid, node, without=victims)
+            assert (reason is None) == may_run(plain, uid, node, victims - {uid}), (uid, node, reason)
 
 
 def _remove_everything(cluster: Cluster, plain: PlainCluster) -> None:
