@@ -1,0 +1,106 @@
+"""Tags and attributes say the same as the predicates: the core's own filters decide about them."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubernetes_shim.cluster import Cluster
+from kubernetes_shim.objects import Node, Pod
+from kubernetes_shim.predicates.evaluation import refuse
+from kubernetes_shim.tags import describe_in_tags, describe_node, is_repelled
+from partition_worker.engine.predicates.predicate import NodeSelector, NodeView, Tolerations
+from tests.kubernetes_shim.predicates.strategies import node_labels, node_terms, taints
+from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
+
+TOLERATIONS: list[Json] = [
+    {"key": "k"},
+    {"key": "k", "operator": "Exists"},
+    {"key": "k", "value": "v", "effect": "NoSchedule"},
+    {"operator": "Exists", "effect": "NoExecute"},
+    {"operator": "Exists"},
+    {"key": "l", "operator": "Exists", "effect": "NoSchedule"},
+]
+
+
+def core_refuses(pod: Pod, node: Node) -> str:
+    """Evaluate the tags as the core does."""
+    tags, view = describe_in_tags(pod), NodeView(node.metadata.name, describe_node(node), {})
+    assert tags is not None
+    predicates = (NodeSelector(), Tolerations())
+    return "".join(one.refuses(one.read(tags), view) for one in predicates)
+
+
+def shim_refuses(pod: Pod, node: Node) -> str:
+    cluster = Cluster()
+    cluster.set_object(pod)
+    cluster.set_object(node)
+    return refuse(cluster, pod.metadata.uid, node.metadata.name) or ""
+
+
+@settings(max_examples=300)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "nodeSelector": st.just({"zone": "x"}) | st.just({"host": ""}),
+            "affinity": node_terms.map(lambda terms: {"nodeAffinity": terms}),
+            "tolerations": st.lists(st.sampled_from(TOLERATIONS), max_size=2),
+        },
+    ),
+    st.sampled_from(("n1", "n2")),
+    node_labels,
+    taints,
+)
+def test_tags_and_predicates_agree(spec: Json, name: str, labels: dict[str, str], of_node: list[Json]) -> None:
+    pod, node = make_pod(spec=spec), make_node(name, labels=labels, taints=of_node)
+    in_core, in_shim = core_refuses(pod, node), shim_refuses(pod, node)
+    assert bool(in_core) == bool(in_shim), (describe_in_tags(pod), describe_node(node), in_core, in_shim)
+
+
+def test_a_pod_without_constraints_needs_no_tags() -> None:
+    assert describe_in_tags(make_pod()) == {}
+
+
+def test_alternatives_repeat_the_node_selector() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]},
+        {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["16"]}]},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = make_pod(spec={"nodeSelector": {"zone": "a"}, "affinity": {"nodeAffinity": required}})
+    assert describe_in_tags(pod) == {"yunishard/nodeSelector": "zone=a,disk in (nvme,ssd) || zone=a,cores>16"}
+
+
+def test_a_pod_that_requires_more_than_labels_needs_the_predicate() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    specs: list[Json] = [
+        {"affinity": {"podAffinity": required}},
+        {"affinity": {"podAntiAffinity": required}},
+        {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}]},
+        {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]},
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        {"volumes": [{"name": "data", "ephemeral": {}}]},
+    ]
+    assert [describe_in_tags(make_pod(spec=spec)) for spec in specs] == [None] * len(specs)
+
+
+def test_constraints_that_the_core_would_not_read_need_the_predicate() -> None:
+    term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * 65}}
+    assert describe_in_tags(make_pod(spec={"affinity": {"nodeAffinity": required}})) is None
+    many = [{"key": f"key-{number}", "operator": "Exists"} for number in range(10_000)]
+    assert describe_in_tags(make_pod(spec={"tolerations": many})) is None
+
+
+def test_a_pod_is_repelled_as_long_as_a_placed_pod_has_an_anti_affinity_against_it() -> None:
+    cluster = Cluster()
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    spec: Json = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    cluster.set_object(make_node("n1", labels={"zone": "a"}))
+    web, other = make_pod("web", labels={"app": "web"}), make_pod("other", node="n1", spec=spec)
+    cluster.set_object(web)
+    assert not is_repelled(cluster, "uid-web")
+    cluster.set_object(other)
+    assert is_repelled(cluster, "uid-web")
+    cluster.remove_object(other)
+    assert not is_repelled(cluster, "uid-web")
