@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from tests.cluster import network
+from tests.kubernetes import bench
 from tests.kubernetes.build import build, find_binaries
 
 ABOUT: Final = """\
@@ -19,6 +20,7 @@ arguments are pytest's. It needs Go, and root or user namespaces, iproute2 and u
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes", description=ABOUT, allow_abbrev=False)
+    parser.add_argument("--bench", nargs=argparse.REMAINDER, metavar="OPTION", help="measure instead of testing")
     parser.add_argument("--shell", nargs=argparse.REMAINDER, metavar="COMMAND", help="run this command there instead")
     args, others = parser.parse_known_args()
     build(find_binaries())
@@ -30,6 +32,8 @@ def main() -> int:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     if args.shell:
         return subprocess.run(args.shell, check=False).returncode
+    if args.bench is not None:
+        return bench.main(args.bench)
     folder = Path(__file__).parent
     paths = [] if any(one.startswith("tests/kubernetes/") for one in others) else [str(folder)]
     return pytest.main(["-q", "-o", "norecursedirs=", *paths, *others])

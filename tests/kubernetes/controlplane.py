@@ -27,7 +27,7 @@ Json = dict[str, Any]
 SERVER: Final = "https://127.0.0.1:6443"
 ETCD: Final = "http://127.0.0.1:2379"
 
-WAIT_MAX_S: Final = 60.0
+WAIT_MAX_S: Final = 30.0
 POLL_S: Final = 0.02
 
 NODE_RESOURCES: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
