@@ -1,7 +1,7 @@
 """Outstanding asks: asks that only a larger cluster helps. The RM receives each once, so that it can add nodes.
 
 An ask is outstanding if an attempt to place it failed although its queues and its user have room for it; the size of
-the cluster does not count as a limit here. The RM receives it a second after the last change, at the earliest.
+the cluster does not count as a limit here. The RM receives it REPORT_EVERY_S after the last change, at the earliest.
 
 Asks of one group are equal to nodes and quotas, so they are checked together, and an application without unreported
 asks costs one comparison.
@@ -27,7 +27,8 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.ready_queues import application_key
 from partition_worker.engine.state import PartitionState
 
-REPORT_EVERY_S: Final = 1.0
+REPORT_EVERY_S: Final = 0.5
+"""Seconds between two reports. Cluster autoscalers wait for them: a pod has its condition within a second."""
 
 APPLICATIONS_MAX: Final = 500
 """Applications that one call checks; the next call continues with the others."""
@@ -36,7 +37,7 @@ GROUPS_MAX: Final = 50
 """Ask groups that are checked of one application, the first ones in its order."""
 
 REPORTED_MAX: Final = 1000
-"""Asks that one call reports; the others follow a second later."""
+"""Asks that one call reports; the others follow with the next one."""
 
 REASON: Final = "request is waiting for cluster resources become available"
 

@@ -36,7 +36,7 @@ def main() -> int:
         return bench.main(args.bench)
     folder = Path(__file__).parent
     paths = [] if any(one.startswith("tests/kubernetes/") for one in others) else [str(folder)]
-    return pytest.main(["-q", "-o", "norecursedirs=", *paths, *others])
+    return pytest.main(["-q", "-o", "norecursedirs=.*", *paths, *others])
 
 
 if __name__ == "__main__":
