@@ -162,7 +162,12 @@ def compare_jobs(baseline: Run, run: Run) -> JobChanges:
 
 def find_notes(before: Summary, after: Summary, jobs: JobChanges) -> list[str]:
     """Return what makes the figures of two runs hard to compare."""
-    notes = []
+    notes = [
+        f"{one.name} is a replay in real time, at {one.replay_speed:g} times the speed of the log: its waits depend on "
+        "the speed and the machine."
+        for one in (before, after)
+        if one.replay_speed
+    ]
     if before.traces != after.traces:
         notes.append(f"The runs have different traces: {', '.join(before.traces)} and {', '.join(after.traces)}.")
     if before.capacity != after.capacity:

@@ -133,9 +133,12 @@ def _build_lead(summaries: Sequence[Summary]) -> str:
     span = max(one.span for one in summaries)
     runs = "One run" if len(summaries) == 1 else f"{len(summaries)} runs"
     amount = " or ".join(f"{number:,}" for number in jobs)
-    return (
-        f"<p>{runs} of {amount} jobs from {escape(', '.join(traces))} over {format_seconds(span)} of virtual time.</p>"
-    )
+    lead = f"{runs} of {amount} jobs from {escape(', '.join(traces))} over {format_seconds(span)} of virtual time."
+    for one in summaries:
+        if one.replay_speed:
+            name, speed = escape(one.name), f"{one.replay_speed:g} times the speed of the log"
+            lead += f" {name} is a replay in real time, at {speed}: its waits depend on the speed and the machine."
+    return f"<p>{lead}</p>"
 
 
 _SECTIONS: Final = (

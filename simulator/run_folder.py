@@ -54,6 +54,8 @@ class RunInfo(msgspec.Struct, frozen=True, rename="camel"):
     partition: str = "default"
     left_out: dict[str, int] = {}
     """Reason to number of entries of the trace that were not simulated."""
+    replay_speed: float = 0.0
+    """Of a replay in real time, seconds of the log in one second; 0 for a simulation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ class Summary:
     nodes: int
     capacity: dict[str, int]
     span: float
+    replay_speed: float
+    """0 for a simulation."""
     makespan: float | None
     """Seconds from the first submission to the last end."""
     utilisation: dict[str, float]
@@ -122,6 +124,7 @@ def summarize(run: Run) -> Summary:
         nodes=info.nodes,
         capacity=info.capacity,
         span=span,
+        replay_speed=info.replay_speed,
         makespan=max(ends) - min(job.submit for job in run.jobs) if ends else None,
         utilisation={one.resource: one.share for one in shares if one.queue == ROOT and one.share is not None},
         fairness_users=_compute_fairness(users),

@@ -48,6 +48,13 @@ def test_a_run_that_leaves_jobs_unfinished_is_noted(two: tuple[Path, Path]) -> N
     assert notes[0].startswith("after leaves 1 jobs unfinished, before 0.")
 
 
+def test_a_replay_in_real_time_is_noted(tmp_path: Path) -> None:
+    one = load_run(write_run(tmp_path / "one", rows=[row("a", 1)]))
+    other = load_run(write_run(tmp_path / "other", rows=[row("a", 1)], replaySpeed=200))
+    (note,) = compare(one, other).notes
+    assert note.startswith("other is a replay in real time, at 200 times the speed of the log")
+
+
 def test_a_run_is_the_same_as_itself(tmp_path: Path) -> None:
     run = load_run(write_sample_run(tmp_path))
     comparison = compare(run, run)

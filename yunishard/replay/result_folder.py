@@ -9,7 +9,7 @@ import csv
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.messages import Resources
 from yunishard.cli import CommandUnusable
@@ -72,7 +72,18 @@ def _build_row(job: Job, *, queue: str) -> tuple[Cell, ...]:
 # A whole folder -------------------------------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, plan: Plan, jobs: Sequence[Job], *, log: str, config: str, has_rules: bool) -> None:
+class Source(NamedTuple):
+    """The log and the configuration of a replay, and its speed."""
+
+    log: str
+    """File name of the log."""
+    config: str
+    """File name of the configuration; empty without one of the user's own."""
+    speed: float
+    """Seconds of the log in one second."""
+
+
+def write_folder(folder: Path, plan: Plan, jobs: Sequence[Job], source: Source, *, has_rules: bool) -> None:
     """Write the result folder of a replay. Its partitions count as one.
 
     The usage follows from the jobs: one uses its processors from the start of its last task to its end.
@@ -101,10 +112,10 @@ def write_folder(folder: Path, plan: Plan, jobs: Sequence[Job], *, log: str, con
         folder,
         {
             "name": folder.name,
-            "configuration": config,
+            "configuration": source.config,
             "nodeSortPolicy": "",
             "partition": ", ".join(site.partition for site in plan.sites),
-            "traces": [log],
+            "traces": [source.log],
             "jobs": len(jobs),
             "rejected": sum(job.is_refused for job in jobs),
             "unfinished": sum(job.state != "done" and not job.is_refused for job in jobs),
@@ -112,6 +123,7 @@ def write_folder(folder: Path, plan: Plan, jobs: Sequence[Job], *, log: str, con
             "nodes": sum(site.nodes for site in plan.sites),
             "capacity": {"vcore": capacity},
             "leftOut": plan.left_out,
+            "replaySpeed": round(source.speed, 3),
         },
     )
 

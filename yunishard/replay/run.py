@@ -132,7 +132,8 @@ def run_replay(args: argparse.Namespace) -> int:
         result_folder.write_jobs(args.jobs_csv, jobs, has_rules=has_rules)
     if args.output is not None:
         config = Path(args.config).name if args.config else ""
-        result_folder.write_folder(args.output, plan, jobs, log=args.file.name, config=config, has_rules=has_rules)
+        source = result_folder.Source(log=args.file.name, config=config, speed=driver.speed)
+        result_folder.write_folder(args.output, plan, jobs, source, has_rules=has_rules)
     return status
 
 
@@ -263,7 +264,8 @@ class ReplayDriver:
         self._args = args
         self._malformed = malformed
         self._replay = Replay(plan, rm_id=args.rm_id, gang=args.gang)
-        self._speed: float = args.speed or plan.default_speed
+        self.speed: float = args.speed or plan.default_speed
+        """Seconds of the log in one second."""
         self._started_s: float | None = None
         """Real time of the first submission."""
         self._received_s = 0.0
@@ -300,14 +302,14 @@ class ReplayDriver:
             print(self._describe_plan(), flush=True)  # noqa: T201 - this is the output
         await self._run_ticks(rm)
         replay, elapsed_s = self._replay, self._elapsed_s(monotonic())
-        summary = summarize(replay, elapsed_s=elapsed_s, speed=self._speed, tick_s=TICK_S, malformed=self._malformed)
+        summary = summarize(replay, elapsed_s=elapsed_s, speed=self.speed, tick_s=TICK_S, malformed=self._malformed)
         print(format_json(summary) if in_json else format_text(summary), flush=True)  # noqa: T201 - this is the output
         if self._signal is not None:
             return 128 + self._signal
         return 0 if summary.complete else NOT_DONE
 
     def _describe_plan(self) -> str:
-        planned, speed = self._replay.plan, self._speed
+        planned, speed = self._replay.plan, self.speed
         folded = f" (one for {planned.folded_sites} smaller sites)" if planned.folded_sites else ""
         processors = sum(site.processors for site in planned.sites)
         return (
@@ -370,7 +372,7 @@ class ReplayDriver:
         return 0.0 if self._started_s is None else real_s - self._started_s
 
     def _log_s(self, real_s: float) -> float:
-        return self._elapsed_s(real_s) * self._speed
+        return self._elapsed_s(real_s) * self.speed
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from tests.yunishard.replay.test_machine import play
 from yunishard.cli import CommandUnusable
 from yunishard.replay.machine import Replay
-from yunishard.replay.result_folder import RUN_FILE, check_writable, write_folder, write_jobs
+from yunishard.replay.result_folder import RUN_FILE, Source, check_writable, write_folder, write_jobs
 from yunishard.replay.workload import plan
 
 HEADER = (
@@ -52,13 +52,14 @@ def test_a_job_that_never_started_has_no_times(tmp_path: Path) -> None:
 def test_a_folder_can_be_compared_like_that_of_a_simulation(tmp_path: Path) -> None:
     replay = replayed("job-3")
     jobs = list(replay.jobs.values())
-    write_folder(tmp_path / "run", replay.plan, jobs, log="log.swf", config="queues.yaml", has_rules=False)
+    write_folder(tmp_path / "run", replay.plan, jobs, Source("log.swf", "queues.yaml", 60), has_rules=False)
     run = load_run(tmp_path / "run")
     assert (run.info.jobs, run.info.rejected, run.info.unfinished) == (3, 1, 0)
     assert [job.wait for job in run.jobs] == [0, 40, None]
     used = run.usage["root"]["vcore"].used
     width = run.info.span / len(used)
     assert sum(used) * width == pytest.approx(1000 * (60 + 3))  # of one processor, for the run times of the jobs
+    assert run.info.replay_speed == 60
     assert set(run.usage) == {"root", "root.g1", "root.g1.u1"}
 
 
