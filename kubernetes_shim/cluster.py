@@ -70,7 +70,7 @@ class Cluster:
             pod.is_assumed = True
 
     def assume_volumes(self, uid: str, plan: VolumePlan) -> None:
-        """Reserve the volumes of a plan until the pod ends or `forget` is called."""
+        """Reserve the volumes of a plan until the pod is bound or gone, or `forget` is called."""
         if uid in self.pods:
             self.volumes.assume(uid, plan)
 
@@ -102,6 +102,7 @@ class Cluster:
         bound_to = obj.spec.node_name
         if bound_to:
             pod.is_assumed = False
+            self.volumes.forget(pod.uid)  # a pod is bound after its volumes
             if pod.node is None or pod.node.name != bound_to:
                 self.index.withdraw(pod)
                 self.index.place(pod, self.index.find_node(bound_to))

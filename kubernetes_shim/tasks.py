@@ -370,7 +370,7 @@ def check_volumes(state: ShimState) -> None:
     """Bind the pods whose volumes are bound by now; give up those whose time is over."""
     for task in list(state.binding_volumes.values()):
         assert task.plan is not None
-        progress, reason = check_binding(state.cluster, task.uid, task.plan)
+        progress, reason = check_binding(state.cluster, task.plan)
         if progress is Progress.BOUND:
             _drop_plan(state, task)
             _bind(state, task)

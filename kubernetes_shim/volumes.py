@@ -254,7 +254,7 @@ def _claim_volume(volume: VolumeRecord, claim: PersistentVolumeClaim, binding: S
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def check_binding(cluster: Cluster, uid: str, plan: VolumePlan) -> BindingState:
+def check_binding(cluster: Cluster, plan: VolumePlan) -> BindingState:
     """Return whether the claims of the plan are bound by now, on volumes that the node can reach."""
     node = cluster.nodes.get(plan.node)
     if node is None or not node.is_known:

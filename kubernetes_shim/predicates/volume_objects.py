@@ -179,7 +179,8 @@ class VolumeObjects:
         for binding in plan.bindings:
             self.reserved.pop(binding.volume, None)
         for provision in plan.provisions:
-            self.provisioning.pop(provision.claim, None)
+            if not any(one.claim == provision.claim for other in self.plans.values() for one in other.provisions):
+                self.provisioning.pop(provision.claim, None)
 
     # Volumes ----------------------------------------------------------------------------------------------------------
 
