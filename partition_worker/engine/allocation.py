@@ -136,6 +136,11 @@ class Allocation:
         if self.constraint is not None or REQUIRED_NODE in self.tags:
             self.shape = AskShape(self.shape.amounts, self.tags.get(REQUIRED_NODE, ""), self.constraint)
 
+    def constrain(self, constraint: "Constraint") -> None:
+        """Set another constraint. Not while it is pending, as above."""
+        self.constraint = constraint
+        self.resize(self.resources)
+
     @property
     def may_be_victim(self) -> bool:
         """Whether it agreed to be preempted; others are preempted only if nothing else helps."""

@@ -8,7 +8,7 @@ from typing import Final
 from common import event_codes, rm_messages
 from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import events, ledger, lifecycle
-from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
+from partition_worker.engine.allocation import FOREIGN, Allocation, Constraint, from_message
 from partition_worker.engine.application import ACTIVE, AppEvent, Application, AppState
 from partition_worker.engine.gang_scheduling import unwind_swap
 from partition_worker.engine.nodes.node_index import Node
@@ -238,15 +238,17 @@ def _confirm(state: PartitionState, gone: list[Allocation], termination_type: in
 
 
 def _roll_back(state: PartitionState, application: Application, allocation: Allocation) -> None:
-    """The RM could not start an allocation: it waits for a node again, unless its release was requested or its swap is
-    not complete.
+    """The RM could not start an allocation: it waits for another node, or for a while, unless its release was requested
+    or its swap is not complete.
     """
     if allocation.released or allocation.key not in application.allocations:
         state.log_debug(f"allocation {allocation.key} was not to be started")
     elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
-        predicates = state.nodes.predicates
-        if predicates.asks_manager:
-            predicates.verdicts.refuse(allocation.key, allocation.node_id, NOT_STARTED, state.now)
+        predicates, constraint = state.nodes.predicates, allocation.constraint
+        if constraint is None or not constraint.asked:  # so that the refusal is this ask's alone
+            demands = predicates.no_demands if constraint is None else constraint.demands
+            allocation.constrain(Constraint(demands, allocation.key))
+        predicates.verdicts.refuse(allocation.key, allocation.node_id, NOT_STARTED, state.now)
         ledger.roll_back(state, application, allocation)
 
 

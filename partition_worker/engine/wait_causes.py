@@ -75,7 +75,8 @@ def find_required_node_cause(nodes: Nodes, shape: AskShape) -> WaitCause:
         total = node.capacity.get(kind, 0)
         if value > total:
             return WaitCause(Reason.REQUIRED_NODE_TOO_SMALL, "", "", "", name, kind, 0, total, value)
-    return WaitCause(Reason.REQUIRED_NODE_KEPT, node=name)
+    refuses = nodes.predicates.refuses_reservation(shape, node)
+    return WaitCause(Reason.REQUIRED_NODE_REFUSES if refuses else Reason.REQUIRED_NODE_KEPT, node=name)
 
 
 def find_node_cause(nodes: Nodes) -> WaitCause:

@@ -342,7 +342,8 @@ def check_required_node(state: PartitionState, ask: Allocation) -> Iterator[Chec
                 text = describe_small_node(name, kind, total=has, asked=value)
                 yield _node_check(Reason.REQUIRED_NODE_TOO_SMALL, text, node, kind, value, value - has)
         return
-    if not ask.reserved and nodes.required_node(shape) is None:
+    is_cooling_down = nodes.predicates.refuses_reservation(shape, node)
+    if not ask.reserved and nodes.required_node(shape) is None and not is_cooling_down:
         text = describe_kept_node(name)
         yield CheckView(code=Reason.REQUIRED_NODE_KEPT, passed=False, text=text, node=name)
         return

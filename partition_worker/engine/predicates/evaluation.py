@@ -156,6 +156,11 @@ class Predicates:
             self.verdicts.request(shape.constraint.asked, node, allocate=allocate)
         return not reason
 
+    def refuses_reservation(self, shape: AskShape, node: "Node") -> bool:
+        """Whether it is known that the RM does not want the node to be reserved for such an ask."""
+        asked = "" if shape.constraint is None else shape.constraint.asked
+        return bool(asked and self.verdicts.refusal(asked, node, allocate=False))
+
     def first(
         self, shape: AskShape, nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
     ) -> "Node | None":

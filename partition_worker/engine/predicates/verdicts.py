@@ -42,7 +42,9 @@ FRESH_S: Final = 30.0
 """How long a verdict holds on a node that does not change. The RM may have changed by then."""
 
 COOL_DOWN_S: Final = 30.0
-"""How long an ask is refused by a node on which the RM could not start it."""
+"""How long an ask is refused by a node on which the RM could not start it, also if the RM evaluates no predicates. Then
+the node is an option again.
+"""
 
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
@@ -285,8 +287,9 @@ class Verdicts:
         return retried
 
     def refuse(self, key: str, node_id: str, reason: str, now: float) -> None:
-        """Refuse an ask on a node for a while: the RM could not start it there."""
-        self._learn({Pair(key, node_id, allocate=True): Verdict(reason, None, 0)}, now + COOL_DOWN_S)
+        """Refuse an ask on a node for a while: the RM could not start it there. It does not reserve the node either."""
+        pairs = (Pair(key, node_id, allocate=True), Pair(key, node_id, allocate=False))
+        self._learn(dict.fromkeys(pairs, Verdict(reason, None, 0)), now + COOL_DOWN_S)
 
     def drop(self, key: str) -> None:
         """Drop an ask that is gone or has its node; refusals that hold for all versions of a node stay."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.reasons import Reason
 from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
 from partition_worker.engine.allocation_updates import end_allocation, remove_everything, withdraw_ask
 from partition_worker.engine.application import AppState
@@ -223,7 +224,7 @@ def test_what_the_rm_could_not_start_waits_for_a_node_again() -> None:
     one.takes(released("app-1 a1 type=SCHEDULING_FAILED_ON_RM"))
     assert (one.told(), one.app("app-1").pending) == ([], {"memory": 10})
     one.settles()
-    assert one.told() == ["a1 on n1"]
+    assert one.told() == ["a1 on n2"]
 
 
 def test_a_roll_back_of_what_does_not_run_changes_nothing() -> None:
@@ -506,9 +507,53 @@ def test_a_node_on_which_the_manager_could_not_start_it_cools_down() -> None:
     assert one.running == ["a1 on n1"]
 
 
-def test_without_a_say_a_failed_start_is_tried_again_at_once() -> None:
-    one = verdicts("n1 memory=10").does(asks("app-1 a1 memory=1"), released("app-1 a1 type=SCHEDULING_FAILED_ON_RM"))
+FAILED = released("app-1 a1 type=SCHEDULING_FAILED_ON_RM")
+
+
+def test_without_predicates_of_the_rm_a_node_cools_down_as_well_and_others_get_it() -> None:
+    one = verdicts("n1 memory=10", "n2 memory=10").does(asks("app-1 a1 memory=1"))
     assert one.running == ["a1 on n1"]
+    assert one.does(FAILED).running == ["a1 on n2"]
+    one.does(FAILED, asks("app-1 a2 memory=10"), asks("app-1 a3 memory=1"))
+    assert one.running == ["a2 on n1", "a3 on n2"]
+    one.does(released("app-1 a2", "app-1 a3")).waits(COOL_DOWN_S - 0.1)
+    assert one.running == []
+    assert one.partition.reservation_index.by_rank == {}, "the node would be kept from others for nothing"
+    assert one.waits(0.2).running == ["a1 on n1"]
+
+
+def test_an_ask_that_no_node_could_start_costs_no_decisions_until_a_node_has_cooled_down() -> None:
+    one = verdicts("n1 memory=10").does(asks("app-1 a1 memory=1"))
+    for number in range(1, 10):
+        decided = one.partition.decided
+        assert one.does(FAILED).running == []
+        assert one.waits(COOL_DOWN_S - 0.1).running == []
+        assert one.partition.decided == decided
+        assert one.waits(0.2).running == ["a1 on n1"], number
+
+
+def test_equal_asks_are_not_kept_from_the_node_and_tags_still_count() -> None:
+    one = verdicts().does(tagged("a1", **{SELECTOR: "zone in (a, b)"}), tagged("a2", **{SELECTOR: "zone in (a, b)"}))
+    assert one.running == ["a1 on n1", "a2 on n2"]
+    one.does(nodes("n3 memory=90 tag.zone=c"), FAILED, tagged("a3", **{SELECTOR: "zone=a"}))
+    assert one.running == ["a1 on n2", "a2 on n2", "a3 on n1"]
+
+
+def test_a_required_node_on_which_an_ask_could_not_be_started_is_free_for_others_meanwhile() -> None:
+    one = verdicts("n1 memory=10").does(asks("app-1 a1 memory=1 required=n1"))
+    assert one.running == ["a1 on n1"]
+    one.does(FAILED, asks("app-1 a2 memory=1"))
+    assert one.running == ["a2 on n1"]
+    group = one.app("app-1").requests["a1"].group
+    assert group is not None
+    assert list(group.causes or {}) == [Reason.REQUIRED_NODE_REFUSES]
+    assert one.waits(COOL_DOWN_S).running == ["a1 on n1", "a2 on n1"]
+
+
+def test_an_ask_that_failed_and_is_removed_leaves_nothing_behind() -> None:
+    one = verdicts("n1 memory=10").does(asks("app-1 a1 memory=1"), FAILED, released("app-1 a1"))
+    assert one.does(asks("app-1 a1 memory=1")).running == ["a1 on n1"]
+    assert one.waits(COOL_DOWN_S).partition.nodes.predicates.verdicts.known == {}
 
 
 @pytest.mark.parametrize("refused", [True, False])

@@ -289,15 +289,16 @@ def test_both_of_a_swap_may_be_resized_meanwhile() -> None:
 
 
 def test_a_swapped_allocation_that_could_not_be_started_waits_for_a_node_again() -> None:
-    one = gang(count=1).does(asks("app-1 r1 memory=10 group=g"), CONFIRM_P1)
+    one = gang(count=1).does(nodes("n2 memory=10"), asks("app-1 r1 memory=10 group=g"), CONFIRM_P1)
     one.told()
-    assert one.does(released("app-1 r1 type=SCHEDULING_FAILED_ON_RM")).told() == ["r1 on n1"]
+    assert one.does(released("app-1 r1 type=SCHEDULING_FAILED_ON_RM")).told() == ["r1 on n2"]
     assert not one.app("app-1").allocations["r1"].placeholder_used
 
 
 def test_a_placeholder_that_could_not_be_started_is_asked_for_again_and_counts_once() -> None:
-    one = gang().does(released("app-1 p1 type=SCHEDULING_FAILED_ON_RM"))
-    assert one.told() == ["p1 on n1"]
+    one = gang().does(nodes("n2 memory=10"))
+    one.told()
+    assert one.does(released("app-1 p1 type=SCHEDULING_FAILED_ON_RM")).told() == ["p1 on n2"]
     group = one.app("app-1").task_groups["g"]
     assert (group.count, group.timed_out) == (2, 0)
 
