@@ -1,4 +1,5 @@
-"""The service `yunishard.v1.Admin` (`admin/admin.proto`): configuration, leaving, and events of an RM.
+"""The service `yunishard.v1.Admin` (`admin/admin.proto`): configuration, leaving, events, predicates and scheduling
+states of an RM.
 
 A partition keeps its newest events in a ring buffer and answers queries for them (`/ws/v1/events/batch` is the same
 query). The proxy keeps only each stream's position, so a client that reads too slowly misses events, and its stream
@@ -25,8 +26,9 @@ from common.wire import WireError
 from rmproxy import grpc_streams
 from rmproxy.admin import admin_pb2 as pb
 from rmproxy.authentication import Authorizer, read_rm_ids
+from rmproxy.grpc_conversion import read_predicates
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import Context, Status, StatusError
+from rmproxy.grpc_streams import Context, Feed, Status, StatusError, StatusKind
 from rmproxy.si import scheduler_pb2 as si
 
 EVENTS_MAX: Final = 500
@@ -124,6 +126,9 @@ WRITE_MAX_S: Final = 30.0
 EVENT_STREAMS_MAX: Final = 16
 """Streams of events that an RM may have open; each queries each of its partitions once a second."""
 
+STATES_QUEUED_MAX: Final = 1024
+"""Messages with scheduling states that wait to be read; one more ends the stream."""
+
 ASK_PAUSE_S: Final = 0.02
 """Seconds between two queries for events of one RM, over all of its streams. It bounds the time that a partition spends
 on answers, and lets a client read 25,000 events a second.
@@ -144,6 +149,8 @@ class AdminService:
             {
                 "UpdateConfiguration": grpc.unary_unary_rpc_method_handler(self._update_configuration),
                 "Events": grpc.unary_stream_rpc_method_handler(self._events),
+                "Predicates": grpc.stream_stream_rpc_method_handler(self._predicates),
+                "SchedulingStates": grpc.unary_stream_rpc_method_handler(self._scheduling_states),
                 "Leave": grpc.unary_unary_rpc_method_handler(self._leave),
             },
         )
@@ -221,6 +228,44 @@ class AdminService:
         except (TimeoutError, WireError):
             return
 
+    # Predicates and scheduling states -------------------------------------------------------------------------------
+
+    async def _predicates(self, answers: AsyncIterator[bytes], context: Context) -> None:
+        async with grpc_streams.abort_on_error(context):
+            rm_id = grpc_streams.rm_in_metadata(context)
+            if not rm_id and (data := await anext(answers, None)) is not None:
+                rm_id = _parse_answer(data).rm_id
+            rm = self._find_rm(context, rm_id, "PredicatesAnswer")
+            feed = rm.open_questions()
+            reader = asyncio.create_task(_read_answers(rm, feed, answers))
+            try:
+                await self._write_feed(rm, feed, context)
+            finally:
+                rm.close_questions(feed)
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
+
+    async def _scheduling_states(self, data: bytes, context: Context) -> None:
+        async with grpc_streams.abort_on_error(context):
+            request = grpc_streams.parse_request(pb.SchedulingStatesRequest, lambda parsed: parsed, data)
+            rm = self._find_rm(context, request.rm_id, "SchedulingStatesRequest")
+            if len(rm.feeds) >= EVENT_STREAMS_MAX:
+                text = f"RM {rm.session.rm_id} has {EVENT_STREAMS_MAX} streams of scheduling states open, the maximum"
+                raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
+            feed = Feed(most=STATES_QUEUED_MAX)
+            rm.feeds.add(feed)
+            try:
+                await self._write_feed(rm, feed, context)
+            finally:
+                rm.feeds.discard(feed)
+
+    async def _write_feed(self, rm: GrpcRm, feed: Feed, context: Context) -> None:
+        """Write messages to a client until the stream ends."""
+        await context.send_initial_metadata(())  # some clients wait for it
+        while (message := await feed.next()) is not None:
+            self._authorizer.check(rm.session.rm_id, read_rm_ids(context.auth_context()))  # keys may have changed
+            await context.write(message)
+
     def _find_rm(self, context: Context, named: str, request: str) -> GrpcRm:
         """Return the calling RM.
 
@@ -230,6 +275,23 @@ class AdminService:
         rm_id = named or grpc_streams.rm_in_metadata(context)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
         return self._registry.find(rm_id, request)
+
+
+def _parse_answer(data: bytes) -> pb.PredicatesAnswer:
+    return grpc_streams.parse_request(pb.PredicatesAnswer, lambda parsed: parsed, data)
+
+
+async def _read_answers(rm: GrpcRm, feed: Feed, answers: AsyncIterator[bytes]) -> None:
+    """Pass on the answers of a client, until it sends no more."""
+    try:
+        async for data in answers:
+            answer = _parse_answer(data)
+            if answer.rm_id not in ("", rm.session.rm_id):
+                raise StatusError(StatusKind.OTHER_RM.make(rm_id=rm.session.rm_id, named=answer.rm_id))
+            rm.answer_question(answer.partition, read_predicates(answer))
+        feed.close()
+    except StatusError as ended:
+        feed.end(ended.status)
 
 
 async def _await_answer(answer: Awaitable[Message], consequence: str) -> Message:

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from common import rm_messages
 from common.messages import Resources
+from rmproxy.admin import admin_pb2 as admin_pb
 from rmproxy.si import scheduler_pb2 as pb
 
 Update = rm_messages.NodeRequest | rm_messages.ApplicationRequest | rm_messages.AllocationRequest
@@ -120,6 +121,25 @@ def _allocation_from(item: pb.Allocation, amounts: dict[bytes, Resources]) -> rm
     )
 
 
+def read_predicates(answer: admin_pb.PredicatesAnswer) -> rm_messages.PredicatesAnswered:
+    """Read the answer to a question about predicates."""
+    return rm_messages.PredicatesAnswered(
+        question=answer.question,
+        verdicts=[
+            rm_messages.Verdict(
+                allocation_key=one.allocation_key, node_id=one.node_id, allocate=one.allocate, refusal=one.refusal
+            )
+            for one in answer.verdicts
+        ],
+        preemptions=[
+            rm_messages.PreemptionVerdict(
+                allocation_key=one.allocation_key, node_id=one.node_id, index=one.index, refusal=one.refusal
+            )
+            for one in answer.preemptions
+        ],
+    )
+
+
 def _resources_from(resource: pb.Resource) -> Resources:
     quantities = resource.resources
     return {kind: quantities[kind].value for kind in quantities}  # items() of a protobuf map takes half as long again
@@ -137,6 +157,24 @@ def write_response(response: Response) -> pb.NodeResponse | pb.ApplicationRespon
         return written
     kind = pb.NodeResponse if isinstance(response, rm_messages.NodeResponse) else pb.ApplicationResponse
     return kind(**to_builtins(replace(response, cause=0)))
+
+
+def write_question(partition: str, asked: rm_messages.PredicatesAsked) -> bytes:
+    """Encode a question about predicates."""
+    written = admin_pb.PredicatesQuestion(
+        partition=partition,
+        question=asked.question,
+        deadline_ms=asked.deadline_milli_seconds,
+        asked=to_builtins(asked.asked),
+        preemptions=to_builtins(asked.preemptions),
+    )
+    return written.SerializeToString()
+
+
+def write_scheduling_states(partition: str, response: rm_messages.SchedulingStateResponse) -> bytes:
+    """Encode the scheduling states of asks."""
+    updated = to_builtins(response.updated)
+    return admin_pb.SchedulingStatesResponse(partition=partition, updated=updated).SerializeToString()
 
 
 def _fill(item: pb.Allocation, allocation: rm_messages.Allocation) -> None:

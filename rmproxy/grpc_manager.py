@@ -27,14 +27,24 @@ from common.messages import Command, Header, Message
 from common.query_messages import Answer, Query
 from common.session import RETRIABLE, EncodedMessage, Session, split_by_partition
 from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
-from rmproxy.grpc_conversion import Response, Update, split_request, split_response
-from rmproxy.grpc_streams import ResponseQueue, RmStream, Status, StatusError, StatusKind, make_refusal_status
+from rmproxy.grpc_conversion import (
+    Response,
+    Update,
+    split_request,
+    split_response,
+    write_question,
+    write_scheduling_states,
+)
+from rmproxy.grpc_streams import Feed, ResponseQueue, RmStream, Status, StatusError, StatusKind, make_refusal_status
 from rmproxy.rm_sessions import GRPC
 
 RESPONSES_QUEUED_MAX: Final = 1024
 RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
 """Queued responses of an RM, above which results are not acknowledged to the core, and updates of the RM are not read.
 The core may then still send one window for each partition (`common/session.py`)."""
+
+QUESTIONS_QUEUED_MAX: Final = 256
+"""Questions about predicates that wait to be read; one more ends the stream. A partition sends one at a time."""
 
 STREAMLESS_S: Final = 60.0
 """Seconds without any stream after which an RM counts as away: no ask of it is allocated until it opens one."""
@@ -66,6 +76,10 @@ class GrpcRm:
         """Open streams of events."""
         self.event_turn: Final = asyncio.Semaphore(1)
         """Of queries for events."""
+        self.feeds: Final[set[Feed]] = set()
+        """Open streams of scheduling states."""
+        self._questions: Feed | None = None
+        """The stream of questions about predicates, if one is open."""
         self._source = GRPC + request.rm_id
         self._deliver = deliver
         self._request = request
@@ -172,11 +186,12 @@ class GrpcRm:
             return
         match message:
             case rm_messages.NodeResponse() | rm_messages.ApplicationResponse() | rm_messages.AllocationResponse():
-                try:
-                    self._queues[type(message)].extend(split_response(message))
-                except ValueError as error:  # a number beyond the range of protobuf
-                    text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
-                    raise SessionLostError(text) from error
+                self._queue_response(header.partition, message)
+            case rm_messages.PredicatesAsked() if self._questions is not None:
+                self._questions.put(write_question(header.partition, message))
+            case rm_messages.SchedulingStateResponse():
+                for feed in self.feeds:
+                    feed.put(write_scheduling_states(header.partition, message))
             case rm_messages.Registered() if header.partition:
                 self._send(*self.session.retransmissions(header.partition))
             case rm_messages.Registered():
@@ -203,6 +218,12 @@ class GrpcRm:
                 self._handle_refusal(header, message)
             case _:
                 return  # the scheduler interface has no message for it
+
+    def _queue_response(self, partition: str, response: Response) -> None:
+        try:
+            self._queues[type(response)].extend(split_response(response))
+        except ValueError as error:  # a number beyond the range of protobuf
+            raise SessionLostError(f"partition {partition} sent a message that gRPC cannot carry: {error}") from error
 
     def _recover(self, partition: str, error: WireError) -> None:
         """Resume after a missing or unreadable message, at most FAULTS_MAX times."""
@@ -304,6 +325,35 @@ class GrpcRm:
         header = Header(kind=ManagerAway.__name__, rm=self.session.rm_id, session=self.session.session)
         self._send(EncodedMessage(header, encode_body(ManagerAway())))
 
+    # Predicates and scheduling states -------------------------------------------------------------------------------
+
+    def open_questions(self) -> Feed:
+        """Pass questions about predicates to a new stream; the one that had them ends.
+
+        Raises:
+            StatusError: the RM evaluates no predicates, or its registration is over.
+        """
+        rm_id = self.session.rm_id
+        if rm_messages.PREDICATES not in self._request.capabilities:
+            raise StatusError(StatusKind.NOT_CAPABLE.make(rm_id=rm_id, capability=rm_messages.PREDICATES))
+        if self.status is not None:
+            raise StatusError(self.status)
+        if self._questions is not None:
+            self._questions.end(StatusKind.TAKEN_OVER.make(rm_id=rm_id))
+        self._questions = Feed(most=QUESTIONS_QUEUED_MAX)
+        return self._questions
+
+    def close_questions(self, feed: Feed) -> None:
+        """Pass no more questions to a stream that has ended."""
+        if self._questions is feed:
+            self._questions = None
+
+    def answer_question(self, partition: str, answer: rm_messages.PredicatesAnswered) -> None:
+        """Send the answer to a question, unless the session is interrupted: later it is of no use."""
+        name = self.session.normalise(partition)
+        if name in self.session.partitions and self.session.is_open(name):
+            self._send(self.session.encode_unnumbered(name, answer))
+
     # The end --------------------------------------------------------------------------------------------------------
 
     def end_registration(self, status: Status) -> None:
@@ -326,6 +376,8 @@ class GrpcRm:
         for future in self._pending_answers.values():
             if not future.done():
                 future.set_exception(StatusError(self.status))
+        for feed in (*self.feeds, *([self._questions] if self._questions is not None else ())):
+            feed.end(self.status)
         for timer in (self._absence, self._acknowledging):
             if timer is not None:
                 timer.cancel()

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import grpc
+from msgspec.structs import replace
 
 from common.process_limits import LogLimit
-from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
+from common.rm_messages import PREDICATES, PREEMPTION_PREDICATES, AllocationResponse, ApplicationResponse, NodeResponse
 from common.transport import clock
 from common.wire import BODY_BYTES_MAX
 from rmproxy import grpc_conversion, grpc_streams
@@ -46,6 +47,9 @@ SERVICE: Final = "si.v1.Scheduler"
 
 CALLS_MAX: Final = 4096
 """Calls and streams that may be open at once; a further one is refused with RESOURCE_EXHAUSTED."""
+
+GRPC_CAPABILITIES: Final = (PREDICATES, PREEMPTION_PREDICATES)
+"""Those that an RM may have over gRPC: it may read events without one, and there is no call for its state dump."""
 
 KEEPALIVE_S: Final = 20.0
 KEEPALIVE_ANSWER_S: Final = 10.0
@@ -159,7 +163,9 @@ class GrpcServer:
         async with grpc_streams.abort_on_error(context):
             request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
-            await self._registry.register(request)
+            named = grpc_streams.read_metadata(context, grpc_streams.CAPABILITIES_METADATA).split(",")
+            capabilities = [one.strip() for one in named if one.strip() in GRPC_CAPABILITIES]
+            await self._registry.register(replace(request, capabilities=capabilities))
         return pb.RegisterResourceManagerResponse().SerializeToString()
 
     # Streams --------------------------------------------------------------------------------------------------------

@@ -104,6 +104,14 @@ class StatusKind(Enum):
     REGISTERED_AGAIN = grpc.StatusCode.ABORTED, "RM {rm_id} registered again"
     SESSION_LOST = grpc.StatusCode.ABORTED, "{reason}: register again"
     LEFT = grpc.StatusCode.ABORTED, "RM {rm_id} left"
+    UNREAD = (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "{waiting} messages wait to be read: open the stream again, and read faster",
+    )
+    NOT_CAPABLE = (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "RM {rm_id} registered without this capability: register with the metadata yk-capabilities: {capability}",
+    )
     TAKEN_OVER = grpc.StatusCode.ABORTED, "another stream of RM {rm_id} took over"
     OTHER_RM = grpc.StatusCode.INVALID_ARGUMENT, 'this stream is of RM "{rm_id}", not of "{named}"'
     TOO_LARGE = (
@@ -116,6 +124,51 @@ class StatusKind(Enum):
         """The status with these values in its text."""
         code, text, *pause = self.value
         return Status(code, text.format(**values), *pause)
+
+
+class Feed:
+    """Messages for one stream of a client, oldest first, until it ends."""
+
+    def __init__(self, *, most: int) -> None:
+        """`most` is the number of messages that may wait; one more ends the stream."""
+        self._most = most
+        self._waiting: deque[bytes] = deque()
+        self._status: Status | None = None
+        self._is_closed = False
+        self._changed = asyncio.Event()
+
+    def put(self, message: bytes) -> None:
+        """Append a message."""
+        if len(self._waiting) >= self._most:
+            self.end(StatusKind.UNREAD.make(waiting=self._most))
+        else:
+            self._waiting.append(message)
+            self._changed.set()
+
+    def end(self, status: Status) -> None:
+        """End the stream at once. The first status holds."""
+        self._status = self._status or status
+        self._changed.set()
+
+    def close(self) -> None:
+        """End the stream with OK once all messages are written."""
+        self._is_closed = True
+        self._changed.set()
+
+    async def next(self) -> bytes | None:
+        """Return the next message; None at the end.
+
+        Raises:
+            StatusError: the stream ends with this status.
+        """
+        while self._status is None:
+            if self._waiting:
+                return self._waiting.popleft()
+            if self._is_closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        raise StatusError(self._status)
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
@@ -145,9 +198,18 @@ def parse_request(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ou
         raise StatusError(StatusKind.MALFORMED.make(request=kind.DESCRIPTOR.name, problem=error)) from None
 
 
+CAPABILITIES_METADATA: Final = "yk-capabilities"
+"""Metadata of a registration: the capabilities of the RM, as natively, with commas between."""
+
+
 def rm_in_metadata(context: Context) -> str:
     """Return the RM id in a call's metadata; empty if there is none."""
-    return str(dict(context.invocation_metadata() or ()).get(RM_METADATA) or "")
+    return read_metadata(context, RM_METADATA)
+
+
+def read_metadata(context: Context, name: str) -> str:
+    """Return the text with this name in a call's metadata; empty if there is none."""
+    return str(dict(context.invocation_metadata() or ()).get(name) or "")
 
 
 # Streams --------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rmproxy.si import scheduler_pb2 as rmproxy_dot_si_dot_scheduler__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rmproxy/admin/admin.proto\x12\x0cyunishard.v1\x1a\x1armproxy/si/scheduler.proto\"C\n\x1bUpdateConfigurationResponse\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\t\"\x88\x01\n\rEventsRequest\x12\r\n\x05rm_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\t\x12&\n\x05types\x18\x03 \x03(\x0e\x32\x17.si.v1.EventRecord.Type\x12\x12\n\x05\x62\x65gin\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x05 \x01(\tB\x08\n\x06_begin\"g\n\x0e\x45ventsResponse\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x0f\n\x07history\x18\x02 \x01(\t\x12#\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x13.yunishard.v1.Event\x12\x0c\n\x04next\x18\x04 \x01(\x04\";\n\x05\x45vent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\"\n\x06record\x18\x02 \x01(\x0b\x32\x12.si.v1.EventRecord\"-\n\x0cLeaveRequest\x12\r\n\x05rm_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse2\xfb\x01\n\x05\x41\x64min\x12\x65\n\x13UpdateConfiguration\x12!.si.v1.UpdateConfigurationRequest\x1a).yunishard.v1.UpdateConfigurationResponse\"\x00\x12G\n\x06\x45vents\x12\x1b.yunishard.v1.EventsRequest\x1a\x1c.yunishard.v1.EventsResponse\"\x00\x30\x01\x12\x42\n\x05Leave\x12\x1a.yunishard.v1.LeaveRequest\x1a\x1b.yunishard.v1.LeaveResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rmproxy/admin/admin.proto\x12\x0cyunishard.v1\x1a\x1armproxy/si/scheduler.proto\"C\n\x1bUpdateConfigurationResponse\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\t\"\x88\x01\n\rEventsRequest\x12\r\n\x05rm_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\t\x12&\n\x05types\x18\x03 \x03(\x0e\x32\x17.si.v1.EventRecord.Type\x12\x12\n\x05\x62\x65gin\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07history\x18\x05 \x01(\tB\x08\n\x06_begin\"g\n\x0e\x45ventsResponse\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x0f\n\x07history\x18\x02 \x01(\t\x12#\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x13.yunishard.v1.Event\x12\x0c\n\x04next\x18\x04 \x01(\x04\";\n\x05\x45vent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\"\n\x06record\x18\x02 \x01(\x0b\x32\x12.si.v1.EventRecord\"\xaa\x01\n\x12PredicatesQuestion\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x10\n\x08question\x18\x02 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\x03\x12$\n\x05\x61sked\x18\x04 \x03(\x0b\x32\x15.si.v1.PredicatesArgs\x12\x34\n\x0bpreemptions\x18\x05 \x03(\x0b\x32\x1f.si.v1.PreemptionPredicatesArgs\"\xaf\x01\n\x10PredicatesAnswer\x12\r\n\x05rm_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\t\x12\x10\n\x08question\x18\x03 \x01(\x04\x12\x31\n\x08verdicts\x18\x04 \x03(\x0b\x32\x1f.yunishard.v1.PredicatesVerdict\x12\x34\n\x0bpreemptions\x18\x05 \x03(\x0b\x32\x1f.yunishard.v1.PreemptionVerdict\"_\n\x11PredicatesVerdict\x12\x16\n\x0e\x61llocation_key\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x10\n\x08\x61llocate\x18\x03 \x01(\x08\x12\x0f\n\x07refusal\x18\x04 \x01(\t\"\\\n\x11PreemptionVerdict\x12\x16\n\x0e\x61llocation_key\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x05\x12\x0f\n\x07refusal\x18\x04 \x01(\t\"(\n\x17SchedulingStatesRequest\x12\r\n\x05rm_id\x18\x01 \x01(\t\"l\n\x18SchedulingStatesResponse\x12\x11\n\tpartition\x18\x01 \x01(\t\x12=\n\x07updated\x18\x02 \x03(\x0b\x32,.si.v1.UpdateContainerSchedulingStateRequest\"-\n\x0cLeaveRequest\x12\r\n\x05rm_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse2\xb8\x03\n\x05\x41\x64min\x12\x65\n\x13UpdateConfiguration\x12!.si.v1.UpdateConfigurationRequest\x1a).yunishard.v1.UpdateConfigurationResponse\"\x00\x12G\n\x06\x45vents\x12\x1b.yunishard.v1.EventsRequest\x1a\x1c.yunishard.v1.EventsResponse\"\x00\x30\x01\x12T\n\nPredicates\x12\x1e.yunishard.v1.PredicatesAnswer\x1a .yunishard.v1.PredicatesQuestion\"\x00(\x01\x30\x01\x12\x65\n\x10SchedulingStates\x12%.yunishard.v1.SchedulingStatesRequest\x1a&.yunishard.v1.SchedulingStatesResponse\"\x00\x30\x01\x12\x42\n\x05Leave\x12\x1a.yunishard.v1.LeaveRequest\x1a\x1b.yunishard.v1.LeaveResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,10 +40,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTSRESPONSE']._serialized_end=382
   _globals['_EVENT']._serialized_start=384
   _globals['_EVENT']._serialized_end=443
-  _globals['_LEAVEREQUEST']._serialized_start=445
-  _globals['_LEAVEREQUEST']._serialized_end=490
-  _globals['_LEAVERESPONSE']._serialized_start=492
-  _globals['_LEAVERESPONSE']._serialized_end=507
-  _globals['_ADMIN']._serialized_start=510
-  _globals['_ADMIN']._serialized_end=761
+  _globals['_PREDICATESQUESTION']._serialized_start=446
+  _globals['_PREDICATESQUESTION']._serialized_end=616
+  _globals['_PREDICATESANSWER']._serialized_start=619
+  _globals['_PREDICATESANSWER']._serialized_end=794
+  _globals['_PREDICATESVERDICT']._serialized_start=796
+  _globals['_PREDICATESVERDICT']._serialized_end=891
+  _globals['_PREEMPTIONVERDICT']._serialized_start=893
+  _globals['_PREEMPTIONVERDICT']._serialized_end=985
+  _globals['_SCHEDULINGSTATESREQUEST']._serialized_start=987
+  _globals['_SCHEDULINGSTATESREQUEST']._serialized_end=1027
+  _globals['_SCHEDULINGSTATESRESPONSE']._serialized_start=1029
+  _globals['_SCHEDULINGSTATESRESPONSE']._serialized_end=1137
+  _globals['_LEAVEREQUEST']._serialized_start=1139
+  _globals['_LEAVEREQUEST']._serialized_end=1184
+  _globals['_LEAVERESPONSE']._serialized_start=1186
+  _globals['_LEAVERESPONSE']._serialized_end=1201
+  _globals['_ADMIN']._serialized_start=1204
+  _globals['_ADMIN']._serialized_end=1644
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,16 @@ class AdminStub:
                 request_serializer=rmproxy_dot_admin_dot_admin__pb2.EventsRequest.SerializeToString,
                 response_deserializer=rmproxy_dot_admin_dot_admin__pb2.EventsResponse.FromString,
                 _registered_method=True)
+        self.Predicates = channel.stream_stream(
+                '/yunishard.v1.Admin/Predicates',
+                request_serializer=rmproxy_dot_admin_dot_admin__pb2.PredicatesAnswer.SerializeToString,
+                response_deserializer=rmproxy_dot_admin_dot_admin__pb2.PredicatesQuestion.FromString,
+                _registered_method=True)
+        self.SchedulingStates = channel.unary_stream(
+                '/yunishard.v1.Admin/SchedulingStates',
+                request_serializer=rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesRequest.SerializeToString,
+                response_deserializer=rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesResponse.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/yunishard.v1.Admin/Leave',
                 request_serializer=rmproxy_dot_admin_dot_admin__pb2.LeaveRequest.SerializeToString,
@@ -70,6 +80,22 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Predicates(self, request_iterator, context):
+        """Questions whether asks may run on nodes, and the answers, for an RM that registered with the metadata `yk-capabilities`:
+        `predicates`, or `predicates,preemption-predicates`. The first answer may have nothing but `rm_id`. One stream of an RM has
+        all questions: a new one takes over. A question without an answer in time is a refusal; `docs/predicates.md` has the rules.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SchedulingStates(self, request, context):
+        """Asks that only a larger cluster could place, as they become known; each is told once, to the streams that are open then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Leave(self, request, context):
         """The RM goes for good: its partitions end with everything in them, and its streams once all is written.
         """
@@ -89,6 +115,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Events,
                     request_deserializer=rmproxy_dot_admin_dot_admin__pb2.EventsRequest.FromString,
                     response_serializer=rmproxy_dot_admin_dot_admin__pb2.EventsResponse.SerializeToString,
+            ),
+            'Predicates': grpc.stream_stream_rpc_method_handler(
+                    servicer.Predicates,
+                    request_deserializer=rmproxy_dot_admin_dot_admin__pb2.PredicatesAnswer.FromString,
+                    response_serializer=rmproxy_dot_admin_dot_admin__pb2.PredicatesQuestion.SerializeToString,
+            ),
+            'SchedulingStates': grpc.unary_stream_rpc_method_handler(
+                    servicer.SchedulingStates,
+                    request_deserializer=rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesRequest.FromString,
+                    response_serializer=rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesResponse.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -150,6 +186,60 @@ class Admin:
             '/yunishard.v1.Admin/Events',
             rmproxy_dot_admin_dot_admin__pb2.EventsRequest.SerializeToString,
             rmproxy_dot_admin_dot_admin__pb2.EventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Predicates(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/yunishard.v1.Admin/Predicates',
+            rmproxy_dot_admin_dot_admin__pb2.PredicatesAnswer.SerializeToString,
+            rmproxy_dot_admin_dot_admin__pb2.PredicatesQuestion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SchedulingStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/yunishard.v1.Admin/SchedulingStates',
+            rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesRequest.SerializeToString,
+            rmproxy_dot_admin_dot_admin__pb2.SchedulingStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

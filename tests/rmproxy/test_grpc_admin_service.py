@@ -10,10 +10,28 @@ import pytest
 
 from common.messages import Header
 from common.query_messages import Answer, Query
-from common.rm_messages import ConfigurationUpdated, Leave, Left, Refused, Resume, UpdateConfiguration
+from common.rm_messages import (
+    SCHEDULING_FAILED,
+    ConfigurationUpdated,
+    Leave,
+    Left,
+    PredicatesAnswered,
+    PredicatesArgs,
+    PredicatesAsked,
+    PreemptionPredicatesArgs,
+    PreemptionVerdict,
+    Refused,
+    RegisterResourceManager,
+    Resume,
+    SchedulingStateResponse,
+    UpdateConfiguration,
+    UpdateContainerSchedulingState,
+    Verdict,
+)
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
 from rmproxy.grpc_admin_service import ASK_PAUSE_S, EVENT_STREAMS_MAX, QUESTION_MAX_S
+from rmproxy.grpc_streams import Feed, StatusError
 from rmproxy.si import scheduler_pb2 as si
 from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, play, running
 
@@ -373,3 +391,143 @@ async def admin_of(world: World) -> AsyncIterator[AdminStub]:
     """A client of the service."""
     async with grpc.aio.insecure_channel(world.address) as channel:
         yield AdminStub(channel)
+
+
+# Predicates and scheduling states -------------------------------------------------------------------------------------
+
+CAPABLE = (("yk-capabilities", "predicates, preemption-predicates,flight"),)
+QUESTION = PredicatesAsked(
+    question=7,
+    deadline_milli_seconds=200,
+    asked=[PredicatesArgs(allocation_key="a1", node_id="n1", allocate=True)],
+    preemptions=[
+        PreemptionPredicatesArgs(allocation_key="a2", node_id="n2", preempt_allocation_keys=["b1", "b2"], start_index=1)
+    ],
+)
+ANSWER = admin.PredicatesAnswer(
+    partition=PARTITION,
+    question=7,
+    verdicts=[admin.PredicatesVerdict(allocation_key="a1", node_id="n1", allocate=True, refusal="no disk")],
+    preemptions=[admin.PreemptionVerdict(allocation_key="a2", node_id="n2", index=1)],
+)
+ANSWERED = PredicatesAnswered(
+    question=7,
+    verdicts=[Verdict(allocation_key="a1", node_id="n1", allocate=True, refusal="no disk")],
+    preemptions=[PreemptionVerdict(allocation_key="a2", node_id="n2", index=1)],
+)
+
+
+async def register_capable(world: World, metadata: tuple[tuple[str, str], ...] = CAPABLE) -> RegisterResourceManager:
+    await world.stub.RegisterResourceManager(si.RegisterResourceManagerRequest(rmID=RM), metadata=metadata)
+    _, request = await world.core.registrations.get()
+    return request
+
+
+def test_questions_about_predicates_reach_the_rm_and_its_answers_the_core() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            request = await register_capable(world)
+            assert request.capabilities == ["predicates", "preemption-predicates"], "unknown ones are left out"
+            stream = stub.Predicates()
+            await stream.write(admin.PredicatesAnswer(rm_id=RM))
+            await stream.initial_metadata()
+            world.core.tell(QUESTION, partition=PARTITION)
+            assert await stream.read() == admin.PredicatesQuestion(
+                partition=PARTITION,
+                question=7,
+                deadline_ms=200,
+                asked=[si.PredicatesArgs(allocationKey="a1", nodeID="n1", allocate=True)],
+                preemptions=[
+                    si.PreemptionPredicatesArgs(
+                        allocationKey="a2", nodeID="n2", preemptAllocationKeys=["b1", "b2"], startIndex=1
+                    )
+                ],
+            )
+            await stream.write(ANSWER)
+            header, answered = await world.core.answers.get()
+            assert (header.partition, header.seq, answered) == (PARTITION, 0, ANSWERED)
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() == Code.OK
+
+    play(scenario)
+
+
+def test_only_the_newest_stream_has_the_questions_and_without_one_they_are_dropped() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            await register_capable(world)
+            world.core.tell(QUESTION, partition=PARTITION)  # nobody reads it, so it is a refusal in time
+            first = stub.Predicates(metadata=BOUND)
+            await first.initial_metadata()
+            second = stub.Predicates(metadata=BOUND)
+            await second.initial_metadata()
+            assert await end_of(first) == (Code.ABORTED, "another stream of RM rm-1 took over")
+            world.core.tell(QUESTION, partition=PARTITION)
+            assert (await second.read()).question == 7
+            await second.write(admin.PredicatesAnswer(rm_id="rm-2"))
+            assert await second.code() == Code.INVALID_ARGUMENT
+
+    play(scenario)
+
+
+def test_an_rm_without_the_capability_has_no_questions() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            assert (await register_capable(world, ())).capabilities == []
+            stream = stub.Predicates(metadata=BOUND)
+            text = "RM rm-1 registered without this capability: register with the metadata yk-capabilities: predicates"
+            assert await end_of(stream) == (Code.FAILED_PRECONDITION, text)
+
+    play(scenario)
+
+
+def test_asks_that_wait_for_a_larger_cluster_are_told_to_all_streams() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            await world.register()
+            streams = [stub.SchedulingStates(admin.SchedulingStatesRequest(rm_id=RM)) for _ in range(2)]
+            for stream in streams:
+                await stream.initial_metadata()
+            state = UpdateContainerSchedulingState(
+                application_id="app", allocation_key="a1", state=SCHEDULING_FAILED, reason="larger"
+            )
+            world.core.say(SchedulingStateResponse(updated=[state]))
+            for stream in streams:
+                [one] = (await stream.read()).updated
+                assert (one.applicationID, one.allocationKey, one.reason) == ("app", "a1", "larger")
+                assert one.state == si.UpdateContainerSchedulingStateRequest.FAILED
+            await world.core.is_told(1)
+            await world.register()
+            assert await end_of(streams[0]) == (Code.ABORTED, "RM rm-1 registered again")
+
+    play(scenario)
+
+
+def test_streams_of_scheduling_states_are_bounded() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            await world.register()
+            request = admin.SchedulingStatesRequest(rm_id=RM)
+            streams = [stub.SchedulingStates(request) for _ in range(EVENT_STREAMS_MAX)]
+            for stream in streams:
+                await stream.initial_metadata()
+            code, text = await end_of(stub.SchedulingStates(request))
+            assert (code, text) == (
+                Code.RESOURCE_EXHAUSTED,
+                f"RM rm-1 has {EVENT_STREAMS_MAX} streams of scheduling states open, the maximum",
+            )
+            streams[0].cancel()
+
+    play(scenario)
+
+
+def test_a_feed_that_is_not_read_ends() -> None:
+    async def scenario() -> None:
+        feed = Feed(most=2)
+        for message in (b"1", b"2", b"3"):
+            feed.put(message)
+        with pytest.raises(StatusError, match="2 messages wait to be read"):
+            await feed.next()
+
+    play(scenario)

@@ -31,6 +31,8 @@ VALUES = {
     "size": "N",
     "most": REQUEST_BYTES_MAX,
     "problem": "...",
+    "waiting": "N",
+    "capability": "predicates",
 }
 
 

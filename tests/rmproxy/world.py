@@ -14,6 +14,7 @@ from common.rm_messages import (
     AcceptedNode,
     NodeResponse,
     PartitionRestarted,
+    PredicatesAnswered,
     Received,
     Refused,
     Registered,
@@ -54,6 +55,8 @@ class FakeCore:
         """The last number of our news that the port acknowledged."""
         self._acknowledged = asyncio.Event()
         """Set when that may have changed."""
+        self.answers: asyncio.Queue[tuple[Header, PredicatesAnswered]] = asyncio.Queue()
+        """To questions about predicates."""
         self.acknowledgements = 0
         """How many messages said nothing else."""
         self.session = ""
@@ -75,6 +78,8 @@ class FakeCore:
             if isinstance(message, Resume) and not self.silent:
                 self.answer(header)
             return
+        if isinstance(message, PredicatesAnswered):
+            self.answers.put_nowait((header, message))
         self.acknowledged = max(self.acknowledged, header.ack)
         self.acknowledgements += header.kind == "Ack"
         self._acknowledged.set()
