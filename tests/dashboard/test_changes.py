@@ -149,6 +149,9 @@ def test_limits_of_a_queue_are_shown_as_changed_lines_and_applied(tab: Tab) -> N
     lines = form.get_by_role("region", name="Changed lines")
     expect(lines).to_contain_text("-                   max: {vcore: 160, memory: 800Gi, gpu: 16}")
     expect(lines).to_contain_text("gpu: 12")
+    report = form.get_by_role("region", name="What would happen")
+    report.get_by_role("button", name="Plan the change").click()
+    expect(report).to_contain_text("Above a maximum: root.research.vision.")
     assert tab.find_violations() == []
     form.get_by_role("button", name="Apply").click()
     tab.expect_text("Applied as version ")

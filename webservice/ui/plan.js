@@ -16,8 +16,8 @@ const HINTS = {
   503: "Try again in a moment; a nearer horizon takes less time.",
 };
 
-/** Changes to plan for a partition: a horizon to choose, a button, and the report. */
-export function Plan({ partition, changes }) {
+/** Changes to plan for a partition: a horizon to choose, a button, and the report. `level` is the tag of its heading. */
+export function Plan({ partition, changes, level = "h3" }) {
   const [horizon, setHorizon] = useState("3600");
   const [view, setView] = useState(null);
   const [error, setError] = useState(null);
@@ -41,11 +41,11 @@ export function Plan({ partition, changes }) {
     setRunning(false);
   };
   return html`<section aria-label="What would happen">
-    <h3>What would happen</h3>
+    <${level}>What would happen<//>
     <p class="quiet">Plays the near future of partition ${partition} with the change and without, on a copy of its present state. Nothing is changed.</p>
     <div class="filters">
       <${Choice} label="Look ahead" value=${horizon} options=${HORIZONS} onChange=${setHorizon} />
-      <button disabled=${isRunning} onClick=${make}>${view ? "Plan again" : "Plan the change"}</button>
+      <button type="button" disabled=${isRunning} onClick=${make}>${view ? "Plan again" : "Plan the change"}</button>
     </div>
     ${isRunning && html`<${Progress} />`}
     <${Problem} error=${error} hints=${HINTS} />
@@ -144,7 +144,7 @@ function Rows({ caption, rows = [], columns }) {
   const [isWhole, setWhole] = useState(false);
   if (!rows.length) return null;
   return html`<div class="planned"><${PlainTable} caption=${caption} rows=${isWhole ? rows : rows.slice(0, ROWS_SHOWN)} columns=${columns} />
-    ${!isWhole && rows.length > ROWS_SHOWN && html`<button onClick=${() => setWhole(true)}>Show all ${count(rows.length)}</button>`}</div>`;
+    ${!isWhole && rows.length > ROWS_SHOWN && html`<button type="button" onClick=${() => setWhole(true)}>Show all ${count(rows.length)}</button>`}</div>`;
 }
 
 function Texts({ heading, texts = [] }) {

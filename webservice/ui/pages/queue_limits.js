@@ -3,20 +3,21 @@
 import { address, refreshPolls, send } from "../api.js";
 import { html, useState } from "../html.js";
 import { Problem } from "../parts.js";
+import { Plan } from "../plan.js";
 import { figure, isBytes, kindsOf } from "../units.js";
 
 /** A button that opens the form. path: that of the queue; one: the queue as the API answers it. */
-export function QueueLimits({ path, one }) {
+export function QueueLimits({ partition, path, one }) {
   const [isOpen, setOpen] = useState(false);
   const [outcome, setOutcome] = useState("");
   return html`<section class="actions" aria-label="Limits">
     <div class="filters"><button aria-expanded=${String(isOpen)} onClick=${() => { setOutcome(""); setOpen(!isOpen); }}>Change the limits</button></div>
-    ${isOpen && html`<${Form} path=${path} one=${one} onDone=${(text) => { setOpen(false); setOutcome(text); }} />`}
+    ${isOpen && html`<${Form} partition=${partition} path=${path} one=${one} onDone=${(text) => { setOpen(false); setOutcome(text); }} />`}
     ${outcome && html`<p class="state good" role="status">${outcome}</p>`}
   </section>`;
 }
 
-function Form({ path, one, onDone }) {
+function Form({ partition, path, one, onDone }) {
   const [wanted, setWanted] = useState({}); // text by field, such as "max vcore"
   const [draft, setDraft] = useState(null); // what the API answered to the dry run
   const [error, setError] = useState(null);
@@ -67,7 +68,8 @@ function Form({ path, one, onDone }) {
     <label class="field"><span>Running applications at most (0: no limit)</span><input value=${wanted.applications ?? ""} placeholder=${one.maxRunningApps ? String(one.maxRunningApps) : "none"} inputmode="numeric" pattern="[0-9]*" maxlength="10" onInput=${(event) => change("applications", event.target.value)} autocomplete="off" /></label>
     <${Problem} error=${error} isOnce=${true} />
     ${error?.problems?.length > 1 && html`<ul>${error.problems.map((each, index) => html`<li key=${index}>${each.path}: ${each.message}</li>`)}</ul>`}
-    ${draft && html`<${ChangedLines} text=${draft.diff} />`}
+    ${draft && html`<${ChangedLines} text=${draft.diff} /><${Plan} key=${draft.diff} level="h2" partition=${partition} changes=${[{ kind: "limit-queue", queue: one.queuename, ...body }]} />`}
+    ${draft && html`<p>Applying it changes the running system at once.</p>`}
     <div class="filters">
       <button class="main" disabled=${isSending || !Object.keys(body).length}>${draft ? "Apply" : "Show the change"}</button>
       <button type="button" onClick=${() => onDone("")}>Cancel</button>
@@ -98,6 +100,5 @@ function bodyOf(wanted) {
 function ChangedLines({ text }) {
   const lines = text.split("\n").filter((line) => line && !/^(---|\+\+\+|@@)/.test(line));
   if (!lines.length) return html`<p role="status">Nothing changes: these are the limits in force.</p>`;
-  return html`<div class="scroll diff" tabindex="0" role="region" aria-label="Changed lines">${lines.map((line, index) => html`<div key=${index} class=${line.startsWith("+") ? "plus" : line.startsWith("-") ? "minus" : ""}>${line}</div>`)}</div>
-    <p>Applying it changes the running system at once.</p>`;
+  return html`<div class="scroll diff" tabindex="0" role="region" aria-label="Changed lines">${lines.map((line, index) => html`<div key=${index} class=${line.startsWith("+") ? "plus" : line.startsWith("-") ? "minus" : ""}>${line}</div>`)}</div>`;
 }

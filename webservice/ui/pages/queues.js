@@ -149,7 +149,7 @@ export function Queue({ partition, args: [name] }) {
     } : {
       name: "stop", label: "Stop the queue", path: `${path}/stop`, wants: "reason", isDanger: true, text: "Neither this queue nor those below it take new applications, and nothing more is placed for those in them. What runs continues.", outcome: () => "Stopped.",
     }]} />
-    ${one.isManaged && one.parent && html`<${QueueLimits} key=${one.queuename} path=${path} one=${one} />`}
+    ${one.isManaged && one.parent && html`<${QueueLimits} key=${one.queuename} partition=${partition} path=${path} one=${one} />`}
     ${one.childNames?.length > 0 && html`<h2>Queues below</h2><ul>${one.childNames.map((child) => html`<li key=${child}><${QueueLink} name=${child.startsWith("root") ? child : `${one.queuename}.${child}`} /></li>`)}</ul>`}
   `}<//>
   <${Explained} path=${`${path}/explain`} heading="Why things wait here" />`;
