@@ -61,6 +61,7 @@ WISHES: Final = (
         " s",
     ),
     Wish("a month of 200,000 jobs in `yunishard simulate`", "simulate/200,000 jobs", 300, " s"),
+    Wish("1,024 questions to the predicates of the Kubernetes shim, 10,000 pods", "kubernetes/question", 20, " ms"),
     Wish("the auditor's share of a processor", "auditor/share", 2, " %"),
 )
 

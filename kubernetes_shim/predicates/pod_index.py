@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from kubernetes_shim.objects import Pod, Toleration
 from kubernetes_shim.predicates.constraints import Constraints, encode_constraints, encode_labels
 from kubernetes_shim.predicates.label_index import LabelIndex
+from kubernetes_shim.predicates.label_sets import LabelSets
 from kubernetes_shim.predicates.records import (
     AntiAffinity,
     ClaimKey,
@@ -46,8 +47,7 @@ class PodIndex:
         """Placed pods that use a claim."""
         self.shapes: dict[tuple[str, bytes, bytes], PodShape] = {}
         self.constraints: dict[bytes, Constraints] = {}
-        self.labels: dict[str, dict[bytes, LabelSet]] = {}
-        """By namespace, then by their key."""
+        self.labels = LabelSets()
         self.term_counts: dict[tuple[PodTerm, ...], TermCounts] = {}
         self.spread_counts: dict[_SpreadKey, SpreadCounts] = {}
         self.eligible: dict[_EligibleKey, EligibleNodes] = {}
@@ -85,15 +85,13 @@ class PodIndex:
             del self.constraints[constraints.key]
         labels.shapes -= 1
         if not labels.shapes:
-            del self.labels[labels.namespace][labels.key]
-            if not self.labels[labels.namespace]:
-                del self.labels[labels.namespace]
+            self.labels.remove(labels)
 
     def _acquire_labels(self, namespace: str, key: bytes, labels: Labels) -> LabelSet:
-        of_namespace = self.labels.setdefault(namespace, {})
-        found = of_namespace.get(key)
+        found = self.labels.get(namespace, key)
         if found is None:
-            found = of_namespace[key] = LabelSet(namespace, key, labels)
+            found = LabelSet(namespace, key, labels)
+            self.labels.add(found)
             self._match(found)
         found.shapes += 1
         return found
@@ -184,12 +182,13 @@ class PodIndex:
         """Set the labels of a namespace, or remove it."""
         if self.namespaces.get(name) == labels:
             return
-        with self.without([pod for one in self.labels.get(name, {}).values() for pod in one.placed.values()]):
+        label_sets = self.labels.list_namespace(name)
+        with self.without([pod for one in label_sets for pod in one.placed.values()]):
             if labels is None:
                 self.namespaces.pop(name, None)
             else:
                 self.namespaces[name] = labels
-            for label_set in self.labels.get(name, {}).values():
+            for label_set in label_sets:
                 self._match(label_set)
 
     # What pods require of other pods ----------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ class PodIndex:
             if found is None:
                 found = self.anti_affinities[term] = AntiAffinity(term)
                 self._anti_affinities.add(found, term.selector.pairs)
-                for labels in self._list_labels(term.listed_namespaces):
+                for labels in self.labels.find(term.listed_namespaces, term.selector.pairs):
                     if term.selects(labels, self.namespaces):
                         labels.anti_affinities += (found,)
             found.uses += 1
@@ -229,7 +228,7 @@ class PodIndex:
         counts = self.term_counts.get(terms)
         if counts is None:
             counts = self.term_counts[terms] = TermCounts(terms)
-            self._start_counting(counts, terms[0].listed_namespaces)
+            self._start_counting(counts)
         counts.uses += 1
         return counts
 
@@ -260,23 +259,18 @@ class PodIndex:
                     eligible.add(node, 1)
             eligible.uses += 1
             counts = self.spread_counts[key] = SpreadCounts(topology_key, selector, namespace, eligible)
-            self._start_counting(counts, (namespace,))
+            self._start_counting(counts)
         counts.uses += 1
         return counts
 
-    def _start_counting(self, counts: PodCounts, namespaces: Iterable[str] | None) -> None:
+    def _start_counting(self, counts: PodCounts) -> None:
         self._counts.add(counts, counts.pairs)
-        for labels in self._list_labels(namespaces):
+        for labels in self.labels.find(counts.namespaces, counts.pairs):
             if counts.selects(labels, self.namespaces):
                 labels.counts += (counts,)
                 for pod in labels.placed.values():
                     assert pod.node is not None
                     counts.add(pod, pod.node, 1)
-
-    def _list_labels(self, namespaces: Iterable[str] | None) -> Iterator[LabelSet]:
-        """Yield the label sets of these namespaces, or of all."""
-        for namespace in self.labels if namespaces is None else namespaces:
-            yield from self.labels.get(namespace, {}).values()
 
     def _release_terms(self, shape: PodShape) -> None:
         """Drop the counts that no other shape needs. No pod of this shape is placed."""
@@ -294,7 +288,7 @@ class PodIndex:
                 term = anti_affinity.term
                 del self.anti_affinities[term]
                 self._anti_affinities.remove(anti_affinity, term.selector.pairs)
-                for labels in self._list_labels(term.listed_namespaces):
+                for labels in self.labels.find(term.listed_namespaces, term.selector.pairs):
                     if anti_affinity in labels.anti_affinities:
                         labels.anti_affinities = tuple(
                             one for one in labels.anti_affinities if one is not anti_affinity
@@ -314,6 +308,6 @@ class PodIndex:
 
     def _stop_counting(self, counts: PodCounts) -> None:
         self._counts.remove(counts, counts.pairs)
-        for labels in self._list_labels(None):
+        for labels in self.labels.find(counts.namespaces, counts.pairs):
             if counts in labels.counts:
                 labels.counts = tuple(one for one in labels.counts if one is not counts)

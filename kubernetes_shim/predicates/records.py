@@ -147,6 +147,8 @@ class PodCounts(Protocol):
 
     @property
     def pairs(self) -> Sequence[Pair]: ...
+    @property
+    def namespaces(self) -> Sequence[str] | None: ...
     def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool: ...
     def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None: ...
 
@@ -165,6 +167,10 @@ class TermCounts:
     @property
     def pairs(self) -> Sequence[Pair]:
         return next((term.selector.pairs for term in self.terms if term.selector.pairs), ())
+
+    @property
+    def namespaces(self) -> Sequence[str] | None:
+        return self.terms[0].listed_namespaces
 
     def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
         return all(term.selects(labels, namespaces) for term in self.terms)
@@ -243,6 +249,10 @@ class SpreadCounts:
     @property
     def pairs(self) -> Sequence[Pair]:
         return self.selector.pairs
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        return (self.namespace,)
 
     def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
         return labels.namespace == self.namespace and self.selector.matches(labels.labels)

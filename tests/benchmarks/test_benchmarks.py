@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import auditor, configuration, rest, simulate, store, tenants
+from benchmarks import auditor, configuration, kubernetes_predicates, rest, simulate, store, tenants
 from benchmarks.calibration import as_in_a_worker, loop
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.charts import PATHS, Curve, Panel, chart, drawn
@@ -314,6 +314,7 @@ def test_real_systems_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 0 < share.value < 100
     assert len(list(configuration.figures(TINY))) == 7
     assert all(one.value > 0 for one in simulate.figures(TINY))
+    assert all(one.value > 0 for one in kubernetes_predicates.figures(TINY))
     monkeypatch.setattr(tenants, "SETTLING_S", 0.1)
     systems = {one.name.rpartition("/")[0] for one in tenants.figures(TINY)}
     busy = {f"tenants/busy, beside {idle} idle and {busy} busy" for idle, busy in ((0, 0), (1, 0), (0, 1))}
