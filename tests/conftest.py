@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -98,15 +98,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         label = getattr(item, "operation_label", None)
         if label:  # Schemathesis gives all operations one id, of which pytest-xdist would run only the last test
             item._id = item.id.with_params(label)
-        if any(map(partial(_is_in, item), LONG)):
+        if _place(item.path)[0]:
             item.add_marker("long")
-    items.sort(key=lambda item: next((rank for rank, name in enumerate(SLOW) if _is_in(item, name)), len(SLOW)))
+    items.sort(key=lambda item: _place(item.path)[1])
 
 
-def _is_in(item: pytest.Item, name: str) -> bool:
-    """Whether a test is in a directory or file of the tests."""
-    path = ROOT / name
-    return item.path == path or path in item.path.parents
+@cache
+def _place(path: Path) -> tuple[bool, int]:
+    """Whether the tests of a file are long, and its rank in the order in which files start."""
+    names = {str(one.relative_to(ROOT)) for one in (path, *path.parents) if one.is_relative_to(ROOT)}
+    return not names.isdisjoint(LONG), next((rank for rank, name in enumerate(SLOW) if name in names), len(SLOW))
 
 
 def pytest_collection_finish() -> None:
