@@ -10,6 +10,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Hashable
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,8 +18,8 @@ import pytest
 
 import partition_worker.engine
 from partition_worker.engine import durable_records
-from partition_worker.engine.durable_records import PreemptionRecord, Record, kind_of
-from partition_worker.engine.state import Changes, Effect
+from partition_worker.engine.durable_records import Image, PreemptionRecord, Record, Removed, kind_of
+from partition_worker.engine.state import Changes
 from tests import recorded
 
 ENGINE: Final = Path(partition_worker.engine.__file__).parent
@@ -68,6 +69,7 @@ needed: set[Mark] = set()
 """The marks without which a record would have been wrong."""
 
 
+@cache
 def find_marks() -> dict[Mark, str]:
     """Every mark in the source of the engine, with the function that it is in."""
     found: dict[Mark, str] = {}
@@ -84,8 +86,6 @@ def find_marks() -> dict[Mark, str]:
 def _is_changes(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "changes"
 
-
-MARKS: Final = find_marks()
 
 _Makers = defaultdict[Hashable, set[Mark]]
 """The marks of each object."""
@@ -156,20 +156,22 @@ class Traced(recorded.Recorded):
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, TracedChanges() if name == "changes" else value)
 
-    def drain_effects(self) -> list[Effect]:
-        changes = self.changes
-        before = {} if self.image is None else recorded.content(self.image)
-        effects = super().drain_effects()
-        assert self.image is not None
-        assert isinstance(changes, TracedChanges)
-        after = recorded.content(self.image)
-        for kind, identity in {**before, **after}:
-            record = after.get((kind, identity))
-            if kind in ATTRIBUTES and record != before.get((kind, identity)):
-                found = changes.find(*_find_key(kind, identity, record))
+    def _record_step(self, image: Image, records: list[Record], marks: Changes) -> None:
+        """Without the comparison with a snapshot, which the same tests make when nothing is traced."""
+        before = {_name(record): image.find_previous(record) for record in records}
+        after = {_name(record): None if isinstance(record, Removed) else record for record in records}
+        image.apply(records)
+        assert isinstance(marks, TracedChanges)
+        for (kind, identity), record in after.items():
+            if kind in ATTRIBUTES and record != before[kind, identity]:
+                found = marks.find(*_find_key(kind, identity, record))
                 if len(found) == 1:
                     needed.update(found)
-        return effects
+
+
+def _name(record: Record) -> tuple[str, str | int]:
+    """The kind and identity of what a record is of."""
+    return (record.kind, record.key) if isinstance(record, Removed) else (kind_of(type(record)), record.identity)
 
 
 def _find_key(kind: str, identity: str | int, record: Record | None) -> tuple[str, Hashable]:
@@ -210,6 +212,6 @@ def _find_unneeded() -> list[tuple[Mark, str]]:
     """The marks, with their functions, that no test has needed so far."""
     return [
         (mark, function)
-        for mark, function in MARKS.items()
+        for mark, function in find_marks().items()
         if mark not in needed and (mark.path, function) not in REDUNDANT
     ]

@@ -11,7 +11,7 @@ from partition_worker.engine.durable_records import Image, Record, Removed, deco
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.recording import collect_changes, list_everything
 from partition_worker.engine.restoring import restore_partition
-from partition_worker.engine.state import Effect
+from partition_worker.engine.state import Changes, Effect
 from tests.invariants import check
 from tests.likeness import differences
 
@@ -42,17 +42,20 @@ class Recorded(Partition):
     restorations = 0
 
     def drain_effects(self) -> list[Effect]:
-        effects = super().drain_effects()
-        changes = encoded(collect_changes(self))
+        marks, effects = self.changes, super().drain_effects()
+        records = encoded(collect_changes(self))
         if self.image is None:
             self.image = Image()
             self._start_recording()
-        for record in changes:
+        for record in records:
             assert not isinstance(record, Removed) or record.kind, record
-        self.image.apply(changes)
-        found, expected = content(self.image), snapshot(self)
-        _compare(found, expected)
+        self._record_step(self.image, records, marks)
         return effects
+
+    def _record_step(self, image: Image, records: list[Record], marks: Changes) -> None:
+        """The records of a step, and the marks that they were collected by."""
+        image.apply(records)
+        _compare(content(image), snapshot(self))
 
     def _start_recording(self) -> None:
         """Called with the first step."""
