@@ -77,6 +77,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# While tests are collected, hardly any object becomes garbage; looking for it would be a fifth of the work.
+gc.disable()
+
 # How long an example takes says more about a shared machine than about the code.
 hypothesis.settings.register_profile("unhurried", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("unhurried")
@@ -112,5 +115,6 @@ def _place(path: Path) -> tuple[bool, int]:
 
 def pytest_collection_finish() -> None:
     """Collect garbage as rarely as servers do: each collection would visit all tests and what they import."""
+    gc.enable()
     gc.collect()
     collect_rarely()
