@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
+TOOLS_STAMP := $(VENV)/.installed-tools
 DOCS_STAMP := $(VENV)/.installed-for-docs
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
@@ -23,10 +24,15 @@ $(RUN_STAMP): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) -e '.[server]'
 	@touch $@
 
+$(TOOLS_STAMP): $(RUN_STAMP)
+	@echo "installing the tools for development"
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
 $(STAMP): $(RUN_STAMP)
-	@echo "installing the tools for development, and compiling the engine meanwhile (minutes)"
+	@echo "compiling the engine in the background (minutes)"
 	@$(MAKE) --no-print-directory engine > $(VENV)/compiled.log 2>&1 & engine=$$!; \
-		$(PIP_INSTALL) -e '.[dev]' || { wait $$engine; exit 1; }; \
+		$(MAKE) --no-print-directory $(TOOLS_STAMP) || { wait $$engine; exit 1; }; \
 		wait $$engine || echo "the engine runs as Python, because compiling it failed: see $(VENV)/compiled.log"
 	@touch $@
 
@@ -98,7 +104,7 @@ bench-update: setup ## run the benchmarks, and write benchmarks/results.json and
 sim: setup ## simulate the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others, CLUSTER=1 with a database
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CLUSTER),--cluster)
 
-check: setup ## lint, format, types, import rules, size limits and banned words
+check: $(TOOLS_STAMP) ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
