@@ -10,7 +10,7 @@ Not here: decisions (`shim.py`), the command (`command.py`).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Final, Protocol, TypeVar
 
@@ -101,6 +101,7 @@ class Machine(Protocol):
     def handle_outcome(self, action: Action, failure: Failure | None, now: float) -> None: ...
     def advance(self, now: float) -> None: ...
     def may_run(self, key: str, node: str, allocate: bool) -> str | None: ...  # noqa: FBT001 - the SDK's signature
+    def fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str: ...
 
 
 class Driver:
@@ -129,6 +130,9 @@ class Driver:
         self._writes = _WriteQueue()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._rm: ResourceManager | None = None
+        self._defect: asyncio.Future[None] = self._loop.create_future()
+        """Raises what the machine raised while it answered a question."""
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -141,6 +145,7 @@ class Driver:
                 tasks.create_task(self._write())
             tasks.create_task(self._events.run())
             tasks.create_task(self._serve_core())
+            tasks.create_task(_raise_from(self._defect))
             listed = [
                 self._follow(tasks, PODS, field_selector=RUNNING_PODS),
                 *(self._follow(tasks, kind) for kind in CLUSTER_KINDS),
@@ -217,6 +222,7 @@ class Driver:
             except* SessionLost as group:
                 lost = find_cause(group)
             finally:
+                self._rm = None
                 await rm.close()
             if isinstance(lost, SessionLost) and lost.code == "superseded":
                 raise lost
@@ -232,7 +238,8 @@ class Driver:
                     policy_group=self._settings.policy_group,
                     extra_config=self._extra_config,
                     build_info={"buildVersion": version("yunishard"), "isPluginVersion": "false"},
-                    predicate=self._machine.may_run,
+                    predicate=self._may_run,
+                    preemption_predicate=self._fits_without,
                     events=True,
                     keys=self._keys,
                     timeout_s=CONNECT_S_MAX,
@@ -242,9 +249,33 @@ class Driver:
             await asyncio.sleep(RECONNECT_S)
 
     async def _take_results(self, rm: ResourceManager) -> None:
+        self._rm = rm
         async for partition, news in rm.results():
-            self._machine.handle_result(partition, news, self._loop.time())
-            self._execute()
+            self._handle_result(partition, news)
+
+    def _handle_result(self, partition: str, news: Update) -> None:
+        self._machine.handle_result(partition, news, self._loop.time())
+        self._execute()
+
+    def _may_run(self, key: str, node: str, allocate: bool) -> str | None:  # noqa: FBT001 - the SDK's signature
+        self._catch_up()
+        return self._machine.may_run(key, node, allocate)
+
+    def _fits_without(self, key: str, node: str, victims: Sequence[str], start: int) -> int | str:
+        self._catch_up()
+        return self._machine.fits_without(key, node, victims, start)
+
+    def _catch_up(self) -> None:
+        """Give the machine the results that arrived before a question: an allocation counts for the next ones."""
+        try:
+            while self._rm is not None and (result := self._rm.next_arrived()) is not None:
+                self._handle_result(*result)
+        except SessionLost:
+            return  # `_take_results` gets it, too
+        except Exception as error:  # the SDK would take it for a refusal of the pod
+            if not self._defect.done():
+                self._defect.set_exception(error)
+            raise
 
     async def _send_to_core(self, rm: ResourceManager) -> None:
         while True:
@@ -302,6 +333,10 @@ def find_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def _raise_from(defect: asyncio.Future[None]) -> None:
+    await defect
 
 
 class _CoreQueue:

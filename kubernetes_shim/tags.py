@@ -1,22 +1,19 @@
 """Constraints as tags and attributes, which the core evaluates by itself, without a question to the shim.
 
-Most pods require nothing but labels and tolerations. `describe_in_tags` returns the tags that say the same; pods that
-require more (host ports, other pods, topology spread, volumes) need the predicate. `docs/predicates.md` has the syntax.
-
-A pod that requires nothing of other pods can still be repelled by the anti-affinity of a placed pod. The tags do not
-express that: `is_repelled` tells whether such a pod is there now, and the shim examines each allocation with `refuse`.
+The tags say as much as they can of what a pod requires of a node: labels and tolerations. The predicate decides about
+the nodes that they leave: host ports, other pods, topology spread and volumes. `docs/predicates.md` has the syntax.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Node, Pod, Taint, Toleration
-from kubernetes_shim.predicates.constraints import REPELLING_EFFECTS, list_claims, list_host_ports
+from kubernetes_shim.predicates.constraints import REPELLING_EFFECTS, list_claims
 from kubernetes_shim.predicates.selectors import NODE_NAME_FIELD, NodeAlternative, Term, compile_node_requirement
 
 SELECTOR_TAG: Final = "yunishard/nodeSelector"
 TOLERATIONS_TAG: Final = "yunishard/tolerations"
+SCOPE_TAG: Final = "yunishard/predicateScope"
 TAINTS_ATTRIBUTE: Final = "yunishard/taints"
 NODE_NAME_ATTRIBUTE: Final = "yunishard/nodeName"
 """An attribute with the name of the node, so that a selector can name nodes."""
@@ -27,27 +24,42 @@ TAG_LENGTH_MAX: Final = 65_536
 ALTERNATIVES_MAX: Final = 64
 """Alternatives of a selector that the core reads. A pod with more needs the predicate."""
 
+HOST_NAME_LABEL: Final = "kubernetes.io/hostname"
+"""The label whose values are single nodes."""
+
 EFFECTS: Final = (*REPELLING_EFFECTS, "PreferNoSchedule")
 _IMPOSSIBLE: Final = f"{NODE_NAME_ATTRIBUTE},!{NODE_NAME_ATTRIBUTE}"
 """A selector that no node matches."""
 
 
-def describe_in_tags(pod: Pod) -> Mapping[str, str] | None:
-    """Return the tags of an ask that say all that the pod requires of a node; None if tags cannot say it."""
-    spec = pod.spec
-    affinity = spec.affinity
-    others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
-    if any(one is not None and one.required_during_scheduling_ignored_during_execution for one in others):
-        return None
-    if any(one.when_unsatisfiable == "DoNotSchedule" for one in spec.topology_spread_constraints):
-        return None
-    if list_host_ports(pod) or list_claims(pod):
-        return None
-    selector, tolerations = _describe_selector(pod), _describe_tolerations(spec.tolerations)
-    if selector is None or max(len(selector), len(tolerations)) > TAG_LENGTH_MAX:
-        return None
-    tags = {SELECTOR_TAG: selector, TOLERATIONS_TAG: tolerations}
+def describe_in_tags(pod: Pod) -> Mapping[str, str]:
+    """Return the tags of an ask. No node is good for the pod that they exclude; the predicate decides about the others.
+
+    Tolerations that the core would not read become one for everything, because a pod without the tag tolerates nothing.
+    """
+    selector, tolerations = _describe_selector(pod) or "", _describe_tolerations(pod.spec.tolerations)
+    tags = {
+        SELECTOR_TAG: selector if len(selector) <= TAG_LENGTH_MAX else "",
+        TOLERATIONS_TAG: tolerations if len(tolerations) <= TAG_LENGTH_MAX else "*",
+        SCOPE_TAG: "partition" if _depends_on_other_nodes(pod) else "",
+    }
     return {name: text for name, text in tags.items() if text}
+
+
+def _depends_on_other_nodes(pod: Pod) -> bool:
+    """Whether what is placed on one node decides whether the pod may run on another one."""
+    affinity = pod.spec.affinity
+    near = affinity.pod_affinity if affinity else None
+    apart = affinity.pod_anti_affinity if affinity else None
+    return (
+        any(one.when_unsatisfiable == "DoNotSchedule" for one in pod.spec.topology_spread_constraints)
+        or bool(near and near.required_during_scheduling_ignored_during_execution)
+        or any(
+            one.topology_key != HOST_NAME_LABEL
+            for one in (apart.required_during_scheduling_ignored_during_execution if apart else ())
+        )
+        or bool(list_claims(pod))
+    )
 
 
 def describe_node(node: Node) -> Mapping[str, str]:
@@ -56,12 +68,6 @@ def describe_node(node: Node) -> Mapping[str, str]:
     if taints := _describe_taints(node.spec.taints):
         attributes[TAINTS_ATTRIBUTE] = taints
     return attributes
-
-
-def is_repelled(cluster: Cluster, uid: str) -> bool:
-    """Whether a placed pod has an anti-affinity against the pod, so that its tags do not say all."""
-    pod = cluster.pods.get(uid)
-    return pod is not None and any(one.owners for one in pod.shape.labels.anti_affinities)
 
 
 def _describe_selector(pod: Pod) -> str | None:

@@ -92,7 +92,7 @@ def build_allocation(state: ShimState, task: Task, node: str = "") -> Allocation
         resource_per_alloc=task.resources,
         node_id=node,
         priority=pod.spec.priority or 0,
-        allocation_tags={**build_tags(pod), **(describe_in_tags(pod) or {})},
+        allocation_tags={**build_tags(pod), **describe_in_tags(pod)},
         task_group_name=task.task_group,
         placeholder=task.is_placeholder,
         originator=task.uid == application.originator,

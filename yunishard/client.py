@@ -277,6 +277,20 @@ class ResourceManager:
         """
         return Results(self._take)
 
+    def next_arrived(self) -> Result | None:
+        """Return the next result if it has arrived; it counts as handled when the next one is requested.
+
+        A predicate whose answers depend on earlier allocations takes all of these first: the core sends an allocation
+        before a question that follows from it, and a consumer of `results` may not have had its turn yet.
+
+        Raises:
+            SessionLost: connect again.
+        """
+        result = self._driver.next_result()
+        if result is not None and isinstance(result.news, rm_messages.ReleasesIgnored):
+            self._warn_ignored(result.partition, result.news)
+        return result
+
     @check_arguments
     async def run(self, callbacks: Callbacks) -> None:
         """Call the callbacks for all results, until `close`. An exception in a callback ends this, and is raised."""
@@ -394,14 +408,12 @@ class ResourceManager:
             raise exceptions.UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
         self._is_consumed = True
         try:
-            while (result := self._driver.next_result()) is None:
+            while (result := self.next_arrived()) is None:
                 await self._driver.changed.wait()
         except exceptions.Closed:
             raise StopAsyncIteration from None
         finally:
             self._is_consumed = False
-        if isinstance(result.news, rm_messages.ReleasesIgnored):
-            self._warn_ignored(result.partition, result.news)
         return result
 
     def _warn_ignored(self, partition: str, news: rm_messages.ReleasesIgnored) -> None:

@@ -38,6 +38,8 @@ class Constraint(NamedTuple):
     demands: Demands
     asked: str = ""
     """The key of the ask, by which the RM is asked about nodes; empty if the RM evaluates no predicates."""
+    is_wide: bool = False
+    """Whether the RM's verdict about a node also depends on what is placed on other nodes."""
 
 
 class AskShape(NamedTuple):

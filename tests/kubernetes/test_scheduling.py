@@ -218,6 +218,10 @@ def test_a_resized_pod_counts_with_its_new_size(site: Site) -> None:
     site.add_nodes(1, {"cpu": "1", "memory": "4Gi", "pods": "110"})
     pod = site.create("pod", requests={"cpu": "200m"})
     site.plane.wait_until_bound([pod])
+    eventually(lambda: site.plane.get("pods", "pod", site.name)["status"].get("phase") == "Running")  # type: ignore[index]
+    container = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
+    actual = {"containerStatuses": [{**container, "resources": {"requests": {"cpu": "200m"}}}]}
+    site.plane.patch("pods", "pod", {"status": actual}, site.name, subresource="status")
     resize = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "800m"}}}]}}
     path = f"/api/v1/namespaces/{site.name}/pods/pod/resize"
     site.plane.request("PATCH", path, resize, content_type="application/strategic-merge-patch+json")

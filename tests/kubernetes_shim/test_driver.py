@@ -68,7 +68,10 @@ class FakeMachine:
         self.log.append(("advanced",))
 
     def may_run(self, key: str, node: str, allocate: bool) -> str | None:
-        return None
+        return f"after {len(self.log)} calls"
+
+    def fits_without(self, key: str, node: str, victims: Any, start: int) -> int | str:
+        return len(self.log)
 
 
 class FakeCore:
@@ -95,6 +98,12 @@ class FakeCore:
             if isinstance(found, Exception):
                 raise found
             yield found
+
+    def next_arrived(self) -> Result | None:
+        found = None if self.news.empty() else self.news.get_nowait()
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def _send(self, name: str, what: Any) -> None:
         await self.room.wait()
@@ -357,6 +366,39 @@ def test_a_defect_of_the_machine_ends_the_driver(core: FakeCore) -> None:
 
         world.machine.handle_result = fail  # type: ignore[method-assign]
         world.act()
+        await asyncio.sleep(10)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(core, test)
+    assert isinstance(find_cause(caught.value), KeyError)
+
+
+def test_results_that_arrived_before_a_question_count_for_its_answer(core: FakeCore) -> None:
+    async def test(world: World) -> None:
+        await world.until(lambda: core.registrations and ("registered",) in world.machine.log)
+        await asyncio.sleep(0)
+        may_run, fits = core.registrations[0]["predicate"], core.registrations[0]["preemption_predicate"]
+        before = len(world.machine.log)
+        world.act()
+        world.act()
+        assert may_run("k", "n", True) == f"after {before + 2} calls"
+        world.act()
+        assert fits("k", "n", [], 0) == before + 3
+
+    run(core, test)
+
+
+def test_a_defect_of_the_machine_while_it_answers_ends_the_driver(core: FakeCore) -> None:
+    async def test(world: World) -> None:
+        def fail(*_: object) -> None:
+            raise KeyError("impossible")
+
+        await world.until(lambda: ("registered",) in world.machine.log)
+        await asyncio.sleep(0.01)
+        world.machine.handle_result = fail  # type: ignore[method-assign]
+        world.act()
+        with pytest.raises(KeyError):
+            core.registrations[0]["predicate"]("k", "n", True)
         await asyncio.sleep(10)
 
     with pytest.raises(ExceptionGroup) as caught:

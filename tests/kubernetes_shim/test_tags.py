@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kubernetes_shim.cluster import Cluster
 from kubernetes_shim.objects import Node, Pod
 from kubernetes_shim.predicates.evaluation import refuse
-from kubernetes_shim.tags import describe_in_tags, describe_node, is_repelled
+from kubernetes_shim.tags import describe_in_tags, describe_node
 from partition_worker.engine.predicates.predicate import NodeSelector, NodeView, Tolerations
 from tests.kubernetes_shim.predicates.strategies import node_labels, node_terms, taints
 from tests.kubernetes_shim.shim_builders import Json, make_node, make_pod
@@ -24,7 +24,6 @@ TOLERATIONS: list[Json] = [
 def core_refuses(pod: Pod, node: Node) -> str:
     """Evaluate the tags as the core does."""
     tags, view = describe_in_tags(pod), NodeView(node.metadata.name, describe_node(node), {})
-    assert tags is not None
     predicates = (NodeSelector(), Tolerations())
     return "".join(one.refuses(one.read(tags), view) for one in predicates)
 
@@ -70,37 +69,40 @@ def test_alternatives_repeat_the_node_selector() -> None:
     assert describe_in_tags(pod) == {"yunishard/nodeSelector": "zone=a,disk in (nvme,ssd) || zone=a,cores>16"}
 
 
-def test_a_pod_that_requires_more_than_labels_needs_the_predicate() -> None:
-    term = {"topologyKey": "zone", "labelSelector": {}}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    specs: list[Json] = [
-        {"affinity": {"podAffinity": required}},
-        {"affinity": {"podAntiAffinity": required}},
+def test_a_pod_that_depends_on_other_nodes_has_the_scope_of_the_partition() -> None:
+    def require(kind: str, key: str) -> Json:
+        term = {"topologyKey": key, "labelSelector": {}}
+        return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    wide: list[Json] = [
+        require("podAffinity", "zone"),
+        require("podAffinity", "kubernetes.io/hostname"),
+        require("podAntiAffinity", "zone"),
         {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}]},
-        {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]},
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
         {"volumes": [{"name": "data", "ephemeral": {}}]},
     ]
-    assert [describe_in_tags(make_pod(spec=spec)) for spec in specs] == [None] * len(specs)
+    narrow: list[Json] = [
+        require("podAntiAffinity", "kubernetes.io/hostname"),
+        {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]},
+    ]
+    tags = {"yunishard/predicateScope": "partition"}
+    assert [describe_in_tags(make_pod(spec=spec)) for spec in wide] == [tags] * len(wide)
+    assert [describe_in_tags(make_pod(spec=spec)) for spec in narrow] == [{}] * len(narrow)
 
 
-def test_constraints_that_the_core_would_not_read_need_the_predicate() -> None:
+def test_constraints_that_the_core_would_not_read_are_left_to_the_predicate() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * 65}}
-    assert describe_in_tags(make_pod(spec={"affinity": {"nodeAffinity": required}})) is None
+    assert describe_in_tags(make_pod(spec={"affinity": {"nodeAffinity": required}})) == {}
     many = [{"key": f"key-{number}", "operator": "Exists"} for number in range(10_000)]
-    assert describe_in_tags(make_pod(spec={"tolerations": many})) is None
+    assert describe_in_tags(make_pod(spec={"tolerations": many})) == {"yunishard/tolerations": "*"}
 
 
-def test_a_pod_is_repelled_as_long_as_a_placed_pod_has_an_anti_affinity_against_it() -> None:
-    cluster = Cluster()
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
-    spec: Json = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    cluster.set_object(make_node("n1", labels={"zone": "a"}))
-    web, other = make_pod("web", labels={"app": "web"}), make_pod("other", node="n1", spec=spec)
-    cluster.set_object(web)
-    assert not is_repelled(cluster, "uid-web")
-    cluster.set_object(other)
-    assert is_repelled(cluster, "uid-web")
-    cluster.remove_object(other)
-    assert not is_repelled(cluster, "uid-web")
+def test_a_pod_that_requires_more_keeps_its_tolerations() -> None:
+    spec: Json = {
+        "containers": [{"name": "main", "ports": [{"hostPort": 80}]}],
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    }
+    assert describe_in_tags(make_pod(spec=spec)) == {"yunishard/tolerations": "gpu"}

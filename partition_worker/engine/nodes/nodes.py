@@ -363,6 +363,7 @@ class Nodes:
 
     def _note_change(self, node: Node) -> None:
         """Update the caches that depend on the node."""
+        self.predicates.verdicts.moment += 1
         for pack in self.packs.get(node.rank, {}).values() if self.packs else ():
             pack.changed[node.rank] = node
         for name, derived in tuple(self._derived.items()) if self._derived else ():

@@ -35,6 +35,9 @@ REASON_LENGTH_MAX: Final = 256
 
 WAITING: Final = "waits for the verdict of the resource manager"
 
+SCOPE: Final = "yunishard/predicateScope"
+"""The tag of an ask with the scope of the RM's verdicts about it: `node`, the default, or `partition`."""
+
 RM_PREDICATES: Final = "rm"
 """The name of the predicates of the RM, where predicates are named."""
 
@@ -76,7 +79,9 @@ class Predicates:
         """
         demands = tuple(self._read(one, tags) for one in self._predicates) if tags else self.no_demands
         if self.asks_manager:
-            return Constraint(demands, key)
+            if (scope := tags.get(SCOPE, "node")) not in ("node", "partition"):
+                raise ValueError(f"{SCOPE}: expected node or partition, got {_cut(repr(scope))}")
+            return Constraint(demands, key, scope == "partition")
         return None if demands == self.no_demands else Constraint(demands)
 
     def restore_demands(self, tags: Mapping[str, str], *, is_placed: bool) -> Demands:
@@ -153,7 +158,7 @@ class Predicates:
         """
         reason = self.refusal(shape, node, allocate=allocate)
         if reason is WAITING and shape.constraint is not None:
-            self.verdicts.request(shape.constraint.asked, node, allocate=allocate)
+            self.verdicts.request(shape.constraint.asked, node, allocate=allocate, is_wide=shape.constraint.is_wide)
         return not reason
 
     def refuses_reservation(self, shape: AskShape, node: "Node") -> bool:
@@ -172,7 +177,7 @@ class Predicates:
         """
         if (shape, allocate) in self.in_vain:
             return None
-        asked = "" if shape.constraint is None else shape.constraint.asked
+        asked, is_wide = ("", False) if shape.constraint is None else (shape.constraint.asked, shape.constraint.is_wide)
         has_question_room = bool(asked)
         for node in nodes:
             reason = self.refusal(shape, node, allocate=allocate)
@@ -180,7 +185,7 @@ class Predicates:
                 return node
             self.refused += 1
             if has_question_room and reason is WAITING:
-                has_question_room = self.verdicts.request(asked, node, allocate=allocate)
+                has_question_room = self.verdicts.request(asked, node, allocate=allocate, is_wide=is_wide)
                 accepting = self.verdicts.accepting(asked)
                 if not has_question_room and not any(_fits(shape, one, allocate=allocate) for one in accepting):
                     return None

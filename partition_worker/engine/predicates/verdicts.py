@@ -41,6 +41,9 @@ DEADLINE_S: Final = 0.2
 FRESH_S: Final = 30.0
 """How long a verdict holds on a node that does not change. The RM may have changed by then."""
 
+WIDE_RETRY_S: Final = 0.2
+"""Seconds between two attempts to place asks with wide verdicts that wait, while allocations begin and end."""
+
 COOL_DOWN_S: Final = 30.0
 """How long an ask is refused by a node on which the RM could not start it, also if the RM evaluates no predicates. Then
 the node is an option again.
@@ -76,14 +79,12 @@ class Removal(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """A version of a node."""
+    """A version of a node and, for a wide verdict, of everything that is placed."""
 
     node: "Node"
     version: int
-
-    @property
-    def is_current(self) -> bool:
-        return self.node.version == self.version
+    moment: int = -1
+    """`Verdicts.moment`; -1 for a verdict that depends on its node alone."""
 
 
 class Verdict(NamedTuple):
@@ -139,13 +140,22 @@ class Verdicts:
         self.paused_until = 0.0
         self.expiries: list[tuple[float, int, tuple[str, ...]]] = []
         """A heap of Unix time, round and keys."""
+        self.moment = 0
+        """Counts the changes of nodes and of what is placed on them."""
+        self.wide: Keys = {}
+        """Asks with wide verdicts: these hold until the next change."""
+        self.wide_moment = 0
+        """The moment of the last attempt to place those that wait."""
+        self.wide_at = 0.0
+        """When the next one may be made."""
 
     @property
     def deadline(self) -> float:
         """When `elapse` or `next_question` has something to do, in Unix seconds."""
         answer = NEVER if self.question is None else self.question.deadline
         send = self.paused_until if self.has_requests and self.question is None else NEVER
-        return min(answer, send, self.expiries[0][0] if self.expiries else NEVER)
+        again = self.wide_at if self.wide and self.moment != self.wide_moment else NEVER
+        return min(answer, send, again, self.expiries[0][0] if self.expiries else NEVER)
 
     @property
     def has_requests(self) -> bool:
@@ -160,7 +170,10 @@ class Verdicts:
         if verdict is None:
             return None
         stamp = verdict.stamp
-        return verdict.refusal if stamp is None or (stamp.node is node and stamp.is_current) else None
+        return verdict.refusal if stamp is None or (stamp.node is node and self._is_current(stamp)) else None
+
+    def _is_current(self, stamp: Stamp) -> bool:
+        return stamp.node.version == stamp.version and stamp.moment in (-1, self.moment)
 
     def accepting(self, key: str) -> Iterator["Node"]:
         """Yield the unchanged nodes that the ask may run on or reserve."""
@@ -169,13 +182,14 @@ class Verdicts:
                 not verdict.refusal
                 and verdict.removal is None
                 and verdict.stamp is not None
-                and verdict.stamp.is_current
+                and self._is_current(verdict.stamp)
             ):
                 yield verdict.stamp.node
 
-    def request(self, key: str, node: "Node", *, allocate: bool) -> bool:
+    def request(self, key: str, node: "Node", *, allocate: bool, is_wide: bool = False) -> bool:
         """Request a verdict; return whether the next question has room for one more node of this ask."""
-        pair, stamp = Pair(key, node.node_id, allocate), Stamp(node, node.version)
+        pair = Pair(key, node.node_id, allocate)
+        stamp = Stamp(node, node.version, self.moment if is_wide else -1)
         if self.question is not None and pair in self.question.pairs:
             return True  # if the node has changed since, it is requested again after the answer
         if key not in self.requested:
@@ -204,7 +218,7 @@ class Verdicts:
         verdict = self.known.get(removal.key, {}).get((removal.node_id, None))
         if verdict is None or verdict.stamp is None:  # a silent RM refuses the node, whatever the victims are
             return verdict
-        is_current = verdict.stamp.node is node and verdict.stamp.is_current
+        is_current = verdict.stamp.node is node and self._is_current(verdict.stamp)
         return verdict if is_current and verdict.removal == removal else None
 
     def request_removal(self, removal: Removal, node: "Node") -> bool:
@@ -257,6 +271,8 @@ class Verdicts:
         learned: dict[Pair | Removal, Verdict] = {}
         for pair, stamp in question.pairs.items():
             learned[pair] = Verdict(refusals.get(pair, NO_ANSWER), stamp, 0)
+            if stamp.moment >= 0:
+                self.wide[pair.key] = None
         for removal, stamp in question.removals.items():
             refusal, last = (removals or {}).get((removal.key, removal.node_id), (NO_ANSWER, -1))
             if not refusal and not removal.start <= last < len(removal.victims):
@@ -282,6 +298,10 @@ class Verdicts:
         while self.expiries and self.expiries[0][0] <= now:
             _, number, keys = heapq.heappop(self.expiries)
             retried |= {key: None for key in keys if self._expire(key, number)}
+        if self.wide and self.moment != self.wide_moment and self.wide_at <= now:
+            self.wide_moment, self.wide_at = self.moment, now + WIDE_RETRY_S
+            retried |= self.wide
+            self.wide = {}
         if self.question is None and not (self.requested or self.removals) and self.paused_until <= now:
             retried |= self._undefer()  # all asks before them are gone
         return retried
@@ -297,6 +317,7 @@ class Verdicts:
         if lasting:
             self.known[key] = lasting
         self.requested.pop(key, None)
+        self.wide.pop(key, None)
         for removal, _ in self.removals.pop(key, {}).values():
             self.removal_keys -= len(removal.victims)
         self.deferred.pop(key, None)

@@ -322,7 +322,8 @@ def _request_verdict(predicates: Predicates, ask: Allocation, option: _Option) -
         return True
     if option.needed:
         return predicates.verdicts.request_removal(_removal_of(ask, option), option.node)
-    return predicates.verdicts.request(ask.key, option.node, allocate=True)
+    is_wide = ask.shape.constraint is not None and ask.shape.constraint.is_wide
+    return predicates.verdicts.request(ask.key, option.node, allocate=True, is_wide=is_wide)
 
 
 def _removal_of(ask: Allocation, option: _Option) -> Removal:

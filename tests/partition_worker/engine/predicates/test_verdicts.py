@@ -16,6 +16,7 @@ from partition_worker.engine.predicates.verdicts import (
     PAUSE_MAX_S,
     PAUSE_S,
     VICTIMS_MAX,
+    WIDE_RETRY_S,
     Pair,
     Removal,
     Verdicts,
@@ -92,6 +93,38 @@ def test_an_answer_to_another_question_means_nothing() -> None:
     number, _ = asked(verdicts)
     assert not verdicts.apply_answer(number + 1, {Pair("a1", "n1", True): ""}, NOW)
     assert verdicts.refusal("a1", N1, allocate=True) is None
+
+
+def test_a_wide_verdict_holds_until_anything_changes_and_is_asked_again_at_intervals() -> None:
+    verdicts = Verdicts()
+    for key in ("a1", "a2"):
+        verdicts.request(key, N1, allocate=True, is_wide=key == "a1")
+    number, pairs = asked(verdicts)
+    verdicts.apply_answer(number, dict.fromkeys(pairs, "zone is full"), NOW)
+    assert verdicts.refusal("a1", N1, allocate=True) == "zone is full"
+    assert keys(verdicts.elapse(NOW)) == []
+    verdicts.moment += 1  # something is placed on another node
+    assert verdicts.refusal("a1", N1, allocate=True) is None
+    assert verdicts.refusal("a2", N1, allocate=True) == "zone is full"
+    assert verdicts.deadline <= NOW
+    assert keys(verdicts.elapse(NOW)) == ["a1"]
+    verdicts.request("a1", N1, allocate=True, is_wide=True)
+    number, pairs = asked(verdicts)
+    verdicts.apply_answer(number, dict.fromkeys(pairs, "zone is full"), NOW)
+    verdicts.moment += 1
+    assert keys(verdicts.elapse(NOW + WIDE_RETRY_S / 2)) == []
+    assert verdicts.deadline == NOW + WIDE_RETRY_S
+    assert keys(verdicts.elapse(NOW + WIDE_RETRY_S)) == ["a1"]
+
+
+def test_a_wide_verdict_about_an_ask_that_is_gone_is_not_asked_again() -> None:
+    verdicts = Verdicts()
+    verdicts.request("a1", N1, allocate=True, is_wide=True)
+    number, pairs = asked(verdicts)
+    verdicts.apply_answer(number, dict.fromkeys(pairs, "no"), NOW)
+    verdicts.moment += 1
+    verdicts.drop("a1")
+    assert keys(verdicts.elapse(NOW)) == []
 
 
 def test_a_verdict_holds_as_long_as_the_node_is_as_it_was() -> None:
