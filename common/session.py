@@ -212,6 +212,10 @@ class _Lanes:
     """The last number from the partition that the RM has."""
     acknowledged: int = 0
     """The last of them that was acknowledged to the core."""
+    is_last_unknown: bool = False
+    """Whether the numbers continue those of another process, and that of the last command is not known yet."""
+    is_received_unknown: bool = False
+    """The same for the news."""
 
 
 class Session:
@@ -235,6 +239,10 @@ class Session:
         """Of the latest configuration that the core has reported."""
         self._fault_counts: Counter[str] = Counter()
         """Missing or unreadable messages by partition since its last good one; "" for those about the session."""
+        self.acknowledges_late = False
+        """Whether commands acknowledge only what `acknowledgements` did before."""
+        self._is_taken_over = False
+        """Whether another process had the session until now, and the core has not answered yet."""
         self._changes: set[str] = set()
         """References of configuration changes without an answer; refusing one does not refuse the session."""
 
@@ -265,6 +273,13 @@ class Session:
             configuration_number=self._configuration_number,
         )
         return self._call(request, ref, partition=partition if is_single else "")
+
+    def take_over(self, *, ref: str = "resume") -> EncodedMessage:
+        """Build the call that continues a session of which another process had the numbers, and lost them. Both sides
+        then continue with the numbers of the core, which retransmits what that process did not acknowledge.
+        """
+        self.state, self._is_taken_over = "resuming", True
+        return self._call(rm_messages.Resume(), ref)
 
     def is_open(self, partition: str) -> bool:
         """Whether messages to this partition may be sent now."""
@@ -297,7 +312,8 @@ class Session:
         kind, body = type(command).__name__, body or encode_body(command)
         lanes = self._lanes_of(partition)
         seq = lanes.outbox.add(kind, body)
-        lanes.acknowledged = lanes.received  # the header acknowledges it
+        if not self.acknowledges_late:
+            lanes.acknowledged = lanes.received  # the header acknowledges it
         return EncodedMessage(self._header(kind, partition, seq=seq), body)
 
     def encode_unnumbered(self, partition: str, command: Command) -> EncodedMessage:
@@ -311,7 +327,9 @@ class Session:
     def is_full(self, partition: str) -> bool:
         """Whether the window of a partition (its normalised name) is full, or the partition resumes."""
         lanes = self._lanes.get(partition)
-        return lanes is not None and (lanes.outbox.is_full or partition == self.resuming)
+        if lanes is None:
+            return False
+        return lanes.outbox.is_full or lanes.is_last_unknown or partition == self.resuming
 
     def find_unacknowledged(self, header: Header, seq: int) -> Command | None:
         """Return the unacknowledged command with this number to the partition of the header."""
@@ -411,6 +429,10 @@ class Session:
             for partition in message.partitions:
                 is_new = may_be_new and partition not in known
                 self._adopt(partition, message.lives.get(partition, 0), is_new=is_new)
+            if self._is_taken_over:
+                self._is_taken_over = False
+                for lanes in map(self._lanes_of, self.partitions):
+                    lanes.is_last_unknown = lanes.is_received_unknown = True
             self._drop_other_partitions()
         return message
 
@@ -434,11 +456,13 @@ class Session:
             return message
         if header.life != lanes.generation:
             return None
+        if lanes.is_last_unknown:
+            lanes.outbox.last, lanes.is_last_unknown = header.ack, False
         lanes.outbox.acknowledge(header.ack)
         if header.seq == 0:
             return message if header.kind != "Received" else None
-        if header.seq == lanes.received + 1:
-            lanes.received = header.seq
+        if header.seq == lanes.received + 1 or lanes.is_received_unknown:
+            lanes.received, lanes.is_received_unknown = header.seq, False
             return message
         if header.seq <= lanes.received:
             lanes.acknowledged = min(lanes.acknowledged, lanes.received - 1)
@@ -457,7 +481,7 @@ class Session:
 
     def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:
         lanes = self._lanes_of(partition)
-        ack, life = lanes.received, lanes.generation
+        ack, life = lanes.acknowledged if self.acknowledges_late else lanes.received, lanes.generation
         return Header(kind=kind, rm=self.rm_id, partition=partition, session=self.session, seq=seq, ack=ack, life=life)
 
     def _lanes_of(self, partition: str) -> _Lanes:

@@ -158,7 +158,7 @@ class AdminService:
     async def _update_configuration(self, data: bytes, context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
             request = grpc_streams.parse_request(si.UpdateConfigurationRequest, lambda parsed: parsed, data)
-            rm = self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
+            rm = await self._find_rm(context, request.rmID, "UpdateConfigurationRequest")
             wanted = replace(msgspec.convert(MessageToDict(request), UpdateConfiguration), rm_id=rm.session.rm_id)
             consequence = "which configuration is in force is not known: ask for it again"
             answer = await _await_answer(rm.reconfigure(wanted), consequence)
@@ -169,7 +169,7 @@ class AdminService:
     async def _leave(self, data: bytes, context: Context) -> bytes:
         async with grpc_streams.abort_on_error(context):
             request = grpc_streams.parse_request(pb.LeaveRequest, lambda parsed: parsed, data)
-            rm = self._find_rm(context, request.rm_id, "LeaveRequest")
+            rm = await self._find_rm(context, request.rm_id, "LeaveRequest")
             consequence = "whether the RM has left is not known: register again to be sure"
             answer = await _await_answer(rm.leave(request.reason), consequence)
         assert isinstance(answer, Left), answer
@@ -180,7 +180,7 @@ class AdminService:
     async def _events(self, data: bytes, context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
             request = grpc_streams.parse_request(pb.EventsRequest, lambda parsed: parsed, data)
-            rm = self._find_rm(context, request.rm_id, "EventsRequest")
+            rm = await self._find_rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
             partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
             if partition and partition not in rm.session.partitions:
@@ -235,7 +235,7 @@ class AdminService:
             rm_id = grpc_streams.rm_in_metadata(context)
             if not rm_id and (data := await anext(answers, None)) is not None:
                 rm_id = _parse_answer(data).rm_id
-            rm = self._find_rm(context, rm_id, "PredicatesAnswer")
+            rm = await self._find_rm(context, rm_id, "PredicatesAnswer")
             feed = rm.open_questions()
             reader = asyncio.create_task(_read_answers(rm, feed, answers))
             try:
@@ -248,7 +248,7 @@ class AdminService:
     async def _scheduling_states(self, data: bytes, context: Context) -> None:
         async with grpc_streams.abort_on_error(context):
             request = grpc_streams.parse_request(pb.SchedulingStatesRequest, lambda parsed: parsed, data)
-            rm = self._find_rm(context, request.rm_id, "SchedulingStatesRequest")
+            rm = await self._find_rm(context, request.rm_id, "SchedulingStatesRequest")
             if len(rm.feeds) >= EVENT_STREAMS_MAX:
                 text = f"RM {rm.session.rm_id} has {EVENT_STREAMS_MAX} streams of scheduling states open, the maximum"
                 raise StatusError(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
@@ -266,7 +266,7 @@ class AdminService:
             self._authorizer.check(rm.session.rm_id, read_rm_ids(context.auth_context()))  # keys may have changed
             await context.write(message)
 
-    def _find_rm(self, context: Context, named: str, request: str) -> GrpcRm:
+    async def _find_rm(self, context: Context, named: str, request: str) -> GrpcRm:
         """Return the calling RM.
 
         Raises:
@@ -274,7 +274,8 @@ class AdminService:
         """
         rm_id = named or grpc_streams.rm_in_metadata(context)
         self._authorizer.check(rm_id, read_rm_ids(context.auth_context()))
-        return self._registry.find(rm_id, request)
+        session = grpc_streams.read_metadata(context, grpc_streams.SESSION_METADATA)
+        return await self._registry.find_or_take_over(rm_id, request, session)
 
 
 def _parse_answer(data: bytes) -> pb.PredicatesAnswer:

@@ -64,14 +64,20 @@ class GrpcRm:
     """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
 
     def __init__(
-        self, request: rm_messages.RegisterResourceManager, session: str, deliver: Callable[[Incoming], None]
+        self,
+        request: rm_messages.RegisterResourceManager | None,
+        session: Session,
+        deliver: Callable[[Incoming], None],
     ) -> None:
-        self.session: Final = Session(rm_id=request.rm_id, session=session)
+        """Without a request, the RM continues a session that was at another proxy."""
+        self.session: Final = session
         self.status: Status | None = None
         """Status with which the registration ended; None while it is in force."""
         self.ended: Final = asyncio.Event()
         self.answered: Final = asyncio.Event()
         """Set when the core has answered the registration, or it ended."""
+        self.concluded: Final = asyncio.Event()
+        """Set when the registry has acted on the answer."""
         self.event_streams = 0
         """Open streams of events."""
         self.event_turn: Final = asyncio.Semaphore(1)
@@ -80,7 +86,7 @@ class GrpcRm:
         """Open streams of scheduling states."""
         self._questions: Feed | None = None
         """The stream of questions about predicates, if one is open."""
-        self._source = GRPC + request.rm_id
+        self._source = GRPC + session.rm_id
         self._deliver = deliver
         self._request = request
         self._queues: dict[type[Response], ResponseQueue] = {
@@ -102,9 +108,12 @@ class GrpcRm:
 
     # To the core ----------------------------------------------------------------------------------------------------
 
-    def register(self) -> None:
-        """Send the registration to the core; `answered` is set when it has answered."""
-        self._send(self.session.register(self._request))
+    def start(self) -> None:
+        """Register, or take over the session; `answered` is set when the core has answered."""
+        if self._request is None:
+            self._send(self.session.take_over())
+        else:
+            self._send(self.session.register(self._request))
 
     async def update(self, command: Update) -> None:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
@@ -268,7 +277,7 @@ class GrpcRm:
         if self.status is not None:
             return
         if not self.answered.is_set():
-            self.register()
+            self.start()
         else:
             self._send(self.session.resume(partition, ref=self._reference()))
 
@@ -286,7 +295,8 @@ class GrpcRm:
 
     def _acknowledge(self) -> None:
         self._acknowledging = None
-        if not self._congested:
+        is_late = self.session.acknowledges_late and any(map(len, self._queues.values()))
+        if not (self._congested or is_late):  # a kept session acknowledges what is written
             self._send(*self.session.acknowledgements())
 
     def _continue_after_write(self) -> None:
@@ -334,7 +344,7 @@ class GrpcRm:
             StatusError: the RM evaluates no predicates, or its registration is over.
         """
         rm_id = self.session.rm_id
-        if rm_messages.PREDICATES not in self._request.capabilities:
+        if self._request is not None and rm_messages.PREDICATES not in self._request.capabilities:
             raise StatusError(StatusKind.NOT_CAPABLE.make(rm_id=rm_id, capability=rm_messages.PREDICATES))
         if self.status is not None:
             raise StatusError(self.status)
@@ -437,23 +447,47 @@ class GrpcRegistry:
             away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
             self._deliver(Incoming(message.to, away, encode_body(ManagerAway())))
 
-    async def register(self, request: rm_messages.RegisterResourceManager) -> None:
-        """Register an RM, or register it again.
+    async def register(self, request: rm_messages.RegisterResourceManager, *, keeps_session: bool = False) -> GrpcRm:
+        """Register an RM, or register it again. With `keeps_session` it may continue at another proxy.
 
         Raises:
             StatusError: the registration failed.
         """
-        rm_id = request.rm_id
-        self._check_ready(rm_id)
-        rm = GrpcRm(request, self._new_session(), self._deliver)
-        self._registering[rm_id] = rm
-        rm.register()
+        self._check_ready(request.rm_id)
+        session = Session(rm_id=request.rm_id, session=self._new_session())
+        session.acknowledges_late = keeps_session
+        return await self._start(GrpcRm(request, session, self._deliver))
+
+    async def find_or_take_over(self, rm_id: str, request: str, session: str) -> GrpcRm:
+        """Return the RM with this id, and take its session over if it was at another proxy, or at this one before a
+        restart. `session` is the key of its session; empty if the caller gives none.
+
+        Raises:
+            StatusError: it is not registered, not yet, or has another session.
+        """
+        rm = self._registered.get(rm_id)
+        if session and (rm is None or rm.session.session != session):
+            starting = self._registering.get(rm_id)
+            if starting is None or starting.session.session != session:
+                self._check_ready(rm_id)
+                taken_over = Session(rm_id=rm_id, session=session)
+                taken_over.acknowledges_late = True
+                starting = GrpcRm(None, taken_over, self._deliver)
+                await self._start(starting)
+            else:  # another stream of the RM takes it over already
+                await starting.concluded.wait()
+        return self.find(rm_id, request)
+
+    async def _start(self, rm: GrpcRm) -> GrpcRm:
+        self._registering[rm.session.rm_id] = rm
+        rm.start()
         outcome = asyncio.create_task(self._await_answer(rm))
         self._outcomes.add(outcome)
         outcome.add_done_callback(self._outcomes.discard)
         await asyncio.shield(outcome)
         if rm.status is not None:
             raise StatusError(rm.status)
+        return rm
 
     def find(self, rm_id: str, request: str) -> GrpcRm:
         """Return the RM with this id; `request` is the kind of request for an error message.
@@ -495,3 +529,4 @@ class GrpcRegistry:
             earlier.end_registration(StatusKind.REGISTERED_AGAIN.make(rm_id=rm_id))
         if rm.status is None:
             self._registered[rm_id] = rm
+        rm.concluded.set()

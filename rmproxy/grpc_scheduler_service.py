@@ -25,7 +25,15 @@ from rmproxy.authentication import Authorizer, read_rm_ids
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_conversion import Response, Update
 from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
-from rmproxy.grpc_streams import Context, RmStream, StatusError, StatusKind, parse_request
+from rmproxy.grpc_streams import (
+    KEEP_SESSION,
+    SESSION_METADATA,
+    Context,
+    RmStream,
+    StatusError,
+    StatusKind,
+    parse_request,
+)
 from rmproxy.si import scheduler_pb2 as pb
 
 CHECK_EVERY_S: Final = 0.05
@@ -165,7 +173,10 @@ class GrpcServer:
             self._authorizer.check(request.rm_id, read_rm_ids(context.auth_context()))
             named = grpc_streams.read_metadata(context, grpc_streams.CAPABILITIES_METADATA).split(",")
             capabilities = [one.strip() for one in named if one.strip() in GRPC_CAPABILITIES]
-            await self._registry.register(replace(request, capabilities=capabilities))
+            keeps = grpc_streams.read_metadata(context, SESSION_METADATA) == KEEP_SESSION
+            rm = await self._registry.register(replace(request, capabilities=capabilities), keeps_session=keeps)
+            if keeps:
+                await context.send_initial_metadata(((SESSION_METADATA, rm.session.session),))
         return pb.RegisterResourceManagerResponse().SerializeToString()
 
     # Streams --------------------------------------------------------------------------------------------------------
@@ -177,7 +188,7 @@ class GrpcServer:
         """
         stream = RmStream(read_rm_ids(context.auth_context()))
         self._streams.add(stream)
-        reader = asyncio.create_task(self._read(kind, stream, grpc_streams.rm_in_metadata(context), requests))
+        reader = asyncio.create_task(self._read(kind, stream, context, requests))
         reader.add_done_callback(lambda _: stream.half_close())
         try:
             await context.send_initial_metadata(())  # some clients wait for it
@@ -194,23 +205,25 @@ class GrpcServer:
         if not reader.cancelled():
             reader.result()  # raises its exception
 
-    async def _read(self, kind: StreamKind, stream: RmStream, bound_to: str, requests: AsyncIterator[bytes]) -> None:
+    async def _read(self, kind: StreamKind, stream: RmStream, context: Context, requests: AsyncIterator[bytes]) -> None:
+        bound_to = grpc_streams.rm_in_metadata(context)
+        session = grpc_streams.read_metadata(context, SESSION_METADATA)
         try:
-            rm = self._bind(kind, stream, bound_to) if bound_to else None
+            rm = await self._bind(kind, stream, bound_to, session) if bound_to else None
             async for data in requests:
                 update = kind.read(data)
                 if rm is None:
-                    rm = self._bind(kind, stream, update.rm_id)
+                    rm = await self._bind(kind, stream, update.rm_id, session)
                 elif update.rm_id not in ("", rm.session.rm_id):
                     raise StatusError(StatusKind.OTHER_RM.make(rm_id=rm.session.rm_id, named=update.rm_id))
                 await rm.update(update)
         except StatusError as ended:
             stream.end(ended.status)
 
-    def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str) -> GrpcRm:
+    async def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str, session: str) -> GrpcRm:
         """Bind a stream to an RM."""
         self._authorizer.check(rm_id, stream.permitted)
-        rm = self._registry.find(rm_id, kind.request)
+        rm = await self._registry.find_or_take_over(rm_id, kind.request, session)
         stream.rm_id = rm_id
         rm.bind_stream(kind.response, stream)
         return rm

@@ -202,6 +202,14 @@ CAPABILITIES_METADATA: Final = "yk-capabilities"
 """Metadata of a registration: the capabilities of the RM, as natively, with commas between."""
 
 
+SESSION_METADATA: Final = "yk-session"
+"""Metadata of a registration: `keep`, to get the key of the session in the answer. With the key, a stream or call
+continues the session at another proxy.
+"""
+
+KEEP_SESSION: Final = "keep"
+
+
 def rm_in_metadata(context: Context) -> str:
     """Return the RM id in a call's metadata; empty if there is none."""
     return read_metadata(context, RM_METADATA)

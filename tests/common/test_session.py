@@ -560,3 +560,46 @@ def test_what_was_not_refused_yet_is_not_forgotten() -> None:
 
 def test_last_words_of_a_partition_that_is_forgotten_already_are_passed_over() -> None:
     assert told(opened(), news("k"), partition="rm-1_gone", seq=7) is None
+
+
+# Taken over from another process --------------------------------------------------------------------------------------
+
+
+def taken_over(**lives: int) -> Session:
+    session = Session(rm_id=RM, session=SESSION)
+    call = session.take_over()
+    assert decode_body(Resume, call.body) == Resume()
+    told(session, Registered(partitions=[PARTITION, GPU], lives=lives), ref="resume")
+    return session
+
+
+def test_a_session_that_is_taken_over_continues_with_the_numbers_of_the_core() -> None:
+    session = taken_over()
+    assert session.state == "open"
+    assert session.is_full(PARTITION), "the number of the last command is not known yet"
+    told(session, Received(), partition=PARTITION, ack=17)
+    assert not session.is_full(PARTITION)
+    assert session.is_full(GPU)
+    assert told(session, news("a"), partition=PARTITION, seq=40, ack=17) == news("a")
+    assert told(session, news("a"), partition=PARTITION, seq=40, ack=17) is None
+    with pytest.raises(WireError, match="came after 40"):
+        told(session, news("c"), partition=PARTITION, seq=42, ack=17)
+    assert numbered(session.update(ask(PARTITION))) == [("AllocationRequest", PARTITION, 18, 40)]
+
+
+def test_a_partition_of_a_later_generation_is_taken_over_as_it_is() -> None:
+    session = taken_over(**{PARTITION: 2})
+    told(session, Received(), partition=PARTITION, ack=3)
+    assert session.is_full(PARTITION), "that is of an earlier generation"
+    told(session, Received(), partition=PARTITION, ack=3, life=2)
+    assert not session.is_full(PARTITION)
+    assert told(session, PartitionRestarted(), partition=PARTITION, life=2) is None, "the RM was told of it already"
+
+
+def test_a_session_may_acknowledge_only_what_it_is_told_to() -> None:
+    session = opened()
+    session.acknowledges_late = True
+    told(session, news("a"), partition=PARTITION, seq=1)
+    assert numbered(session.update(ask(PARTITION))) == [("AllocationRequest", PARTITION, 1, 0)]
+    assert numbered(session.acknowledgements()) == [("Ack", PARTITION, 0, 1)]
+    assert numbered(session.update(ask(PARTITION))) == [("AllocationRequest", PARTITION, 2, 1)]

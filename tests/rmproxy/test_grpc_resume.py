@@ -15,6 +15,7 @@ from common.session import FAULTS_MAX
 from common.wire import Outgoing
 from rmproxy.grpc_manager import RESPONSES_QUEUED_BYTES_MAX
 from rmproxy.grpc_streams import RETRY_METADATA
+from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (
     BOUND,
     PARTITION,
@@ -344,5 +345,78 @@ def test_news_that_can_never_be_read_are_asked_for_a_few_times_and_then_the_rm_h
             code, text = await end_of(call)
             assert code is Code.ABORTED
             assert f"partition {PARTITION} sends messages that cannot be used" in text
+
+    play(scenario)
+
+
+# A session that was at another proxy ----------------------------------------------------------------------------------
+
+KEEP = (("yk-session", "keep"),)
+ELSEWHERE = (*BOUND, ("yk-session", "session-7"))
+
+
+def test_an_rm_that_keeps_its_session_gets_its_key_and_others_get_none() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            for metadata, key in ((KEEP, "session-0"), ((), None)):
+                call = world.stub.RegisterResourceManager(pb.RegisterResourceManagerRequest(rmID=RM), metadata=metadata)
+                await call
+                assert dict(await call.initial_metadata()).get("yk-session") == key
+
+    play(scenario)
+
+
+def test_streams_with_the_key_of_a_session_continue_it_without_a_registration() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            stub, world.core.session = world.stub, "session-7"
+            streams = [stub.UpdateNode(metadata=ELSEWHERE), stub.UpdateAllocation(metadata=ELSEWHERE)]
+            await streams[0].write(nodes("n2"))
+            header, message = await world.core.others.get()
+            assert (header.session, message) == ("session-7", Resume())
+            for stream in streams:
+                await stream.initial_metadata()
+            world.core.take(12)  # commands that the other proxy sent
+            header, _ = await world.core.commands.get()
+            assert header.seq == 13
+            world.core.say_to(RM, "session-7", accepted("n1"), seq=30)
+            world.core.say_to(RM, "session-7", accepted("n2"), seq=31)
+            assert [await streams[0].read() for _ in range(2)] == [accepted_pb("n1"), accepted_pb("n2")]
+            assert world.core.others.empty(), "both streams needed one call"
+            await world.core.is_told(31)
+            assert world.core.registrations.empty()
+
+    play(scenario)
+
+
+def test_a_session_that_is_over_is_refused_and_a_registration_stays_as_it_is() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            present = world.stub.UpdateNode(metadata=BOUND)
+            await present.initial_metadata()
+            world.core.refusal_code = "unknown-session"
+            world.core.refusal = "RM 'rm-1' has no such session, register again"
+            stream = world.stub.UpdateNode(metadata=ELSEWHERE)
+            assert await end_of(stream) == (Code.FAILED_PRECONDITION, world.core.refusal)
+            world.core.say(accepted("n1"))
+            assert await present.read() == accepted_pb("n1")
+
+    play(scenario)
+
+
+def test_a_kept_session_acknowledges_only_what_is_written() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.stub.RegisterResourceManager(pb.RegisterResourceManagerRequest(rmID=RM), metadata=KEEP)
+            world.core.say(accepted("n1"))
+            allocations = world.stub.UpdateAllocation(metadata=BOUND)
+            await allocations.write(pb.AllocationRequest(allocations=[pb.Allocation(allocationKey="a1")]))
+            header, _ = await world.core.commands.get()
+            await acknowledgements_are_due()
+            assert (header.ack, world.core.acknowledged) == (0, 0)
+            stream = world.stub.UpdateNode(metadata=BOUND)
+            assert await stream.read() == accepted_pb("n1")
+            await world.core.is_told(1)
 
     play(scenario)
