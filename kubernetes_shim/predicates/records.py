@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kubernetes_shim.objects import PodAffinityTerm, Taint, Toleration
 from kubernetes_shim.predicates.constraints import Constraints, PodClaim, tolerates
-from kubernetes_shim.predicates.selectors import Labels, NodeRequirement, Pair, Selector, compile_labels
+from kubernetes_shim.predicates.selectors import EVERYTHING, Labels, NodeRequirement, Pair, Selector, compile_labels
 
 ClaimKey: TypeAlias = tuple[str, str]
 """Namespace and name of a claim."""
@@ -255,6 +255,8 @@ class SpreadCounts:
         return (self.namespace,)
 
     def selects(self, labels: LabelSet, namespaces: NamespaceLabels) -> bool:
+        if self.selector == EVERYTHING:
+            return False  # kube-scheduler counts no pods for an empty selector, except the pod that is asked about
         return labels.namespace == self.namespace and self.selector.matches(labels.labels)
 
     def add(self, pod: PodRecord, node: NodeRecord, change: int) -> None:

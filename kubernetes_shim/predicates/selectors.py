@@ -123,10 +123,12 @@ def _compile_term(key: str, operator: str, values: Sequence[str], operators: Seq
     """Return a compiled requirement, or None if Kubernetes would not accept it."""
     if operator not in operators:
         return None
+    if not all(_VALUE.fullmatch(value) for value in values):
+        return None
     if operator in ("Gt", "Lt"):
         bound = parse_integer(values[0]) if len(values) == 1 else None
         return None if bound is None else Term(key, operator, bound=bound)
-    if (operator in ("In", "NotIn")) != bool(values) or not all(_VALUE.fullmatch(value) for value in values):
+    if (operator in ("In", "NotIn")) != bool(values):
         return None
     return Term(key, operator, frozenset(values))
 

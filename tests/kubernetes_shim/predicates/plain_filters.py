@@ -188,9 +188,13 @@ def is_spread_by(
         )
 
     def is_counted(one: Pod) -> bool:
+        """Whether the pod is one of those that are spread. An empty selector counts only the pod itself."""
+        selector = rule.label_selector
+        is_empty = selector is not None and not (selector.match_labels or selector.match_expressions)
         same = {key: pod.metadata.labels[key] for key in rule.match_label_keys if key in pod.metadata.labels}
         return (
-            one.metadata.namespace == pod.metadata.namespace
+            (one is pod or not is_empty or bool(same))
+            and one.metadata.namespace == pod.metadata.namespace
             and matches(one.metadata.labels, rule.label_selector)
             and all(one.metadata.labels.get(key) == value for key, value in same.items())
         )

@@ -1,4 +1,4 @@
-"""The filters decide as kube-scheduler's do, in the cases of its own test tables.
+"""The filters decide as kube-scheduler's do, in the cases of its own test tables and in generated clusters.
 
 `scheduler_cases/README.md` says where the cases come from.
 """
@@ -39,8 +39,9 @@ class Case(Struct, frozen=True, kw_only=True):
     provisions: list[str] | None = None
 
 
-FILE = Path(__file__).parent / "scheduler_cases" / "cases.jsonl"
-CASES = [json.decode(line, type=Case) for line in FILE.read_bytes().splitlines()]
+FOLDER = Path(__file__).parent / "scheduler_cases"
+FILES = ("cases.jsonl", "generated.jsonl")
+CASES = [json.decode(line, type=Case) for name in FILES for line in (FOLDER / name).read_bytes().splitlines()]
 
 
 def make_cluster(case: Case) -> Cluster:
