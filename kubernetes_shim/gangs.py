@@ -85,7 +85,14 @@ def _create_missing(state: ShimState, application: Application) -> None:
     for group in application.task_groups:
         creating = [name for name, group_name in application.creating.items() if group_name == group.name]
         here = present[group.name] + len(creating)
-        missing = list_missing(name_of_application, group, application.originator, present=here, names=names)
+        missing = list_missing(
+            name_of_application,
+            group,
+            application.originator,
+            present=here,
+            names=names,
+            first=application.created,
+        )
         names.update(missing)
         application.creating.update(dict.fromkeys(missing, group.name))
         application.created += len(missing)
@@ -113,11 +120,14 @@ def is_wanted(state: ShimState, action: CreatePod) -> bool:
 
 def handle_create_outcome(state: ShimState, action: CreatePod, failure: Failure | None) -> None:
     """Handle the outcome of creating a placeholder. If one cannot be created, the application runs without a gang."""
-    if failure is None or failure.status == CONFLICT:  # an earlier attempt succeeded
-        return
-    if not is_wanted(state, action):
+    if failure is None or not is_wanted(state, action):
         return
     application = state.applications[action.application_id]
+    if failure.status == CONFLICT:
+        if not action.attempt:  # otherwise an earlier attempt succeeded: the pod is about to be seen
+            application.creating.pop(action.name, None)
+            state.changed[action.application_id] = None
+        return
     if failure.is_temporary and action.attempt + 1 < tasks.WRITE_TRIES_MAX:
         state.retry(replace(action, attempt=action.attempt + 1), state.now + tasks.WRITE_RETRY_S)
         return

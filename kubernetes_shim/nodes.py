@@ -108,11 +108,13 @@ def remove_node(state: ShimState, name: str) -> None:
             foreign.is_in_core = False
             orphans[uid] = None
     for uid, task in state.tasks.items():
-        if task.used_node == name and task.state is TaskState.ALLOCATED:
-            reset_task(state, task)
-        elif task.used_node == name:
+        if task.used_node == name:
+            task.releases_due += task.is_in_core and task.state in (TaskState.ALLOCATED, TaskState.BOUND)
             task.is_in_core = False
-            orphans[uid] = None
+            if task.state is TaskState.ALLOCATED:
+                reset_task(state, task)
+            else:
+                orphans[uid] = None
     if not orphans:
         del state.orphans[name]
 

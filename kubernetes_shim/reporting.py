@@ -61,7 +61,7 @@ def _list_allocations(state: ShimState) -> list[Allocation]:
             state.orphans.setdefault(foreign.allocation.node_id, {})[uid] = None
     for application in state.applications.values():
         for task in application.tasks.values():
-            task.is_in_core = False
+            task.is_in_core, task.releases_due = False, 0
         if application.state in IN_CORE:
             _add_allocations(state, application, running, asks)
     return running + asks

@@ -73,6 +73,8 @@ class Task:
     """The reason of the last condition `PodScheduled` that was written."""
     writes: int = 0
     """Status patches without an outcome: binding waits for them, as it changes the same condition."""
+    releases_due: int = 0
+    """Releases by the core that are on their way because the node went, which the task follows already."""
     is_deleting: bool = False
     """Whether the deletion of the pod was requested."""
     was_returned: bool = False

@@ -128,12 +128,14 @@ def name_placeholder(application_id: str, group: str, originator: str, number: i
 
 
 def list_missing(
-    application_id: str, group: TaskGroup, originator: str, *, present: int, names: Collection[str]
+    application_id: str, group: TaskGroup, originator: str, *, present: int, names: Collection[str], first: int = 0
 ) -> list[str]:
-    """Return names for the placeholders that a group lacks; `present` of it exist, and no name of `names` is free."""
+    """Return names for the placeholders that a group lacks: `present` of it exist, and `names` are in use. Those with
+    numbers below `first` were given before: they may belong to pods that have ended, and still exist.
+    """
     wanted = max(0, group.min_member - present)
     found: list[str] = []
-    number = 0
+    number = first
     while len(found) < wanted:
         name = name_placeholder(application_id, group.name, originator, number)
         number += 1

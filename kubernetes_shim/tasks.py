@@ -237,6 +237,7 @@ def handle_new(state: ShimState, new: Allocation) -> None:
     actual = task.pod.spec.node_name
     if not state.has_node(new.node_id):  # it has gone, and with it the core released the allocation
         task.is_in_core = False
+        task.releases_due += 1
         if task.used_node:
             report_bound(state, task, task.used_node)
         else:
@@ -268,12 +269,14 @@ def handle_released(state: ShimState, released: AllocationRelease) -> None:
         task.termination = kind
         delete_pod(state, task)
         state.changed[task.application_id] = None
-    elif task is not None and (task.state is not TaskState.SCHEDULING or task.pod.spec.node_name):
-        task.is_in_core = False  # an ask is never released like this: this is about an earlier allocation of the pod
-        if task.state is TaskState.ALLOCATED:
-            reset_task(state, task)
-        elif task.state is TaskState.BOUND:  # its node went and came back
+    elif task is not None and task.releases_due:
+        task.releases_due -= 1
+    elif task is not None:
+        task.is_in_core = False
+        if task.pod.spec.node_name or task.state is TaskState.BOUND:  # its node went and came back
             report_bound(state, task, task.used_node)
+        else:
+            reset_task(state, task)
 
 
 def reset_task(state: ShimState, task: Task) -> None:
