@@ -38,6 +38,7 @@ from kubernetes_shim.pods import (
     is_placeholder,
     name_of,
 )
+from kubernetes_shim.predicates.evaluation import refuse
 from kubernetes_shim.state import ApplicationState, ShimState, Task, TaskState
 from kubernetes_shim.tags import describe_in_tags
 from kubernetes_shim.volumes import Progress, check_binding, list_patches, plan_binding
@@ -350,11 +351,16 @@ def delete_pod(state: ShimState, task: Task) -> None:
 
 
 def _bind_volumes(state: ShimState, task: Task) -> None:
-    """Bind the claims of an allocated pod, then the pod."""
-    plan = plan_binding(state.cluster, task.uid, task.node)
-    if plan.refusal:
-        _fail_binding(state, task, "AssumePodError", plan.refusal)
+    """Bind the claims of an allocated pod, then the pod.
+
+    The predicates are evaluated once more, because the answer that the core has may be out of date: a pod may have been
+    placed elsewhere in the zone that does not want this one there.
+    """
+    refusal = refuse(state.cluster, task.uid, task.node)
+    if refusal is not None:
+        _fail_binding(state, task, "AssumePodError", refusal)
         return
+    plan = plan_binding(state.cluster, task.uid, task.node)
     if plan.is_bound:
         _bind(state, task)
         return

@@ -1,3 +1,4 @@
+from common.rm_messages import SCHEDULING_FAILED_ON_RM
 from kubernetes_shim.actions import BindPod, EmitEvent, SendAllocations, SendApplications, SendReport
 from kubernetes_shim.objects import NODES, PODS
 from kubernetes_shim.settings import Settings
@@ -42,3 +43,26 @@ def test_a_pod_is_asked_for_and_bound() -> None:
     shim.handle_object(PODS, "deleted", make_pod(node="n1"), 1)
     released = [one for one in shim.take_actions() if isinstance(one, SendAllocations)]
     assert [one.allocation_key for one in released[0].releases] == ["uid-p1"]
+
+
+def test_an_allocation_that_the_predicates_refuse_by_now_is_given_back() -> None:
+    shim = Shim(Settings())
+    shim.handle_object(NODES, "added", make_node(), 0)
+    ports = {"containers": [{"name": "main", "ports": [{"hostPort": 80}]}]}
+    for name in ("p1", "p2"):
+        shim.handle_object(PODS, "added", make_pod(name, labels={"yunikorn.apache.org/app-id": "a"}, spec=ports), 0)
+    shim.handle_listed(0)
+    shim.handle_registered(0)
+    (report,) = shim.take_actions()
+    shim.handle_outcome(report, None, 0)
+    shim.handle_result(PARTITION, ApplicationResponse(accepted=[AcceptedApplication(application_id="a")]), 1)
+    assert shim.may_run("uid-p1", "n1", True) is None
+    assert shim.may_run("uid-p2", "n1", True) is None
+    shim.take_actions()
+    new = [Allocation(allocation_key=key, application_id="a", node_id="n1") for key in ("uid-p1", "uid-p2")]
+    shim.handle_result(PARTITION, AllocationResponse(new=new), 1)
+    actions = shim.take_actions()
+    assert [one.name for one in actions if isinstance(one, BindPod)] == ["p1"]
+    (given_back,) = [release for one in actions if isinstance(one, SendAllocations) for release in one.releases]
+    assert given_back.allocation_key == "uid-p2"
+    assert given_back.termination_type == SCHEDULING_FAILED_ON_RM
