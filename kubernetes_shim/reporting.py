@@ -5,6 +5,8 @@ all nodes, all live applications, all pods that run, and the asks that the core 
 follow when their applications have been accepted.
 """
 
+from typing import Final
+
 from common import rm_messages
 from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 from kubernetes_shim.actions import SendReport
@@ -13,7 +15,7 @@ from kubernetes_shim.nodes import build_node
 from kubernetes_shim.state import Application, ApplicationState, ShimState, TaskState
 from kubernetes_shim.tasks import IN_CORE, build_allocation, place
 
-RETRY_S = 1.0
+RETRY_S: Final = 1.0
 """Seconds after which a report that failed is repeated."""
 
 

@@ -5,7 +5,7 @@ chooses the order. `settle` delivers everything, and `check` compares the books 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ from partition_worker.engine.state import Effect
 from tests.builders import config
 from tests.invariants import check as check_partition
 from tests.kubernetes_shim.shim_builders import make_node
-from tests.trial import START_S
+from tests.trial import ADMIN, START_S
 
 PARTITION = "mycluster_default"
 NAMESPACE = "default"
@@ -110,7 +110,7 @@ class ApiServer:
                     return Failure(409, "Conflict", "another uid")
                 return self._write(action, pod)
             case _:
-                return Failure(404, "NotFound", "no volumes here")
+                return None  # claims and volumes: tests change them
 
     def _write(self, action: BindPod | DeletePod | PatchPodStatus, pod: Pod) -> Failure | None:
         uid = pod.metadata.uid
@@ -310,6 +310,10 @@ class World:
             if pod.metadata.deletion_timestamp is not None:
                 self.api.remove_pod(pod.metadata.uid)
 
+    def kill(self, application_id: str) -> None:
+        """Let an operator kill an application in the core."""
+        self._collect(self.core.kill(application_id, ADMIN, self.now))
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with every deadline at its own moment."""
         until = self.now + seconds
@@ -350,6 +354,19 @@ class World:
                 while self.api.watch[kind]:
                     self.step_watch(kind)
         raise AssertionError("the world does not come to rest")
+
+    def settle_until(self, is_there: Callable[[], bool]) -> None:
+        """Deliver one thing after the other until a condition holds."""
+        for _ in range(1_000):
+            if is_there():
+                return
+            for step in (self.step_to_core, self.step_from_core, self.step_outcome):
+                step()
+            for kind in self.api.watch:
+                self.step_watch(kind)
+            if not self.core.idle:
+                self.step_core(10)
+        raise AssertionError("it does not happen")
 
     def check(self) -> None:
         """Compare the books after everything was delivered."""
@@ -397,11 +414,15 @@ class World:
             if has_room and applications[task.application_id].state not in ("Failing", "Failed"):
                 assert task.state in (TaskState.BOUND, TaskState.FAILED), f"{task.uid} waits in state {task.state}"
 
+    def actions_of_events(self, name: str) -> list[str]:
+        """Return the actions of the events on a pod or node, in order."""
+        return [one.action for one in self.events if one.name == name]
+
     @property
     def bound(self) -> dict[str, str]:
-        """The node of each pod that has one, by name, without placeholders."""
-        pods = self.api.pods.values()
-        return {one.metadata.name: one.spec.node_name for one in pods if one.spec.node_name and not is_placeholder(one)}
+        """The node of each pod of the shim that has one, by name, without placeholders."""
+        ours = (one for one in self.api.pods.values() if is_ours(one) and not is_placeholder(one))
+        return {one.metadata.name: one.spec.node_name for one in ours if one.spec.node_name}
 
     @property
     def placeholders(self) -> list[Pod]:

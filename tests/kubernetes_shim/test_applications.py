@@ -1,0 +1,177 @@
+import json
+
+from kubernetes_shim.actions import SendApplications
+from kubernetes_shim.objects import NAMESPACES, PODS, Namespace, ObjectMeta, Pod
+from kubernetes_shim.state import ApplicationState
+from tests.kubernetes_shim.shim_builders import make_pod
+from tests.kubernetes_shim.shim_world import World, with_nodes
+
+Y = "yunikorn.apache.org/"
+
+
+def submissions(world: World) -> list[SendApplications]:
+    """The submissions of the pods that the shim has not received yet."""
+    while world.api.watch["pods"]:
+        event, obj = world.api.watch["pods"].popleft()
+        assert isinstance(obj, Pod)
+        world.shim.handle_object(PODS, event, obj, world.now)
+    return [one for one in world.shim.take_actions() if isinstance(one, SendApplications)]
+
+
+def test_an_application_is_submitted_as_its_first_pod_declares_it() -> None:
+    world = with_nodes("n1")
+    quota = json.dumps({"cpu": "2", "memory": "1Ki"})
+    marks = {f"{Y}namespace.quota": quota, f"{Y}namespace.maxApps": "3", f"{Y}parentqueue": "root.b"}
+    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
+    group = [{"name": "g", "minMember": 2, "minResource": {"cpu": "1"}}]
+    world.api.set_pod(
+        make_pod(
+            namespace="ns",
+            labels={f"{Y}app-id": "app", f"{Y}queue": "root.a"},
+            annotations={
+                f"{Y}user.info": '{"user": "sue", "groups": ["dev"]}',
+                f"{Y}task-groups": json.dumps(group),
+                f"{Y}schedulingPolicyParameters": "placeholderTimeoutInSeconds=9 gangSchedulingStyle=Hard",
+            },
+            spec={"imagePullSecrets": [{"name": "s1"}, {"name": "s2"}]},
+        )
+    )
+    ((request,),) = [one.new for one in submissions(world)]
+    assert request.application_id == "app"
+    assert request.queue_name == "root.a"
+    assert (request.ugi.user, request.ugi.groups) == ("sue", ["dev"])
+    assert request.placeholder_ask == {"vcore": 2000, "pods": 2}
+    assert request.execution_timeout_milli_seconds == 9000
+    assert request.gang_scheduling_style == "Hard"
+    assert request.tags == {
+        "namespace": "ns",
+        "application.create.force": "false",
+        "imagePullSecrets": "s1,s2",
+        f"{Y}task-groups": json.dumps(group),
+        f"{Y}schedulingPolicyParameters": "placeholderTimeoutInSeconds=9 gangSchedulingStyle=Hard",
+        f"{Y}creationTime": "1769860805",
+        "namespace.resourcequota": '{"resources":{"vcore":{"value":2000},"memory":{"value":1024}}}',
+        "namespace.resourcemaxapps": "3",
+        "namespace.parentqueue": "root.b",
+    }
+
+
+def test_older_annotations_of_a_quota_count_without_the_new_one() -> None:
+    world = with_nodes("n1")
+    marks = {f"{Y}namespace.max.cpu": "1", f"{Y}namespace.guaranteed": '{"cpu": "500m"}'}
+    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="ns", annotations=marks)), 0)
+    world.api.set_pod(make_pod(namespace="ns"))
+    tags = submissions(world)[0].new[0].tags
+    assert tags["namespace.resourcequota"] == '{"resources":{"vcore":{"value":1000}}}'
+    assert tags["namespace.resourceguaranteed"] == '{"resources":{"vcore":{"value":500}}}'
+
+
+def test_a_quota_that_cannot_be_read_is_ignored_and_logged() -> None:
+    world = with_nodes("n1")
+    marks = {f"{Y}namespace.quota": '{"cpu": "much"}'}
+    world.shim.handle_object(NAMESPACES, "added", Namespace(metadata=ObjectMeta(name="default", annotations=marks)), 0)
+    world.api.set_pod(make_pod(labels={"queue": "root.a"}))
+    world.settle()
+    assert world.bound == {"p1": "n1"}
+    (problem,) = world.problems
+    assert problem.startswith("namespace default: its quota is ignored: cpu: 'much' is not a quantity")
+
+
+def test_a_pod_of_a_rejected_application_fails_with_the_reason() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels={"queue": "root.unknown"}))
+    world.settle()
+    world.check()
+    status = world.api.pods["uid-p1"].status
+    assert (status.phase, status.reason) == ("Failed", "ApplicationRejected")
+    assert "ApplicationFailed" in world.actions_of_events("p1")
+    assert world.state.applications == {}
+
+
+def test_pods_after_a_rejected_application_are_submitted_again() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("p1", labels={f"{Y}app-id": "app", "queue": "root.unknown"}))
+    world.settle()
+    world.api.set_pod(make_pod("p2", labels={f"{Y}app-id": "app", "queue": "root.a"}))
+    world.settle()
+    world.check()
+    assert world.bound == {"p2": "n1"}
+
+
+def test_an_application_is_discarded_when_the_core_completed_it() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels={"queue": "root.a"}))
+    world.settle()
+    world.api.remove_pod("uid-p1")
+    world.settle()
+    world.pass_time(31)
+    world.settle()
+    assert world.state.applications == {}
+
+
+def test_an_application_whose_pods_go_before_they_were_asked_for_is_removed_from_the_core() -> None:
+    world = with_nodes("n1")
+    pod = make_pod(labels={"queue": "root.a"}, spec={"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]})
+    world.api.set_pod(pod)
+    world.settle()
+    world.api.remove_pod("uid-p1")
+    world.settle()
+    world.check()
+    assert (world.state.applications, world.core.applications) == ({}, {})
+
+
+def test_a_pod_that_arrives_when_the_core_completes_its_application_runs_in_a_new_one() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}))
+    world.settle()
+    world.api.remove_pod("uid-p1")
+    world.settle()
+    world.pass_time(31)  # the core has completed it, and the shim has not received that
+    world.api.set_pod(make_pod("p2", labels={"queue": "root.a"}))
+    world.step_watch("pods")
+    world.step_to_core()
+    world.settle()
+    world.check()
+    assert world.bound == {"p2": "n1"}
+
+
+def test_an_application_with_running_pods_may_enter_the_recovery_queue() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(node="n1", phase="Running"))
+    ((request,),) = [one.new for one in submissions(world)]
+    assert request.tags["application.create.force"] == "true"
+
+
+def test_pods_with_several_application_ids_have_a_warning() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels={f"{Y}app-id": "a", "applicationId": "b", "queue": "root.a"}))
+    world.settle()
+    notes = [one.note for one in world.events if one.type == "Warning"]
+    assert notes == [f"application id a (label {Y}app-id) is used, ignored: b (label applicationId)"]
+
+
+def test_scheduling_gates_hold_a_pod_back_until_they_are_gone() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels={"queue": "root.a"}, spec={"schedulingGates": [{"name": "a"}, {"name": "b"}]}))
+    world.settle()
+    world.api.set_pod(make_pod(labels={"queue": "root.a"}, spec={"schedulingGates": [{"name": "b"}]}))
+    world.settle()
+    world.check()
+    assert [one.note for one in world.events if one.name == "p1"] == ["waiting for scheduling gates: a,b"]
+    assert world.state.applications == {}
+    world.api.set_pod(make_pod(labels={"queue": "root.a"}))
+    world.settle()
+    world.check()
+    assert world.bound == {"p1": "n1"}
+
+
+def test_an_application_that_an_operator_kills_fails_and_its_waiting_pods_with_it() -> None:
+    world = with_nodes("n1", cpu="500m")
+    world.api.set_pod(make_pod("p1", labels={"queue": "root.a"}))
+    world.api.set_pod(make_pod("p2", labels={"queue": "root.a"}))
+    world.settle()
+    (application,) = world.state.applications.values()
+    world.kill(application.application_id)
+    world.settle()
+    assert application.state in (ApplicationState.FAILING, ApplicationState.FAILED)
+    assert "ApplicationFailed" in world.actions_of_events("p2")

@@ -1,0 +1,238 @@
+from msgspec import convert
+from msgspec.structs import replace
+
+from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationResponse
+from kubernetes_shim.actions import BindPod, Failure, PatchClaim, PatchPodStatus, SendAllocations
+from kubernetes_shim.objects import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, PersistentVolumeClaim, StorageClass
+from kubernetes_shim.state import TaskState
+from kubernetes_shim.tasks import delete_pod
+from tests.kubernetes_shim.shim_builders import make_node, make_pod
+from tests.kubernetes_shim.shim_world import World, with_nodes
+
+QUEUE = {"queue": "root.a"}
+CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+
+
+def with_pod(**more: object) -> World:
+    """A world with a bound pod."""
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels=QUEUE, **more))  # type: ignore[arg-type]
+    world.settle()
+    return world
+
+
+def is_binding(world: World) -> bool:
+    return any(isinstance(one, BindPod) for one in world.writes)
+
+
+def waiting_to_bind() -> World:
+    """A world in which a pod is about to be bound to the node n1."""
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels=QUEUE))
+    world.settle_until(lambda: is_binding(world))
+    return world
+
+
+def test_a_pod_is_bound_and_its_events_tell_how() -> None:
+    world = with_pod()
+    world.check()
+    assert world.bound == {"p1": "n1"}
+    assert world.actions_of_events("p1") == ["Scheduling", "Scheduled", "PodBindSuccessful"]
+    notes = [one.note for one in world.events if one.name == "p1"]
+    assert notes[:2] == [
+        "default/p1 is queued and waiting for allocation",
+        "Successfully assigned default/p1 to node n1",
+    ]
+
+
+def test_a_pod_that_ends_is_released() -> None:
+    world = with_pod()
+    world.api.change_pod("uid-p1", phase="Succeeded")
+    world.settle()
+    world.check()
+    assert world.core.allocations == {}
+    assert world.actions_of_events("p1")[-1] == "TaskCompleted"
+
+
+def test_a_pod_that_cannot_be_bound_goes_back_to_the_core() -> None:
+    world = waiting_to_bind()
+    world.step_write(0, "refused")
+    world.step_outcome()
+    assert world.state.tasks["uid-p1"].state is TaskState.SCHEDULING
+    assert "PodBindFailure" in world.actions_of_events("p1")
+    command, _ = world.to_core[-1]
+    (release,) = command.releases.allocations_to_release  # type: ignore[attr-defined]
+    assert release.termination_type == 5
+    world.settle()
+    world.pass_time(31)  # the core keeps the ask from the node for a while
+    world.settle()
+    world.check()
+    assert world.bound == {"p1": "n1"}
+
+
+def test_a_binding_without_an_answer_is_tried_again_and_the_pod_is_bound_once() -> None:
+    world = waiting_to_bind()
+    world.step_write(0, "lost")
+    world.settle()
+    world.check()
+    assert world.api.binds == {"uid-p1": ["n1"]}
+    assert "PodBindFailure" not in world.actions_of_events("p1")
+
+
+def test_a_binding_that_never_succeeds_is_given_up() -> None:
+    world = waiting_to_bind()
+    for _ in range(5):
+        world.step_write(0, "unreached")
+        world.step_outcome()
+        world.pass_time(1)
+    assert "PodBindFailure" in world.actions_of_events("p1")
+
+
+def test_a_pod_that_goes_while_it_is_bound_is_released() -> None:
+    world = waiting_to_bind()
+    world.api.remove_pod("uid-p1")
+    world.settle()
+    world.check()
+    assert world.core.allocations == {}
+
+
+def test_a_pod_that_another_scheduler_binds_counts_where_it_runs() -> None:
+    world = waiting_to_bind()
+    world.api.set_node(make_node("n2"))
+    world.api.change_pod("uid-p1", node="n2")
+    world.settle()
+    world.check()
+    assert world.core.allocations["uid-p1"].node_id == "n2"
+
+
+def test_an_allocation_for_a_pod_that_is_gone_is_released() -> None:
+    world = with_nodes("n1")
+    world.api.set_pod(make_pod(labels=QUEUE))
+    world.settle_until(lambda: bool(world.core.allocations))
+    world.step_core(10)
+    world.api.remove_pod("uid-p1")
+    world.step_watch("pods")
+    world.settle()
+    world.check()
+    assert world.core.allocations == {}
+
+
+def test_a_pod_that_fits_nowhere_has_a_condition_for_cluster_autoscalers() -> None:
+    world = with_nodes("n1", cpu="1")
+    world.api.set_pod(make_pod(labels=QUEUE, requests={"cpu": "2"}))
+    world.settle()
+    world.pass_time(5)
+    patches = [one for one in world.writes if isinstance(one, PatchPodStatus)]
+    world.settle()
+    assert "PodUnschedulable" in world.actions_of_events("p1")
+    (condition,) = world.api.pods["uid-p1"].status.conditions
+    assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
+    assert len(patches) <= 1
+
+
+def test_a_resized_pod_is_sent_again() -> None:
+    world = with_pod()
+    world.api.set_pod(make_pod(labels=QUEUE, node="n1", requests={"cpu": "2"}))
+    world.settle()
+    world.check()
+    assert world.core.allocations["uid-p1"].resources == {"vcore": 2000, "pods": 1}
+
+
+def test_a_preempted_pod_is_deleted_and_released_with_the_type_of_the_core() -> None:
+    world = with_pod()
+    released = world.core.allocations["uid-p1"].release("default", "preempted")
+    world.shim.handle_result(
+        "mycluster_default",
+        AllocationResponse(released=[replace(released, termination_type=PREEMPTED_BY_SCHEDULER)]),
+        world.now,
+    )
+    world.take()
+    world.step_write()
+    assert world.api.pods["uid-p1"].metadata.deletion_timestamp is not None
+    world.step_kubelets()
+    world.step_watch("pods")
+    world.step_watch("pods")
+    command, _ = world.to_core[-1]
+    (release,) = command.releases.allocations_to_release  # type: ignore[attr-defined]
+    assert release.termination_type == PREEMPTED_BY_SCHEDULER
+
+
+def test_a_pod_that_cannot_be_deleted_is_tried_again_later() -> None:
+    world = with_pod()
+    task = world.state.tasks["uid-p1"]
+    delete_pod(world.state, task)
+    world.take()
+    world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden"), world.now)
+    assert world.shim.next_deadline == world.now + 5
+    world.pass_time(5)
+    assert [type(one).__name__ for one in world.writes] == ["DeletePod"]
+
+
+# Volumes --------------------------------------------------------------------------------------------------------------
+
+
+LATE = convert(
+    {"metadata": {"name": "late"}, "provisioner": "csi", "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass
+)
+
+
+def claim(**more: object) -> PersistentVolumeClaim:
+    spec = {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    found = {"metadata": {"name": "c", "namespace": "default", "uid": "uid-c"}, "spec": {**spec, **more}}
+    return convert({**found, "status": {"phase": "Bound" if more else "Pending"}}, PersistentVolumeClaim)
+
+
+def test_a_pod_waits_for_its_claim_to_exist() -> None:
+    world = with_pod(spec=CLAIM)
+    assert world.bound == {}
+    assert [one.note for one in world.events if one.action == "FailedScheduling"] == [
+        'persistentvolumeclaim "c" not found'
+    ]
+    world.shim.handle_object(STORAGE_CLASSES, "added", LATE, world.now)
+    world.shim.handle_object(PERSISTENT_VOLUME_CLAIMS, "added", claim(), world.now)
+    asks = [one for one in world.shim.take_actions() if isinstance(one, SendAllocations)]
+    assert [one.allocation_key for one in asks[0].allocations] == ["uid-p1"]
+
+
+def with_late_claim() -> World:
+    """A world in which the claim of an allocated pod is being provisioned."""
+    world = with_nodes("n1")
+    world.shim.handle_object(STORAGE_CLASSES, "added", LATE, world.now)
+    world.shim.handle_object(PERSISTENT_VOLUME_CLAIMS, "added", claim(), world.now)
+    world.api.set_pod(make_pod(labels=QUEUE, spec=CLAIM))
+    world.settle_until(lambda: any(isinstance(one, PatchClaim) for one in world.writes))
+    return world
+
+
+def test_a_pod_is_bound_after_its_volume_was_provisioned_for_its_node() -> None:
+    world = with_late_claim()
+    (patch,) = world.writes
+    assert isinstance(patch, PatchClaim)
+    assert "volume.kubernetes.io/selected-node" in str(patch.body)
+    world.step_write()
+    world.step_outcome()
+    assert not is_binding(world)
+    assert world.shim.next_deadline == world.now + 600
+
+
+def test_other_pods_do_not_wait_for_a_volume() -> None:
+    world = with_late_claim()
+    world.api.set_pod(make_pod("p2", labels=QUEUE))
+    world.settle_until(lambda: is_binding(world))
+    assert [one.name for one in world.writes if isinstance(one, BindPod)] == ["p2"]
+
+
+def test_volumes_that_are_not_bound_in_time_are_given_up() -> None:
+    world = with_late_claim()
+    world.step_write()
+    world.step_outcome()
+    world.pass_time(600)
+    assert "PodVolumesBindFailure" in world.actions_of_events("p1")
+    assert world.state.binding_volumes == {}
+
+
+def test_a_claim_that_cannot_be_patched_fails_the_binding() -> None:
+    world = with_late_claim()
+    world.shim.handle_outcome(world.writes.pop(), Failure(403, "Forbidden", "no"), world.now)
+    world.take()
+    assert "PodVolumesBindFailure" in world.actions_of_events("p1")
