@@ -10,7 +10,7 @@ DEADLINE = 200
 FIRST_SEEDS = {
     "acknowledge_too_early": 35,
     "apply_the_snapshot_last": 10,
-    "commit_before_recorded": 62,
+    "commit_before_recorded": 476,
     "fence_nobody": 5,
     "forget_Allocation_preempted": 15,
     "forget_Allocation_scale_up_told": 10,
